@@ -1,0 +1,1 @@
+"""Tidemark: Kafka topics as provably complete days."""

@@ -1,0 +1,77 @@
+"""The archive query's checkpoint in S3: the ranges Spark fixed, and who the writer is."""
+
+from dataclasses import dataclass
+
+from tidemark.core.checkpoint import (
+    INITIAL_OFFSETS,
+    METADATA,
+    batch_ranges,
+    commit_name,
+    offsets_name,
+    parse_initial_offsets,
+    parse_offsets,
+    parse_query_id,
+)
+from tidemark.core.errors import FormatError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange
+from tidemark.s3 import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One stream's checkpoint. Methods raise FormatError for a file that is missing or does not parse, ConflictError
+    for positions in another topic."""
+
+    store: ObjectStore
+    prefix: str
+    topic: str
+
+    @classmethod
+    def of(cls, store: ObjectStore, layout: Layout, topic: str) -> "Checkpoint":
+        return cls(store=store, prefix=layout.checkpoint_prefix("archive"), topic=topic)
+
+    def writer(self) -> str | None:
+        """The query's id; None before its first start."""
+        body = self.store.get(self.prefix + METADATA)
+        return None if body is None else parse_query_id(body, where=self._where(METADATA))
+
+    def ranges(self, batch: int) -> dict[int, OffsetRange]:
+        """Exactly the offsets of a batch, by partition, from the write-ahead log."""
+        return batch_ranges(self._start(batch), self._end(batch), where=self._where(offsets_name(batch)))
+
+    def position(self) -> dict[int, int] | None:
+        """Where the next (or the interrupted) batch starts, by partition; None where none was ever planned."""
+        folder = f"{self.prefix}offsets/"
+        names = (item.key.removeprefix(folder) for item in self.store.list(folder))
+        batches = [int(name) for name in names if name.isdigit()]
+        if not batches:
+            return None
+        newest = max(batches)
+        done = self.store.get(self.prefix + commit_name(newest)) is not None
+        return self._end(newest) if done else self._start(newest)
+
+    def _start(self, batch: int) -> dict[int, int]:
+        if batch > 0:
+            return self._end(batch - 1)
+        body = self._body(INITIAL_OFFSETS)
+        return parse_initial_offsets(body, topic=self.topic, where=self._where(INITIAL_OFFSETS))
+
+    def _end(self, batch: int) -> dict[int, int]:
+        name = offsets_name(batch)
+        return parse_offsets(self._body(name), topic=self.topic, where=self._where(name))
+
+    def _body(self, name: str) -> bytes:
+        body = self.store.get(self.prefix + name)
+        if body is None:
+            raise FormatError(
+                "a checkpoint is incomplete",
+                expected=name,
+                found="nothing",
+                where=self._where(""),
+                hint="Delete the whole checkpoint: the topic is then read again, and planning trims the overlap",
+            )
+        return body
+
+    def _where(self, name: str) -> str:
+        return f"s3://{self.store.bucket}/{self.prefix}{name}"

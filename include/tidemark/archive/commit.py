@@ -1,0 +1,116 @@
+"""Commit points: one manifest per batch, written once, after every object it lists exists."""
+
+from collections.abc import Mapping, Sequence
+
+from tidemark.core.errors import ConflictError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import CommittedRange, DataFile, Manifest, digest, parse_manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.streams import Stream
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+def commit_batch(
+    store: ObjectStore,
+    layout: Layout,
+    stream: Stream,
+    *,
+    writer: str,
+    batch: int,
+    ranges: Ranges,
+    files: Sequence[DataFile],
+    now_us: int,
+) -> Manifest:
+    """Make the files part of the archive; a batch already committed with the same ranges is done, and returned.
+
+    Raises ConflictError, naming both, where the batch was committed with other ranges, or a file is of none of them.
+    """
+    done = find_manifest(store, layout, writer=writer, batch=batch, ranges=ranges)
+    if done is not None:
+        return done
+    manifest = Manifest(
+        stream=stream.name,
+        writer=writer,
+        batch=batch,
+        committed_at_us=now_us,
+        time_zone=stream.time_zone,
+        settings=stream.archive_settings,
+        previous=_previous(store, layout, writer, batch),
+        ranges=_committed(ranges, files),
+        files=tuple(sorted(files, key=lambda file: file.key)),
+    )
+    if store.put_if_absent(layout.manifest_key(writer, batch), manifest.to_json()):
+        return manifest
+    done = find_manifest(store, layout, writer=writer, batch=batch, ranges=ranges)
+    return manifest if done is None else done
+
+
+def find_manifest(store: ObjectStore, layout: Layout, *, writer: str, batch: int, ranges: Ranges) -> Manifest | None:
+    """The batch's manifest, or None where it is not committed; ConflictError where it has other ranges."""
+    key = layout.manifest_key(writer, batch)
+    body = store.get(key)
+    if body is None:
+        return None
+    found = parse_manifest(body, where=key)
+    if {item.log: item.range for item in found.ranges} != dict(ranges):
+        raise ConflictError(
+            "a batch is committed with other ranges",
+            expected=_told(ranges),
+            found=_told({item.log: item.range for item in found.ranges}),
+            where=f"s3://{store.bucket}/{key}",
+            hint="Two applications share one checkpoint, or the checkpoint was put back to an older state: stop one of"
+            " them, or start with a new checkpoint (nothing is lost by that: overlaps are trimmed)",
+        )
+    return found
+
+
+def read_manifests(store: ObjectStore, layout: Layout) -> tuple[Manifest, ...]:
+    """Every manifest of the stream, by writer and batch; raises FormatError for one that does not parse."""
+    found = []
+    for item in store.list(layout.manifest_prefix):
+        layout.parse_manifest_key(item.key)
+        body = store.get(item.key)
+        if body is not None:  # removed since it was listed
+            found.append(parse_manifest(body, where=item.key))
+    return tuple(found)
+
+
+def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:
+    """The writer's newest manifest, or its newest before batch ``before``; None for a writer that has none."""
+    if before is not None and before > 0:
+        key = layout.manifest_key(writer, before - 1)
+        body = store.get(key)
+        if body is not None:
+            return parse_manifest(body, where=key)
+    newest = None
+    for item in store.list(f"{layout.manifest_prefix}{writer}/"):
+        if before is not None and layout.parse_manifest_key(item.key)[1] >= before:
+            break
+        newest = item.key
+    body = store.get(newest) if newest else None
+    return parse_manifest(body, where=newest or "") if body is not None else None
+
+
+def _previous(store: ObjectStore, layout: Layout, writer: str, batch: int) -> str | None:
+    before = last_manifest(store, layout, writer, before=batch)
+    return None if before is None else digest(before.to_json())
+
+
+def _committed(ranges: Ranges, files: Sequence[DataFile]) -> tuple[CommittedRange, ...]:
+    rows = dict.fromkeys(ranges, 0)
+    for file in files:
+        if ranges.get(file.log) != file.range:
+            raise ConflictError(
+                "a file is of no range of its batch",
+                expected=ranges.get(file.log, f"no file of {file.log}"),
+                found=file.range,
+                where=file.key,
+            )
+        rows[file.log] += file.rows
+    return tuple(CommittedRange(log=log, range=ranges[log], rows=rows[log]) for log in sorted(ranges))
+
+
+def _told(ranges: Ranges) -> str:
+    return ", ".join(f"{log} {ranges[log]}" for log in sorted(ranges)) or "no ranges"

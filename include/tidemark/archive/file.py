@@ -1,0 +1,207 @@
+"""One open data file: rows in, a whole object and its receipt out."""
+
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidemark.archive.checksum import RowChecksum
+from tidemark.archive.footer import Footer, Stored, read_footer
+from tidemark.archive.upload import Upload
+from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.layout import DataName, Layout
+from tidemark.core.manifest import DataFile, DayRows
+from tidemark.core.offsets import TopicPartition
+from tidemark.s3 import ObjectStore
+
+# tidemark.spark.records.ARCHIVE_SCHEMA in Arrow's words.
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+        ("event_time", pa.timestamp("us", tz="UTC")),
+    ]
+)
+ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a task's files go, the size of their parts in bytes, and the archive settings' fingerprint."""
+
+    store: ObjectStore
+    layout: Layout
+    part_bytes: int
+    settings: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Days:
+    """Rows, first and last offset per day (days since the epoch)."""
+
+    found: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, days: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> None:
+        """``offsets`` ascend, so the first and last row of a day hold its first and last offset."""
+        if days[0] == days[-1] and (days == days[0]).all():
+            self._merge(int(days[0]), len(days), int(offsets[0]), int(offsets[-1]))
+            return
+        kinds, first, counts = np.unique(days, return_index=True, return_counts=True)
+        last = len(days) - 1 - np.unique(days[::-1], return_index=True)[1]
+        for day, rows, head, tail in zip(kinds, counts, first, last, strict=True):
+            self._merge(int(day), int(rows), int(offsets[head]), int(offsets[tail]))
+
+    def _merge(self, day: int, rows: int, first: int, last: int) -> None:
+        known_rows, known_first, _ = self.found.get(day, (0, first, last))
+        self.found[day] = (known_rows + rows, known_first, last)
+
+    def value(self) -> tuple[DayRows, ...]:
+        return tuple(
+            DayRows(day=_EPOCH + timedelta(days=day), rows=rows, first_offset=first, last_offset=last)
+            for day, (rows, first, last) in sorted(self.found.items())
+        )
+
+
+class OpenFile:
+    """Rows of one log and path, up to a cut the sink decides. Memory: one row group and one upload part."""
+
+    def __init__(self, target: Target, log: TopicPartition, name: DataName) -> None:
+        self.name = _free_name(target, log, name)
+        self.key = target.layout.data_key(self.name)
+        self.rows = 0
+        self.payload_bytes = 0  # of keys and values: what max_bytes counts
+        self._target = target
+        self._log = log
+        self._upload = Upload(target.store, self.key, part_bytes=target.part_bytes)
+        self._writer: pq.ParquetWriter | None = None
+        self._checksum = RowChecksum(SCHEMA.names)
+        self._days = _Days()
+        self._offsets: tuple[int, int] | None = None
+        self._timestamps: tuple[int, int] | None = None
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+
+    def add(self, batch: pa.RecordBatch, days: npt.NDArray[np.int32], payload_bytes: int) -> None:
+        """Append rows of SCHEMA with the day of each; raises PositionError unless offsets ascend."""
+        offsets = batch.column("offset").to_numpy()
+        before = self._offsets[1] if self._offsets else -1
+        if offsets[0] <= before or (np.diff(offsets) <= 0).any():
+            raise PositionError(
+                "rows of one log must come in offset order",
+                expected=f"offsets ascending from {before + 1}",
+                found=f"{offsets[0]} to {offsets[-1]} in {len(offsets)} rows",
+                where=self.key,
+            )
+        self._offsets = (self._offsets[0] if self._offsets else int(offsets[0]), int(offsets[-1]))
+        span = pc.min_max(batch.column("timestamp").view(pa.int64())).as_py()
+        low, high = self._timestamps or (span["min"], span["max"])
+        self._timestamps = (min(low, span["min"]), max(high, span["max"]))
+        self._days.add(days, offsets)
+        self._checksum.add(batch)
+        self.rows += batch.num_rows
+        self.payload_bytes += payload_bytes
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += payload_bytes
+        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
+            self._write_row_group()
+
+    def finish(self) -> DataFile:
+        """Complete the object, or find that an earlier attempt did; raises ConflictError where another one is there."""
+        if self._offsets is None or self._timestamps is None:
+            raise ValueError("a file without rows is never opened")
+        try:
+            self._write_row_group()
+            footer = Footer(
+                rows=self.rows,
+                first_offset=self._offsets[0],
+                last_offset=self._offsets[1],
+                checksum=self._checksum.value,
+                settings=self._target.settings,
+                topic_id=self._log.topic_id,
+            )
+            writer = self._open_writer()
+            writer.add_key_value_metadata(footer.metadata())
+            writer.close()
+            size = self._upload.tell()
+            if not self._upload.complete():
+                size = self._same_object(footer).bytes
+        except BaseException:
+            self.abort()
+            raise
+        return DataFile(
+            key=self.key,
+            log=self._log,
+            range=self.name.range,
+            rows=footer.rows,
+            bytes=size,
+            first_offset=footer.first_offset,
+            last_offset=footer.last_offset,
+            min_timestamp_us=self._timestamps[0],
+            max_timestamp_us=self._timestamps[1],
+            days=self._days.value(),
+            checksum=footer.checksum,
+        )
+
+    def abort(self) -> None:
+        """Give the file up; nothing of it becomes visible."""
+        self._upload.abort()
+        self._pending.clear()
+
+    def _open_writer(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._upload, mode="w"),
+                SCHEMA,
+                compression="zstd",
+                # Dictionaries and statistics where they help a reader; for payloads they only cost time.
+                use_dictionary=["topic", "partition", "timestamp_type", "headers.list.element.key"],
+                write_statistics=["partition", "offset", "timestamp", "event_time"],
+            )
+        return self._writer
+
+    def _write_row_group(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches(self._pending, schema=SCHEMA)
+            self._pending.clear()
+            self._open_writer().write_table(table, row_group_size=max(self._pending_rows, 1))
+            self._pending_rows = self._pending_bytes = 0
+
+    def _same_object(self, ours: Footer) -> Stored:
+        stored = read_footer(self._target.store, self.key)
+        if stored is None or stored.footer != ours:
+            raise ConflictError(
+                "another object has a data file's key",
+                expected=ours,
+                found="nothing, although S3 refused the key as taken" if stored is None else stored.footer,
+                where=f"s3://{self._target.store.bucket}/{self.key}",
+                hint="Kafka never changes a record: one of the two was not written from this log. Keep both and compare"
+                if stored
+                else None,
+            )
+        return stored
+
+
+def _free_name(target: Target, log: TopicPartition, name: DataName) -> DataName:
+    """The first name in seq order that no file cut by other settings, or of the topic's former self, has taken.
+
+    Such a file has other rows by right. One of our own settings and log is an earlier attempt's: ``finish`` compares.
+    """
+    while True:
+        stored = read_footer(target.store, target.layout.data_key(name))
+        if stored is None or (stored.footer.settings, stored.footer.topic_id) == (target.settings, log.topic_id):
+            return name
+        name = replace(name, seq=name.seq + 1)

@@ -1,0 +1,98 @@
+"""What a data object says about itself: one entry of its Parquet footer's key-value metadata.
+
+Two objects of one key are the same if their footers are; nobody has to read their rows.
+"""
+
+import io
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemark.core.codec import decode, encode
+from tidemark.core.errors import ConflictError, FormatError, ServiceError
+from tidemark.s3 import ObjectStore, error_code
+
+METADATA_KEY = "tidemark"
+_TAIL_BYTES = 64 * 1024
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """``settings`` is the fingerprint of the archive settings that cut the file; the offsets are inclusive.
+
+    ``topic_id`` tells logs apart whose names are the same, after a topic was made again.
+    """
+
+    rows: int
+    first_offset: int
+    last_offset: int
+    checksum: str
+    settings: str
+    topic_id: str
+
+    def metadata(self) -> dict[str, str]:
+        """The entry as Parquet keeps it."""
+        return {METADATA_KEY: json.dumps(encode(self), sort_keys=True)}
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows, offsets {self.first_offset} to {self.last_offset}, checksum {self.checksum}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An object that is there: its footer and its size in bytes."""
+
+    footer: Footer
+    bytes: int
+
+
+def read_footer(store: ObjectStore, key: str) -> Stored | None:
+    """What is at the key, read from its tail alone; None where nothing is.
+
+    Raises ConflictError for an object that is no file of the archive, ServiceError where S3 refuses.
+    """
+    found = _tail(store, key, _TAIL_BYTES)
+    if found is None:
+        return None
+    tail, size = found
+    needed = 8 + int.from_bytes(tail[-8:-4], "little")
+    if tail[-4:] == _MAGIC and len(tail) < needed <= size:
+        found = _tail(store, key, needed)
+        if found is None:
+            return None
+        tail, size = found
+    try:
+        raw = (pq.read_metadata(io.BytesIO(tail)).metadata or {})[METADATA_KEY.encode()]
+        return Stored(footer=decode(Footer, json.loads(raw), where=key), bytes=size)
+    except (pa.ArrowInvalid, OSError, KeyError, ValueError, FormatError) as error:
+        raise ConflictError(
+            "an object that Tidemark did not write is in the way",
+            expected=f"Parquet with {METADATA_KEY!r} in its footer",
+            found=repr(error),
+            where=f"s3://{store.bucket}/{key}",
+        ) from error
+
+
+def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int] | None:
+    """The object's last bytes and its whole size."""
+    try:
+        answer = store.client.get_object(Bucket=store.bucket, Key=key, Range=f"bytes=-{size}")
+        body = answer["Body"].read()
+    except ClientError as error:
+        if error_code(error) in {"NoSuchKey", "404"}:
+            return None
+        if error_code(error) in {"InvalidRange", "416"}:
+            return b"", 0
+        raise _failed(store, key, error) from error
+    except BotoCoreError as error:
+        raise _failed(store, key, error) from error
+    return body, int(answer.get("ContentRange", f"/{len(body)}").rpartition("/")[2])
+
+
+def _failed(store: ObjectStore, key: str, error: Exception) -> ServiceError:
+    code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+    return ServiceError("S3 get failed", found=f"{code}: {error}", where=f"s3://{store.bucket}/{key}")

@@ -1,0 +1,158 @@
+"""One object, streamed from memory: small ones in one conditional PUT, large ones in parts.
+
+The object appears whole when ``complete`` succeeds, or not at all; a key that is taken is never overwritten.
+"""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemark.core.errors import ServiceError
+from tidemark.s3 import ObjectStore, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+CONTENT_TYPE = "application/vnd.apache.parquet"
+_MIN_PART_BYTES = 5 * 1024 * 1024  # S3's own limit for every part but the last
+_MAX_PARTS = 10_000
+
+
+class Upload:
+    """A write-only file. Memory: what is not yet uploaded, at most one part and the last ``write``.
+
+    Methods raise ServiceError, naming the key and S3's code, where the server refuses.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, *, part_bytes: int) -> None:
+        if part_bytes < _MIN_PART_BYTES:
+            raise ValueError(f"part_bytes must be at least {_MIN_PART_BYTES}, found {part_bytes}")
+        self.key = key
+        self._store = store
+        self._part_bytes = part_bytes
+        self._buffer = bytearray()
+        self._written = 0
+        self._upload_id: str | None = None
+        self._parts: list[CompletedPartTypeDef] = []
+        self._closed = False
+
+    # The part of Python's file interface that pyarrow.PythonFile uses.
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        """Nothing: a part is uploaded when it is full."""
+
+    def write(self, data: bytes) -> int:
+        self._buffer += data
+        self._written += len(data)
+        while len(self._buffer) > self._part_bytes:
+            self._upload_part(self._part_bytes)
+        return len(data)
+
+    def close(self) -> None:
+        """Give up whatever was not completed."""
+        if not self._closed:
+            self.abort()
+
+    @property
+    def parts(self) -> int:
+        """Parts uploaded so far; 0 for an object that went, or will go, in one PUT."""
+        return len(self._parts)
+
+    def complete(self) -> bool:
+        """Make the object appear; False where the key was taken before, and then nothing of ours is left behind.
+
+        On any other failure the upload is aborted and the failure raised.
+        """
+        try:
+            if self._upload_id is None:
+                body = bytes(self._buffer)
+                return self._store.put_if_absent(self.key, body, content_type=CONTENT_TYPE)
+            self._upload_part(len(self._buffer))
+            created = self._complete_parts(self._upload_id)
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._closed = True
+            self._buffer.clear()
+        if not created:
+            self.abort()
+        return created
+
+    def abort(self) -> None:
+        """Drop the parts. Never raises: the failure that led here is the one to report.
+
+        What an unreachable server keeps is invisible to readers, and maintenance removes stale uploads.
+        """
+        self._closed = True
+        self._buffer.clear()
+        if self._upload_id is not None:
+            upload_id, self._upload_id = self._upload_id, None
+            with suppress(ClientError, BotoCoreError):
+                self._store.client.abort_multipart_upload(Bucket=self._store.bucket, Key=self.key, UploadId=upload_id)
+
+    def _complete_parts(self, upload_id: str) -> bool:
+        try:
+            self._store.client.complete_multipart_upload(
+                Bucket=self._store.bucket,
+                Key=self.key,
+                UploadId=upload_id,
+                MultipartUpload={"Parts": self._parts},
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            # NoSuchUpload: a first attempt completed, and its answer was lost. The caller compares the object.
+            if error_code(error) in {"PreconditionFailed", "412", "NoSuchUpload"}:
+                return False
+            raise self._failed("complete", error) from error
+        except BotoCoreError as error:
+            raise self._failed("complete", error) from error
+        return True
+
+    def _upload_part(self, size: int) -> None:
+        number = len(self._parts) + 1
+        if number > _MAX_PARTS:
+            raise ServiceError(
+                "an object has too many parts",
+                expected=f"at most {_MAX_PARTS}",
+                found=f"{self._written} bytes in parts of {self._part_bytes}",
+                where=self.key,
+                hint="Raise archive.part_bytes or lower archive.max_bytes",
+            )
+        try:
+            if self._upload_id is None:
+                self._upload_id = self._store.client.create_multipart_upload(
+                    Bucket=self._store.bucket, Key=self.key, ContentType=CONTENT_TYPE
+                )["UploadId"]
+            with memoryview(self._buffer) as view:
+                body = bytes(view[:size])
+            answer = self._store.client.upload_part(
+                Bucket=self._store.bucket, Key=self.key, UploadId=self._upload_id, PartNumber=number, Body=body
+            )
+        except (ClientError, BotoCoreError) as error:
+            raise self._failed(f"upload of part {number}", error) from error
+        self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        del self._buffer[:size]
+
+    def _failed(self, call: str, error: Exception) -> ServiceError:
+        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+        return ServiceError(
+            f"S3 {call} failed", found=f"{code}: {error}", where=f"s3://{self._store.bucket}/{self.key}"
+        )

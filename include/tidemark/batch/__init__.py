@@ -1,0 +1,1 @@
+"""The reconcile run: plan, refill, rebuild, audit, publish, seal, report."""

@@ -1,0 +1,26 @@
+"""What the reconcile run's Spark applications share: their arguments, their session, and how they fail."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from tidemark.batch.run import Run
+from tidemark.core.errors import TidemarkError
+from tidemark.settings import settings
+from tidemark.spark.session import spark_session
+
+
+def step_app(name: str, step: Callable[[Run, SparkSession], object], about: str | None) -> None:
+    """Do one step of the run that ``--stream`` and ``--run`` name; an explained failure is one line and exit code 1."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--stream", required=True, help="name of the stream's definition")
+    parser.add_argument("--run", required=True, help="name of the reconcile run")
+    arguments = parser.parse_args()
+    try:
+        run = Run.open(arguments.stream, arguments.run, settings())
+        with spark_session(run.settings, f"tidemark-{name}-{run.stream.name}") as spark:
+            step(run, spark)
+    except TidemarkError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,196 @@
+"""The audit step: Great Expectations on the audit branch, before anybody can read it.
+
+Severity decides here, not in Great Expectations: a failed warning is kept and shown, a failed or broken critical check
+stops the run. A check that saw no row is unknown, which is no pass, unless the archive itself holds no row of the days.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.batch.checks import Expected, Outcome, clip, observed_text, safe
+from tidemark.batch.iceberg import DAY, IcebergTable
+from tidemark.batch.run import Run
+from tidemark.core.errors import QualityError
+
+EXAMPLES_MAX = 5
+_MAP_FIELDS = ("element_count", "missing_count", "unexpected_count", "unexpected_percent")
+_KEY = ["_topic_id", "_kafka_partition", "_offset"]
+
+
+def audit_run(run: Run, spark: SparkSession) -> None:
+    """Check the rebuilt days on the run's branch; save every result to audit.json.
+
+    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or had no row to look at.
+    """
+    with run.step("audit") as out:
+        rebuilt = run.require("rebuild")
+        days: dict[str, dict[str, int]] = rebuilt["days"]
+        out |= {"staged_snapshot": rebuilt["staged_snapshot"], "days": list(days), "checks": [], "passed": False}
+        if not days:
+            out |= {"passed": True, "note": "no day was rebuilt, so there is nothing to check"}
+            return
+        branch = IcebergTable(spark, run.settings, run.stream.table).read(rebuilt["branch"])
+        # A row without a day would otherwise escape every check.
+        wanted = F.col(DAY).isin([date.fromisoformat(day) for day in days]) | F.col(DAY).isNull()
+        rows = branch.where(wanted)
+        own = [
+            Expected(expectation=item.expectation, kwargs=item.kwargs, severity=item.severity, built_in=False)
+            for item in run.stream.batch.checks
+        ]
+        outcomes = _outcomes(rows, built_in(days), own, days)
+        out["checks"] = [item.value() for item in outcomes]
+        empty = [day for day, counts in days.items() if counts["read"] == 0]
+        if empty:
+            out["note"] = f"the archive holds no record of {', '.join(empty)}: empty on purpose"
+        failed = [item for item in outcomes if item.blocks]
+        out["passed"] = not failed
+        if failed:
+            raise QualityError(
+                "critical checks did not pass",
+                expected=f"{sum(item.expected.severity == 'critical' for item in outcomes)} passed",
+                found="; ".join(_explain(item) for item in failed),
+                where=run.key("audit"),
+                hint="The table still shows the days as they were before",
+            )
+
+
+def built_in(days: Mapping[str, Mapping[str, int]]) -> list[Expected]:
+    """The checks every stream gets; ``days`` is rebuild.json's."""
+    values = ", ".join(f"(DATE'{day}', {counts['published']}L)" for day, counts in days.items())
+    counted = (
+        # Nothing in here comes from outside: days and numbers are rebuild.json's.
+        f"SELECT d.day, d.expected, count(b._day) AS found FROM VALUES {values} AS d(day, expected) "  # noqa: S608
+        "LEFT JOIN {batch} b ON b._day = d.day GROUP BY d.day, d.expected HAVING count(b._day) <> d.expected"
+    )
+    key = ", ".join(_KEY)
+    unique = f"SELECT {key}, count(*) AS copies FROM {{batch}} GROUP BY {key} HAVING count(*) > 1"  # noqa: S608 - constants
+    return [
+        _critical("unexpected_rows_expectation", {"unexpected_rows_query": unique}, "every record occurs once"),
+        _critical(
+            "unexpected_rows_expectation", {"unexpected_rows_query": counted}, "each day has the rows the rebuild wrote"
+        ),
+        _critical("expect_column_values_to_not_be_null", {"column": DAY}, "every row has a day"),
+    ]
+
+
+def _critical(expectation: str, kwargs: dict[str, Any], about: str) -> Expected:
+    return Expected(expectation=expectation, kwargs=kwargs, severity="critical", built_in=True, about=about)
+
+
+def _outcomes(
+    rows: DataFrame, ours: list[Expected], own: list[Expected], days: Mapping[str, Mapping[str, int]]
+) -> list[Outcome]:
+    read = sum(counts["read"] for counts in days.values())
+    published = sum(counts["published"] for counts in days.values())
+    if published:
+        outcomes = evaluate(rows, [*ours, *own])
+    else:
+        nothing = "no row to check"
+        # An empty day proves nothing about its columns; it is fine exactly if nothing was there to publish.
+        unknown = None if read else True
+        outcomes = evaluate(rows, ours) + [Outcome(expected=item, success=unknown, observed=nothing) for item in own]
+    return [_rows_left(days), *outcomes]
+
+
+def _rows_left(days: Mapping[str, Mapping[str, int]]) -> Outcome:
+    """Whether each day that had records still has rows: one whose every record was quarantined can't be judged."""
+    gone = [day for day, counts in days.items() if counts["read"] and not counts["published"]]
+    return Outcome(
+        expected=Expected(
+            expectation="tidemark_rows_to_check",
+            kwargs={},
+            severity="critical",
+            built_in=True,
+            about="each day with records has rows to check",
+        ),
+        success=None if gone else True,
+        observed=f"every record of {', '.join(gone)} was quarantined" if gone else "rows on every day that had records",
+    )
+
+
+def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[Outcome]:
+    """Each check's outcome on the rows, in order; a check that can't be built or run is one with an exception."""
+    # The library reads this variable when it is imported, which takes seconds: so not at the module's top.
+    os.environ["GX_ANALYTICS_ENABLED"] = "False"
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    outcomes: dict[int, Outcome] = {}
+    suite = gx.ExpectationSuite(name="audit")
+    for number, check in enumerate(checks):
+        try:
+            configuration = ExpectationConfiguration(
+                type=check.expectation, kwargs=dict(check.kwargs), meta={"check": number}
+            )
+            suite.add_expectation(configuration.to_domain_obj())
+        except (GreatExpectationsError, TypeError, ValueError) as error:  # a wrong name or argument in the YAML
+            outcomes[number] = Outcome(expected=check, success=False, observed=None, exception=_text(error))
+    if suite.expectations:
+        # Without persist=False the library caches the rows and leaves them cached.
+        source = context.data_sources.add_spark("audit", persist=False)
+        asset = source.add_dataframe_asset("rows")
+        batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
+        result = batch.validate(
+            suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES_MAX}
+        )
+        for item in result.results:
+            number = _number(item)
+            outcomes[number] = _outcome(checks[number], item, rows)
+    return [outcomes[number] for number in range(len(checks))]
+
+
+def _number(item: Any) -> int:
+    """Which check a result belongs to: the library may answer in another order."""
+    return int(item.expectation_config.meta["check"])
+
+
+def _outcome(check: Expected, item: Any, rows: DataFrame) -> Outcome:
+    exception = _exception(item.exception_info)
+    result: Mapping[str, Any] = item.result or {}
+    if "observed_value" in result:
+        observed = safe(result["observed_value"])
+    else:
+        observed = safe({field: result[field] for field in _MAP_FIELDS if field in result}) or None
+    examples: Sequence[Any] = result.get("partial_unexpected_list") or ()
+    success = bool(item.success) and exception is None
+    if check.built_in and not success and exception is None and "unexpected_rows_query" in check.kwargs:
+        found = rows.sparkSession.sql(check.kwargs["unexpected_rows_query"], batch=rows)
+        examples = found.limit(EXAMPLES_MAX).collect()
+    return Outcome(
+        expected=check,
+        success=success,
+        observed=observed,
+        exception=exception,
+        examples=tuple(safe(value) for value in examples[:EXAMPLES_MAX]),
+    )
+
+
+def _exception(info: Any) -> str | None:
+    """The message in an ``exception_info``, which is one entry or a dict of them by metric."""
+    if not info:
+        return None
+    entries = [info] if "raised_exception" in info else list(info.values())
+    raised = [item for item in entries if isinstance(item, Mapping) and item.get("raised_exception")]
+    return clip(str(raised[0].get("exception_message"))) if raised else None
+
+
+def _explain(item: Outcome) -> str:
+    name = item.expected.about or item.expected.expectation
+    column = item.expected.kwargs.get("column")
+    subject = f"{name} ({column})" if column and not item.expected.about else name
+    if item.exception is not None:
+        return f"{subject}: could not be evaluated: {item.exception}"
+    return f"{subject}: {'unknown' if item.success is None else 'failed'}, observed {observed_text(item.observed)}"
+
+
+def _text(error: Exception) -> str:
+    return clip(f"{type(error).__name__}: {error}".replace("\n", " "))

@@ -1,0 +1,88 @@
+"""A quality check and its outcome as plain values, and their JSON form. No Spark here: the report reads them too."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal
+
+TEXT_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One check to make: an expectation's snake-case name and arguments."""
+
+    expectation: str
+    kwargs: Mapping[str, Any]
+    severity: Literal["critical", "warning"]
+    built_in: bool
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A check's result; ``success`` None is unknown. Every value is fit for JSON."""
+
+    expected: Expected
+    success: bool | None
+    observed: Any
+    exception: str | None = None
+    examples: tuple[Any, ...] = ()
+
+    @property
+    def blocks(self) -> bool:
+        return self.expected.severity == "critical" and self.success is not True
+
+    def value(self) -> dict[str, Any]:
+        """The check's object in audit.json."""
+        return {
+            "expectation": self.expected.expectation,
+            "kwargs": safe(self.expected.kwargs),
+            "severity": self.expected.severity,
+            "built_in": self.expected.built_in,
+            "about": self.expected.about,
+            "success": self.success,
+            "observed": self.observed,
+            "exception": self.exception,
+            "examples": list(self.examples),
+        }
+
+
+def observed_text(value: Any) -> str:
+    """What a check saw, in words where the form is known."""
+    if isinstance(value, Mapping) and "unexpected_count" in value:
+        text = f"{_number(value['unexpected_count'])} of {_number(value.get('element_count'))} unexpected"
+        missing = value.get("missing_count")
+        return f"{text}, {_number(missing)} missing" if missing else text
+    return _number(value) if value is None or type(value) is int else str(value)
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def safe(value: Any) -> Any:
+    """``value`` as strict JSON can hold it: no NaN, no bytes, long text clipped."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return clip(value)
+    if hasattr(value, "asDict"):  # a Spark row
+        return safe(value.asDict())
+    if isinstance(value, Mapping):
+        return {clip(str(key)): safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [safe(item) for item in value]
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return clip(bytes(value[:TEXT_MAX]).hex())
+    return safe(value.item()) if hasattr(value, "item") else clip(str(value))
+
+
+def clip(text: str) -> str:
+    """``text``, cut to 200 characters with an ellipsis where it is longer."""
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"

@@ -1,0 +1,150 @@
+"""A stream's definition checked against what will run it: Spark's parser, the transformation, Great Expectations."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from tidemark.batch.rebuild import identity
+from tidemark.core.errors import ConfigError
+from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.spark.records import ARCHIVE_SCHEMA
+from tidemark.streams import Check, FieldTime, Stream
+
+# Arguments every expectation takes from the library itself; a definition has no use for them.
+_LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
+_NESTED = (ArrayType, MapType, StructType)
+_COLUMN_KWARGS = ("column", "column_A", "column_B", "column_list", "column_set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """``columns``: the transformation's own, without ``reject``; empty where it could not be tried."""
+
+    columns: tuple[str, ...]
+    problems: tuple[ConfigError, ...]
+
+
+def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Checked:
+    """Everything that would stop the stream's applications, found without a row and without a server.
+
+    ``folder`` is the streams' folder. Only the session is needed: no jars, no Kafka, no S3.
+    """
+    where, module = (str(folder / f"{stream.name}.{ending}") for ending in ("yaml", "py"))
+    schema = None
+    problems = []
+    try:
+        schema = _fields(stream.value_schema)
+    except (PySparkException, TypeError) as error:
+        problems.append(_not_ddl(stream, where, error))
+    else:
+        problems += _event_time(stream, schema, where)
+    columns: list[str] = []
+    plain: list[str] = []
+    published: list[str] = []
+    try:
+        transform = load_transform(stream, folder)
+        if schema is not None:
+            good = process(spark.createDataFrame([], ARCHIVE_SCHEMA), stream, transform).good
+            columns = [name for name in good.columns if name not in PLATFORM_COLUMNS]
+            plain = [name for name in columns if not isinstance(good.schema[name].dataType, _NESTED)]
+            published = good.select(*identity(F.current_date(), ""), *(f"`{name}`" for name in columns)).columns
+    except ConfigError as error:
+        problems.append(ConfigError(error.problem, expected=error.expected, found=error.found, where=module))
+    except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+        found = f"{type(error).__name__}: {_first_line(error)}"
+        problems.append(ConfigError("transform fails", expected="a DataFrame", found=found, where=module))
+    key = stream.speed.key
+    if columns and key is not None and key not in plain:
+        problems.append(_not_among("speed.key: not a plain column of the transformation", key, plain, where))
+    for number, check in enumerate(stream.batch.checks):
+        problems += _check(check, f"batch.checks.{number}", published, where)
+    return Checked(columns=tuple(columns), problems=tuple(problems))
+
+
+def _fields(ddl: str) -> StructType:
+    kind = StructType.fromDDL(ddl)
+    if not isinstance(kind, StructType):  # Spark also takes the name of one type
+        raise TypeError("a type without a field's name")
+    return kind
+
+
+def _not_ddl(stream: Stream, where: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        "value_schema: not Spark DDL",
+        expected="such as 'carrier STRING, delay INT'",
+        found=f"{stream.value_schema!r}, of which Spark says: {_first_line(error)}",
+        where=where,
+    )
+
+
+def _event_time(stream: Stream, schema: StructType, where: str) -> list[ConfigError]:
+    if not isinstance(stream.event_time, FieldTime):
+        return []
+    top = re.split(r"[.\[]", stream.event_time.field.removeprefix("$."), maxsplit=1)[0]
+    if top in schema.names:
+        return []
+    return [_not_among("event_time.field: not a field of value_schema", top, schema.names, where)]
+
+
+def _check(check: Check, key: str, columns: list[str], where: str) -> list[ConfigError]:
+    """Problems of one check; ``columns`` are the published table's, empty where they are not known."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "False"  # read at the import, which takes seconds: so not at the module's top
+    import great_expectations  # noqa: F401  # registers the expectations
+    from great_expectations.expectations import registry
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    known = registry.list_registered_expectation_implementations()
+    if check.expectation not in known:
+        close = ", ".join(get_close_matches(check.expectation, known)) or "a name of Great Expectations' gallery"
+        text = f"{key}.expectation: no such expectation"
+        return [ConfigError(text, expected=close, found=check.expectation, where=where)]
+    problems = []
+    try:
+        ExpectationConfiguration(type=check.expectation, kwargs=dict(check.kwargs)).to_domain_obj()
+    except (TypeError, ValueError) as error:
+        allowed = sorted(set(registry.get_expectation_impl(check.expectation).__fields__) - _LIBRARY_KWARGS)
+        for name, message in _refusals(error).items():
+            found = check.kwargs.get(name, "nothing")
+            text = f"{key}.kwargs.{name}: {message}"
+            problems.append(
+                ConfigError(text, expected=f"arguments among {', '.join(allowed)}", found=found, where=where)
+            )
+    return problems + [
+        _not_among(f"{key}.kwargs.{name}: not a column of the table", column, columns, where)
+        for name, column in _named_columns(check.kwargs)
+        if columns and column not in columns
+    ]
+
+
+def _refusals(error: Exception) -> dict[str, str]:
+    """Argument → what is wrong with it. The library's validation tells one argument once per type it might have."""
+    told: dict[str, list[str]] = {}
+    details: Any = getattr(error, "errors", None)
+    items: list[dict[str, Any]] = details() if callable(details) else [{"loc": ["*"], "msg": _first_line(error)}]
+    for item in items:
+        messages = told.setdefault(str(item["loc"][0]), [])
+        if item["msg"] not in messages:
+            messages.append(item["msg"])
+    return {name: ", or ".join(messages) for name, messages in told.items()}
+
+
+def _named_columns(kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    values = {name: value if isinstance(value, list) else [value] for name, value in kwargs.items()}
+    return [(name, str(column)) for name in _COLUMN_KWARGS for column in values.get(name, [])]
+
+
+def _not_among(problem: str, found: str, allowed: list[str], where: str) -> ConfigError:
+    return ConfigError(problem, expected=f"one of: {', '.join(allowed)}", found=found, where=where)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")

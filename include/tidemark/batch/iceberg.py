@@ -1,0 +1,312 @@
+"""The published and quarantine tables: creation, the audit branch, and atomic publication.
+
+Rows are written by Spark; branches and publication go through Iceberg's Java ``Table``, which alone offers one
+transaction with explicit preconditions. A publication replaces whole days: it succeeds when other days moved since the
+branch was cut, and is refused when one of its own did.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY
+from tidemark.core.errors import ConfigError, ConflictError, ServiceError
+from tidemark.settings import Settings
+
+T = TypeVar("T")
+
+DAY = "_day"
+INPUTS_PROPERTY = "tidemark.inputs"
+_ATTEMPTS = 12
+_CAUSES_MAX = 10
+_EPOCH = date(1970, 1, 1)
+_PROPERTIES = {
+    "format-version": "2",
+    # The rebuild decides how many tasks write; a shuffle would only copy every row once more.
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "write.parquet.compression-codec": "zstd",
+    "write.target-file-size-bytes": str(256 * 1024 * 1024),
+    "commit.retry.num-retries": "20",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What a rebuild left on an audit branch: one commit on top of main's ``base``. ``rows`` per day, from metadata."""
+
+    base: int
+    snapshot: int
+    files: int
+    rows: Mapping[date | None, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A staged branch to publish, and what its snapshot's summary shall say.
+
+    ``inputs`` is a fingerprint of what was read: the same run with the same inputs publishes once. ``since`` is main's
+    snapshot when the run was settled: what others published of the days since then, the plan does not know.
+    """
+
+    run: str
+    inputs: str
+    branch: str
+    since: int | None
+    base: int
+    staged: int
+    days: tuple[date, ...]
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The snapshot on main; ``already`` where an earlier attempt of the same run made it."""
+
+    snapshot: int
+    already: bool
+
+
+class IcebergTable:
+    """One table, partitioned by ``_day``, seen through a Spark session. Java errors come out as ours."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, name: str) -> None:
+        self._spark = spark
+        self.namespace = f"{settings.catalog}.{settings.namespace}"
+        self.identifier = f"{self.namespace}.{name}"
+
+    def ensure(self, schema: StructType) -> None:
+        """Create the table, with a first empty snapshot so that it can be branched; no change where it is there.
+
+        Raises ConfigError naming both sides when the table's columns are others.
+        """
+        if not self._spark.catalog.tableExists(self.identifier):
+            self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.namespace}")
+            writer = self._spark.createDataFrame([], schema).writeTo(self.identifier).using("iceberg")
+            for key, value in _PROPERTIES.items():
+                writer = writer.tableProperty(key, value)
+            try:
+                writer.partitionedBy(F.col(DAY)).create()
+            except AnalysisException as error:
+                if "ALREADY_EXISTS" not in str(error):
+                    raise
+        found, wanted = _columns(self._spark.table(self.identifier).schema), _columns(schema)
+        if found != wanted:
+            raise ConfigError(
+                "a table's columns are not what the stream's transformation gives",
+                expected=", ".join(f"{name} {kind}" for name, kind in wanted if (name, kind) not in found) or wanted,
+                found=", ".join(f"{name} {kind}" for name, kind in found if (name, kind) not in wanted) or found,
+                where=self.identifier,
+                hint="Undo the change in the transformation, or give the stream another name",
+            )
+
+    def read(self, branch: str) -> DataFrame:
+        """The rows of a branch."""
+        return self._spark.read.option("branch", branch).table(self.identifier)
+
+    def stage(self, branch: str, rows: DataFrame, days: Sequence[date], *, distribution: str) -> Staged:
+        """Cut (or cut anew) the branch from main and replace ``days`` on it by ``rows``, in one commit.
+
+        ``distribution`` is Iceberg's write distribution mode. A day without rows becomes empty.
+        """
+        base = self._retry(lambda: self._cut(branch))
+        target = f"{self.identifier}.`branch_{branch}`"
+        rows.writeTo(target).option("distribution-mode", distribution).overwrite(F.col(DAY).isin(list(days)))
+        table = self._load()
+        snapshot = table.snapshot(branch)
+        added = list(snapshot.addedDataFiles(table.io()))
+        integer = self._jvm.java.lang.Class.forName("java.lang.Integer")
+        counts: dict[date | None, int] = {}
+        for file in added:
+            number = file.partition().get(0, integer)
+            day = None if number is None else _EPOCH + timedelta(days=number)
+            counts[day] = counts.get(day, 0) + file.recordCount()
+        return Staged(base=base, snapshot=snapshot.snapshotId(), files=len(added), rows=counts)
+
+    def publish(self, publication: Publication) -> Published:
+        """Replace the days on main by the branch's files and drop the branch, in one transaction.
+
+        Raises ConflictError when one of the days moved since the branch was cut, or when the branch is not the one
+        that was audited: the run must rebuild.
+        """
+        return self._retry(lambda: self._publish(publication))
+
+    def history(self) -> list[dict[str, Any]]:
+        """Main's snapshots, newest first: ``id`` and the ``summary`` of each."""
+        table = self._load()
+        return [{"id": item.snapshotId(), "summary": _mapping(item.summary())} for item in self._ancestors(table)]
+
+    def branches(self) -> set[str]:
+        """Names of all branches, main included."""
+        return {str(name) for name in self._load().refs()}
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm
+
+    def _load(self) -> Any:
+        return self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+            self._spark._jsparkSession,
+            self.identifier,
+        )
+
+    def _ancestors(self, table: Any) -> Any:
+        for identity in self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(table):
+            yield table.snapshot(identity)
+
+    def _cut(self, branch: str) -> int:
+        table = self._load()
+        base: int = table.currentSnapshot().snapshotId()
+        change = table.manageSnapshots()
+        known = table.refs().get(branch) is not None
+        (change.replaceBranch(branch, base) if known else change.createBranch(branch, base)).commit()
+        return base
+
+    def _publish(self, wanted: Publication) -> Published:
+        table = self._load()
+        for snapshot in self._ancestors(table):
+            summary = snapshot.summary()
+            if summary.get(RUN_PROPERTY) == wanted.run and summary.get(INPUTS_PROPERTY) == wanted.inputs:
+                self._drop(table, wanted.branch)
+                return Published(snapshot=snapshot.snapshotId(), already=True)
+        self._require_branch(table, wanted)
+        self._require_still(table, wanted)
+        transaction = table.newTransaction()
+        self._overwrite(transaction.newOverwrite(), table, wanted).commit()
+        transaction.manageSnapshots().removeBranch(wanted.branch).commit()
+        transaction.commitTransaction()
+        table.refresh()
+        # A neighbour may have committed since: ours is the newest snapshot of this run, not always the current one.
+        ours = next(item for item in self._ancestors(table) if item.summary().get(RUN_PROPERTY) == wanted.run)
+        return Published(snapshot=ours.snapshotId(), already=False)
+
+    def _overwrite(self, change: Any, table: Any, wanted: Publication) -> Any:
+        days = self._jvm.java.util.ArrayList()
+        for day in wanted.days:
+            days.add(day.isoformat())
+        which = getattr(self._jvm.org.apache.iceberg.expressions.Expressions, "in")(DAY, days)
+        change = change.overwriteByRowFilter(which).validateFromSnapshot(wanted.base).conflictDetectionFilter(which)
+        change = change.validateNoConflictingData().validateNoConflictingDeletes()
+        added = list(table.snapshot(wanted.staged).addedDataFiles(table.io()))
+        if added:  # Iceberg rejects this check where there is no file to check.
+            change = change.validateAddedFilesMatchOverwriteFilter()
+        for file in added:
+            change = change.addFile(file)
+        summary = {
+            **wanted.summary,
+            RUN_PROPERTY: wanted.run,
+            INPUTS_PROPERTY: wanted.inputs,
+            DAYS_PROPERTY: json.dumps([day.isoformat() for day in wanted.days]),
+        }
+        for key, value in summary.items():
+            change = change.set(key, value)
+        return change
+
+    def _require_branch(self, table: Any, wanted: Publication) -> None:
+        tip = table.snapshot(wanted.branch) if table.refs().get(wanted.branch) is not None else None
+        if tip is None or tip.snapshotId() != wanted.staged:
+            raise ConflictError(
+                "the audit branch is not what the rebuild left",
+                expected=f"snapshot {wanted.staged}",
+                found="no branch" if tip is None else f"snapshot {tip.snapshotId()}",
+                where=f"{self.identifier} branch {wanted.branch}",
+                hint="Run the rebuild step again",
+            )
+
+    def _require_still(self, table: Any, wanted: Publication) -> None:
+        """Refuse where another run published one of the days since this one was settled.
+
+        Iceberg's own validation covers the time between this look and the commit, and writers that are not ours; but
+        it sees files only, so a day that was emptied while it was empty already would slip through.
+        """
+        for snapshot in self._ancestors(table):
+            if snapshot.snapshotId() == wanted.since:
+                return
+            summary = snapshot.summary()
+            if summary.get(RUN_PROPERTY) == wanted.run:
+                continue
+            moved = sorted(set(json.loads(summary.get(DAYS_PROPERTY) or "[]")) & {d.isoformat() for d in wanted.days})
+            if moved:
+                raise self._moved(wanted, f"run {summary.get(RUN_PROPERTY)} published {', '.join(moved)} since")
+        if wanted.since is not None:
+            raise self._moved(wanted, f"snapshot {wanted.since} is no longer in main's history")
+
+    def _moved(self, wanted: Publication, found: str) -> ConflictError:
+        return ConflictError(
+            "a day moved while this run was rebuilding it",
+            expected=f"{', '.join(day.isoformat() for day in wanted.days)} as of snapshot {wanted.since}",
+            found=found,
+            where=self.identifier,
+            hint="Start again from step plan",
+        )
+
+    def _drop(self, table: Any, branch: str) -> None:
+        """Remove the branch that a repeated rebuild may have left."""
+        if table.refs().get(branch) is not None:
+            table.manageSnapshots().removeBranch(branch).commit()
+
+    def _retry(self, action: Callable[[], T]) -> T:
+        """Repeat ``action``, which looks at the table afresh, while only a neighbour's commit is in its way.
+
+        Iceberg can't replay a transaction that changes a branch, and SQLite answers "busy" to a second writer.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception(_is_neighbour),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.1, max=3),
+            reraise=True,
+        )
+        try:
+            return attempts(action)
+        except Py4JJavaError as error:
+            names = _java_classes(error)
+            detail = str(error.java_exception.getMessage()).splitlines()[0]
+            if "org.apache.iceberg.exceptions.ValidationException" in names:
+                raise ConflictError(
+                    "Iceberg refused the commit",
+                    expected="no change to the same days since the branch was cut",
+                    found=detail,
+                    where=self.identifier,
+                    hint="Start again from step plan",
+                ) from error
+            raise ServiceError(
+                "Iceberg could not commit", found=f"{names[0]}: {detail}", where=self.identifier
+            ) from error
+
+
+def _java_classes(error: Py4JJavaError) -> list[str]:
+    """Class names of the Java exception and its causes."""
+    names: list[str] = []
+    cause = error.java_exception
+    while cause is not None and len(names) < _CAUSES_MAX:
+        names.append(str(cause.getClass().getName()))
+        cause = cause.getCause()
+    return names
+
+
+def _is_neighbour(error: BaseException) -> bool:
+    if not isinstance(error, Py4JJavaError):
+        return False
+    names = _java_classes(error)
+    return "org.apache.iceberg.exceptions.CommitFailedException" in names or "SQLITE_BUSY" in str(error)
+
+
+def _columns(schema: StructType) -> list[tuple[str, str]]:
+    """Names and types; Iceberg has no integer below 32 bits."""
+    return [
+        (field.name, re.sub(r"\b(tinyint|smallint)\b", "int", field.dataType.simpleString())) for field in schema.fields
+    ]
+
+
+def _mapping(java: Any) -> dict[str, str]:
+    return {str(key): str(java.get(key)) for key in java}

@@ -1,0 +1,43 @@
+"""What a rebuild follows from, hashed, so that a later step notices when it looks at something else."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark.batch.run import Run
+from tidemark.core.codec import encode
+from tidemark.core.errors import ConflictError
+from tidemark.core.manifest import canonical_json, digest
+from tidemark.core.plan import Plan
+
+
+def plan_fingerprint(plan: Plan) -> str:
+    """The days with their versions, what must be proven of each log, and the slices read."""
+    value = {
+        "days": encode(plan.days),
+        "targets": encode(tuple(item.target for item in plan.logs)),
+        "slices": encode(tuple(sorted(plan.slices, key=lambda item: (item.key, item.range)))),
+    }
+    return digest(canonical_json(value))
+
+
+def rows_fingerprint(run: Run, plan: Plan) -> str:
+    """The plan, and the definition and transformation that make rows of it."""
+    code = (run.settings.streams_dir / f"{run.stream.name}.py").read_bytes()
+    value = {
+        "plan": plan_fingerprint(plan),
+        "stream": run.stream.model_dump(mode="json"),
+        "transformation": digest(code),
+    }
+    return digest(canonical_json(value))
+
+
+def require_same_plan(run: Run, plan: Plan, rebuilt: Mapping[str, Any]) -> None:
+    """Refuse where the plan was settled anew after the rebuild: its offsets would count as proven unread."""
+    if rebuilt["plan"] != plan_fingerprint(plan):
+        raise ConflictError(
+            "the run was settled anew after its rebuild",
+            expected=f"plan {plan_fingerprint(plan)[:12]}",
+            found=f"rows of plan {rebuilt['plan'][:12]}",
+            where=run.key("rebuild"),
+            hint="Run the rebuild, audit and publish steps again",
+        )

@@ -1,0 +1,113 @@
+"""Steps ``plan`` and ``settled``: what a run reads and rebuilds; then, after the refill, that nothing is missing."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from tidemark.archive.commit import read_manifests
+from tidemark.batch.run import Run
+from tidemark.batch.seal import latest_seals
+from tidemark.batch.tables import main_snapshots
+from tidemark.batch.targets import make_targets
+from tidemark.core.chain import broken_links
+from tidemark.core.codec import encode
+from tidemark.core.errors import IncompleteError
+from tidemark.core.manifest import Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Plan, Target
+from tidemark.core.plan_json import plan_to_value
+from tidemark.core.planner import make_plan
+from tidemark.core.seal import Seal
+
+
+def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
+    """Step ``plan``: fix the targets and plan them.
+
+    The result also lists the ranges to refill and every broken link in a writer's chain of manifests; neither stops
+    the run. Raises what ``make_targets`` and ``make_plan`` raise.
+    """
+    with run.step("plan") as out:
+        requested = sorted(set(days))
+        out |= {"requested": [day.isoformat() for day in requested], "force": force}
+        manifests = read_manifests(run.store, run.layout)
+        seals = latest_seals(run.store, run.layout)
+        targets = make_targets(run.stream, run.settings, requested, manifests, seals)
+        plan = _plan(run, out, requested=requested, targets=targets, manifests=manifests, seals=seals, force=force)
+        out["refill"] = [{**encode(log), "start": gap.start, "end": gap.end} for log, gap in refill_gaps(plan)]
+        return plan
+
+
+def settle_run(run: Run) -> Plan:
+    """Step ``settled``: plan the very same targets again, with what the refill and the stream archived since.
+
+    Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
+    accept to lose (``batch.accept_loss``); the plan is saved all the same.
+    """
+    with run.step("settled") as out:
+        planned = run.require("plan")
+        out |= {"requested": planned["requested"], "force": planned["force"]}
+        requested = [date.fromisoformat(day) for day in planned["requested"]]
+        targets = [item.target for item in run.plan("plan").logs]
+        # What readers see before anything is read: publication refuses where another run moves a day from here on.
+        out["main"] = main_snapshots(run.settings, run.stream)
+        manifests = read_manifests(run.store, run.layout)
+        seals = latest_seals(run.store, run.layout)
+        plan = _plan(
+            run, out, requested=requested, targets=targets, manifests=manifests, seals=seals, force=planned["force"]
+        )
+        _require_whole(run, plan)
+        return plan
+
+
+def refill_gaps(plan: Plan) -> tuple[tuple[TopicPartition, OffsetRange], ...]:
+    """The ranges to fetch from Kafka, by log and position."""
+    return tuple((item.target.log, gap.range) for item in plan.logs for gap in item.gaps if gap.kind == "refill")
+
+
+def _plan(
+    run: Run,
+    out: dict[str, Any],
+    *,
+    requested: Sequence[date],
+    targets: Sequence[Target],
+    manifests: Sequence[Manifest],
+    seals: Sequence[Seal],
+    force: bool,
+) -> Plan:
+    plan = make_plan(
+        stream=run.stream.name,
+        time_zone=run.stream.time_zone,
+        run=run.name,
+        requested=requested,
+        targets=targets,
+        manifests=manifests,
+        seals=seals,
+        force=force,
+    )
+    links = broken_links(manifests)
+    out |= {
+        "plan": plan_to_value(plan),
+        "manifests": len(manifests),
+        "broken_chains": [{**encode(link), "finding": str(link)} for link in links],
+    }
+    return plan
+
+
+def _require_whole(run: Run, plan: Plan) -> None:
+    accepted = run.stream.batch.accept_loss
+    missing = [
+        f"{item.target.log} {gap.range} {'lost to retention' if gap.kind == 'lost' else 'not refilled'}"
+        for item in plan.logs
+        for gap in item.gaps
+        if gap.kind == "refill" or not accepted
+    ]
+    if not missing:
+        return
+    lost = not accepted and any(gap.kind == "lost" for item in plan.logs for gap in item.gaps)
+    raise IncompleteError(
+        "the archive does not hold every offset of the run's targets",
+        expected="no gap",
+        found="; ".join(missing),
+        where=f"run {run.name} of stream {run.stream.name}",
+        hint="Set batch.accept_loss to seal the days without the lost records" if lost else "Run step 'refill' again",
+    )

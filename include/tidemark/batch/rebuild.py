@@ -1,0 +1,254 @@
+"""The rebuild step: archive slices → the stream's transformation → the plan's days on an audit branch.
+
+The day's rows are read once, in one pass without a shuffle, and counted as they pass; what was written is counted from
+Iceberg's metadata. The two counts are independent, so conservation (read = published + quarantined) proves something.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from math import ceil
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from tidemark.batch.iceberg import DAY, IcebergTable, Staged
+from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
+from tidemark.batch.run import Run
+from tidemark.batch.slices import read_slices
+from tidemark.core.errors import IncompleteError
+from tidemark.core.offsets import TopicPartition, count
+from tidemark.core.plan import Plan
+from tidemark.spark import records
+from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+
+# Not `_partition`: Iceberg keeps that name for itself and then refuses every read that has to plan with it.
+QUARANTINE_SCHEMA = (
+    StructType()
+    .add(DAY, DateType())
+    .add("_topic_id", StringType())
+    .add("_kafka_partition", IntegerType())
+    .add("_offset", LongType())
+    .add("_timestamp", TimestampType())
+    .add("_event_time", TimestampType())
+    .add("reason", StringType())
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+)
+ROWS_PER_TASK = 500_000
+FILES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One topic id's rows on their way: ``good`` and ``rejected`` in table form, and the counter they pass through."""
+
+    topic_id: str
+    partitions: tuple[int, ...]
+    good: DataFrame
+    rejected: DataFrame
+    observation: Observation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Rows that were read: per day and per log, each adding up to all of them."""
+
+    days: Mapping[date, int]
+    logs: Mapping[TopicPartition, int]
+
+
+def branch_name(run: str) -> str:
+    """The audit branch of a run, in both tables."""
+    return f"audit_{run}"
+
+
+def write_layout(offsets: int, days: int) -> tuple[int, str]:
+    """``(tasks, distribution mode)`` for a rebuild of at most ``offsets`` rows over ``days`` days.
+
+    Each task writes a file per day it meets. While that stays at 64 files or fewer nothing is shuffled; above, rows
+    are sent to the task of their day.
+    """
+    tasks = max(1, ceil(offsets / ROWS_PER_TASK))
+    return tasks, "none" if days == 1 or tasks * days <= FILES_MAX else "hash"
+
+
+def rebuild_run(run: Run, spark: SparkSession) -> None:
+    """Write the plan's days to branch ``audit_<run>`` of the published and the quarantine table; save rebuild.json.
+
+    Raises IncompleteError when rows were lost or multiplied on the way, ConfigError when the transformation breaks
+    its contract or no longer fits the table.
+    """
+    with run.step("rebuild") as out:
+        plan = run.plan()
+        branch = branch_name(run.name)
+        out |= {"branch": branch, "plan": plan_fingerprint(plan), "inputs": rows_fingerprint(run, plan)}
+        out |= {"days": {}, "logs": []}
+        if not plan.days:
+            out.update(dict.fromkeys(("branch", "base_snapshot", "staged_snapshot")))
+            out.update(dict.fromkeys(("quarantine_base_snapshot", "quarantine_staged_snapshot")))
+            return
+        days = tuple(item.day for item in plan.days)
+        tasks, distribution = write_layout(count(item.range for item in plan.slices), len(days))
+        sources = _sources(run, spark, plan, days)
+        good = _together([item.good for item in sources]).coalesce(tasks)
+        table = IcebergTable(spark, run.settings, run.stream.table)
+        table.ensure(good.schema)
+        staged = table.stage(branch, good, days, distribution=distribution)
+        out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
+        read = _counted(sources, plan, days)
+
+        rejected = spark.createDataFrame([], QUARANTINE_SCHEMA)
+        if dict(staged.rows) != {day: rows for day, rows in read.days.items() if rows}:
+            # Only now is it worth a second pass over the archive: most days have nothing to quarantine.
+            rejected = _together([item.rejected for item in sources]).coalesce(tasks)
+        quarantine = IcebergTable(spark, run.settings, run.stream.quarantine_table)
+        quarantine.ensure(QUARANTINE_SCHEMA)
+        kept = quarantine.stage(branch, rejected, days, distribution=distribution)
+        out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
+
+        out["days"] = _day_counts(plan, read, staged, kept)
+        out["logs"] = _log_counts(plan, read)
+        _require_conserved(out["days"], staged, kept)
+        _require_within(out["logs"])
+
+
+def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) -> list[Source]:
+    """One source per topic id among the slices; an empty one where the plan reads nothing."""
+    transform = load_transform(run.stream, run.settings.streams_dir)
+    day = records.day(run.stream)
+    topic_ids = sorted({item.log.topic_id for item in plan.slices})
+    sources = []
+    for topic_id in topic_ids or [""]:
+        slices = [item for item in plan.slices if item.log.topic_id == topic_id]
+        partitions = tuple(sorted({item.log.partition for item in slices}))
+        rows = read_slices(spark, run.settings.bucket, slices).where(day.isin(list(days)))
+        observation = None
+        if slices:
+            observation = Observation()
+            counters = [F.count_if(day == value).alias(f"day {value}") for value in days]
+            counters += [F.count_if(F.col("partition") == item).alias(f"partition {item}") for item in partitions]
+            rows = rows.observe(observation, *counters)
+        processed = process(rows, run.stream, transform)
+        lineage = identity(day, topic_id)
+        columns = [name for name in processed.good.columns if name not in PLATFORM_COLUMNS]
+        sources.append(
+            Source(
+                topic_id=topic_id,
+                partitions=partitions,
+                good=processed.good.select(*lineage, *columns),
+                rejected=processed.rejected.select(*lineage, "reason", "source.key", "source.value"),
+                observation=observation,
+            )
+        )
+    return sources
+
+
+def identity(day: Column, topic_id: str) -> list[Column]:
+    """The columns every published and quarantined row starts with, over a row's ``source`` and ``event_time``."""
+    return [
+        day.alias(DAY),
+        F.lit(topic_id).alias("_topic_id"),
+        F.col("source.partition").alias("_kafka_partition"),
+        F.col("source.offset").alias("_offset"),
+        F.col("source.timestamp").alias("_timestamp"),
+        F.col("event_time").alias("_event_time"),
+    ]
+
+
+def _together(frames: list[DataFrame]) -> DataFrame:
+    first, *rest = frames
+    for frame in rest:
+        first = first.unionByName(frame)
+    return first
+
+
+def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
+    """The counters' values, after the first write has run."""
+    per_day: Counter[date] = Counter(dict.fromkeys(days, 0))
+    per_log: Counter[TopicPartition] = Counter({item.target.log: 0 for item in plan.logs})
+    logs = {(item.log.topic_id, item.log.partition): item.log for item in plan.slices}
+    for source in sources:
+        if source.observation is None:
+            continue
+        seen = source.observation.get
+        for day in days:
+            per_day[day] += seen[f"day {day}"]
+        for partition in source.partitions:
+            per_log[logs[source.topic_id, partition]] += seen[f"partition {partition}"]
+    return Read(days=per_day, logs=per_log)
+
+
+def _day_counts(plan: Plan, read: Read, staged: Staged, kept: Staged) -> dict[str, dict[str, int]]:
+    return {
+        item.day.isoformat(): {
+            "read": read.days[item.day],
+            "published": staged.rows.get(item.day, 0),
+            "quarantined": kept.rows.get(item.day, 0),
+            "duplicates_trimmed": item.archived_rows - read.days[item.day],
+        }
+        for item in plan.days
+    }
+
+
+def _log_counts(plan: Plan, read: Read) -> list[dict[str, Any]]:
+    used = {item.target.log: count(part.range for part in item.used) for item in plan.logs}
+    return [
+        {
+            "topic": log.topic,
+            "topic_id": log.topic_id,
+            "partition": log.partition,
+            "rows": rows,
+            "offsets": used.get(log, 0),
+        }
+        for log, rows in sorted(read.logs.items())
+    ]
+
+
+def _require_conserved(days: Mapping[str, Mapping[str, int]], staged: Staged, kept: Staged) -> None:
+    stray = sorted({str(day) for day in {*staged.rows, *kept.rows}} - set(days))
+    if stray:
+        raise IncompleteError(
+            "the transformation moved rows to days that are not being rebuilt",
+            expected=f"rows of {', '.join(days)}",
+            found=f"rows of {', '.join(stray)}",
+            hint="A transformation must leave event_time as it is",
+        )
+    for day, rows in days.items():
+        if rows["read"] != rows["published"] + rows["quarantined"]:
+            raise IncompleteError(
+                "rows are not conserved",
+                expected=f"{rows['read']} rows read",
+                found=f"{rows['published']} published + {rows['quarantined']} quarantined",
+                where=day,
+                hint="A transformation must return one row per row and mark those it does not want in 'reject'",
+            )
+        if rows["duplicates_trimmed"] < 0:
+            raise IncompleteError(
+                "more rows were read than the manifests list",
+                expected=f"at most {rows['read'] + rows['duplicates_trimmed']}",
+                found=rows["read"],
+                where=day,
+            )
+
+
+def _require_within(logs: list[dict[str, Any]]) -> None:
+    for log in logs:
+        if log["rows"] > log["offsets"]:
+            raise IncompleteError(
+                "more rows were read than the used ranges have offsets",
+                expected=f"at most {log['offsets']}",
+                found=log["rows"],
+                where=f"{log['topic']}-{log['partition']}",
+            )

@@ -1,0 +1,118 @@
+"""Step ``refill``: fetch exactly the plan's gaps from Kafka into the archive."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.archive.commit import commit_batch, read_manifests
+from tidemark.archive.sink import write_range
+from tidemark.batch.plan import refill_gaps
+from tidemark.batch.run import Run
+from tidemark.core.codec import encode
+from tidemark.core.errors import ConflictError, IncompleteError
+from tidemark.core.manifest import Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Plan
+from tidemark.kafka import describe_topic, watermarks
+from tidemark.spark.records import records
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+def refill_run(run: Run, spark: SparkSession) -> None:
+    """Commit one batch per round of gaps (one gap per log) under the writer ``refill-<run>``.
+
+    A gap is one committed range, never merged with its neighbours, so nothing archived is archived again. A retry
+    finds the batches that are there already and goes on behind them. Raises ConflictError where the topic was made
+    again since the plan, IncompleteError where retention took a gap's start since then.
+    """
+    with run.step("refill") as out:
+        out |= {"ranges": [], "rows": 0, "files": 0}
+        writer = f"refill-{run.name}"
+        there = [item for item in read_manifests(run.store, run.layout) if item.writer == writer]
+        for ranges in rounds(run.plan("plan")):
+            done = next((item for item in there if _ranges(item) == ranges), None)
+            if done is None:
+                _require_held(run, ranges)
+                done = _refill(run, spark, ranges, writer, max((item.batch for item in there), default=-1) + 1)
+                there.append(done)
+            out["ranges"] += [
+                {**encode(item.log), "start": item.range.start, "end": item.range.end, "batch": done.batch}
+                for item in done.ranges
+            ]
+            out["rows"] += sum(item.rows for item in done.ranges)
+            out["files"] += len(done.files)
+
+
+def rounds(plan: Plan) -> Iterator[Ranges]:
+    """The gaps to refill, as rounds with at most one gap of each log, in offset order."""
+    left: dict[TopicPartition, list[OffsetRange]] = {}
+    for log, gap in refill_gaps(plan):
+        left.setdefault(log, []).append(gap)
+    while left:
+        yield {log: gaps[0] for log, gaps in left.items()}
+        left = {log: gaps[1:] for log, gaps in left.items() if len(gaps) > 1}
+
+
+def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
+    files = write_range(records(_kafka(run, spark, ranges), run.stream), ranges, run.stream, run.settings)
+    return commit_batch(
+        run.store,
+        run.layout,
+        run.stream,
+        writer=writer,
+        batch=batch,
+        ranges=ranges,
+        files=files,
+        now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+    )
+
+
+def _kafka(run: Run, spark: SparkSession, ranges: Ranges) -> DataFrame:
+    """Exactly the ranges, one Spark partition per log; aborted records stay invisible."""
+    topic = run.stream.topic
+    return (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", run.settings.kafka_bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: [log.partition for log in ranges]}))
+        .option(
+            "startingOffsets", json.dumps({topic: {str(log.partition): item.start for log, item in ranges.items()}})
+        )
+        .option("endingOffsets", json.dumps({topic: {str(log.partition): item.end for log, item in ranges.items()}}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def _require_held(run: Run, ranges: Ranges) -> None:
+    """Kafka must still hold every range, of the very same log."""
+    bootstrap = run.settings.kafka_bootstrap
+    known = {log.partition: log for log in describe_topic(bootstrap, run.stream.topic)}
+    for log in ranges:
+        if known.get(log.partition) != log:
+            found = known.get(log.partition)
+            raise ConflictError(
+                "the topic was made again since the plan",
+                expected=f"topic id {log.topic_id}",
+                found="no such partition" if found is None else f"topic id {found.topic_id}",
+                where=str(log),
+                hint="Run step 'plan' again",
+            )
+    for mark in watermarks(bootstrap, tuple(ranges)):
+        wanted = ranges[mark.log]
+        if mark.log_start > wanted.start or mark.high_watermark < wanted.end:
+            raise IncompleteError(
+                "Kafka no longer holds a gap that was to be refilled",
+                expected=wanted,
+                found=f"[{mark.log_start}, {mark.high_watermark})",
+                where=str(mark.log),
+                hint="Run step 'plan' again: it will tell what is lost and refill the rest",
+            )
+
+
+def _ranges(manifest: Manifest) -> Ranges:
+    return {item.log: item.range for item in manifest.ranges}

@@ -1,0 +1,243 @@
+"""The report of a run: everything its steps left behind, as one JSON object and one self-contained page.
+
+It is made after a failure as well, so it takes nothing for granted: a step that was not reached is shown as that.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemark.batch.report_page import render
+from tidemark.batch.run import Run
+from tidemark.core.errors import FormatError
+from tidemark.core.offsets import OffsetRange, count
+from tidemark.core.plan import LogPlan, Plan
+from tidemark.core.plan_json import plan_from_value
+
+STEPS = ("wait", "plan", "refill", "settled", "rebuild", "audit", "publish", "seal")
+OPTIONAL = frozenset({"wait", "refill"})
+Steps = Mapping[str, dict[str, Any] | None]
+
+
+def report_run(run: Run) -> str:
+    """Write ``report.json`` and ``report.html`` into the run's folder; the page's key."""
+    with run.step("report") as out:
+        key = run.layout.run_key(run.name, "report.html")
+        out.update(make_report(run, {name: _load(run, name) for name in STEPS}))
+        out |= {"html_key": key, "html_url": f"s3://{run.settings.bucket}/{key}"}
+        run.store.put(key, render(out).encode(), content_type="text/html; charset=utf-8")
+        return key
+
+
+def make_report(run: Run, steps: Steps) -> dict[str, Any]:
+    """The report's JSON object from the steps' results; None stands for a step without one."""
+    plan = _plan(run, steps)
+    days = _days(plan, steps)
+    logs = [_log(item, steps) for item in plan.logs] if plan else []
+    states = _states(run, steps)
+    published = steps["publish"] or {}
+    audit = steps["audit"] or {}
+    return {
+        "stream": run.stream.name,
+        "topic": run.stream.topic,
+        "run": run.name,
+        "time_zone": run.stream.time_zone,
+        "generated_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": _verdict(states, days, logs, plan, audit),
+        "days": days,
+        "unchanged": [day.isoformat() for day in plan.unchanged] if plan else [],
+        "logs": logs,
+        "broken_chains": (steps["settled"] or steps["plan"] or {}).get("broken_chains", []),
+        "quality": {"passed": audit.get("passed"), "note": audit.get("note"), "checks": audit.get("checks", [])},
+        "steps": states,
+        "snapshots": {name: published.get(name) for name in ("snapshot_id", "quarantine_snapshot_id")},
+    }
+
+
+def _load(run: Run, step: str) -> dict[str, Any] | None:
+    try:
+        return run.load(step)
+    except FormatError as error:
+        return {"status": "failed", "error": str(error)}
+
+
+def _plan(run: Run, steps: Steps) -> Plan | None:
+    """The settled plan, else the first one."""
+    for name in ("settled", "plan"):
+        value = (steps[name] or {}).get("plan")
+        if value is not None:
+            try:
+                return plan_from_value(value, where=run.key(name))
+            except FormatError:
+                continue
+    return None
+
+
+def _states(run: Run, steps: Steps) -> list[dict[str, Any]]:
+    """How each step ended. A result older than an earlier step's is of an attempt before, and said to be so."""
+    reached = [name for name in STEPS if steps[name] is not None]
+    states = []
+    newest = ""
+    for name in STEPS:
+        step = steps[name]
+        if step is None:
+            skipped = name in OPTIONAL and any(STEPS.index(other) > STEPS.index(name) for other in reached)
+            status = "not needed" if skipped else "not reached"
+            states.append({"name": name, "status": status, "seconds": None, "error": None, "key": None})
+            continue
+        started = str(step.get("started_at") or "")
+        status = "earlier attempt" if started < newest else step.get("status", "failed")
+        newest = max(newest, started)
+        states.append(
+            {
+                "name": name,
+                "status": status,
+                "seconds": step.get("seconds"),
+                "error": step.get("error"),
+                "started_at": started or None,
+                "key": run.key(name),
+            }
+        )
+    return states
+
+
+def _days(plan: Plan | None, steps: Steps) -> list[dict[str, Any]]:
+    counts = (steps["rebuild"] or {}).get("days", {})
+    seals = {item["day"]: item["key"] for item in (steps["seal"] or {}).get("seals", [])}
+    days = []
+    for item in plan.days if plan else ():
+        day = item.day.isoformat()
+        rows = counts.get(day)
+        days.append(
+            {
+                "day": day,
+                "version": item.version,
+                "reason": item.reason,
+                "archived": item.archived_rows,
+                **{name: rows[name] if rows else None for name in ("read", "published", "quarantined")},
+                "duplicates_trimmed": rows["duplicates_trimmed"] if rows else None,
+                "conserved": rows["read"] == rows["published"] + rows["quarantined"] if rows else None,
+                "seal": seals.get(day),
+            }
+        )
+    return days
+
+
+def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
+    target = item.target
+    refilled = [
+        OffsetRange(start=part["start"], end=part["end"])
+        for part in (steps["refill"] or {}).get("ranges", [])
+        if (part["topic_id"], part["partition"]) == (target.log.topic_id, target.log.partition)
+    ]
+    lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
+    unfilled = [gap.range for gap in item.gaps if gap.kind == "refill"]
+    pending = [item.pending] if item.pending else []
+    return {
+        "topic": target.log.topic,
+        "topic_id": target.log.topic_id,
+        "partition": target.log.partition,
+        "origin": target.origin,
+        "end": target.end,
+        "log_start": target.log_start,
+        "high_watermark": target.high_watermark,
+        "used": [
+            {**_span(used.range), "committed": _span(used.committed), "writer": used.writer, "batch": used.batch}
+            for used in item.used
+        ],
+        "refilled": _spans(refilled),
+        "lost": _spans(lost),
+        "unfilled": _spans(unfilled),
+        "pending": _spans(pending),
+        "overlaps": [{**_span(overlap.range), "copies": overlap.copies} for overlap in item.overlaps],
+        "holes": [{**_span(hole.range), "missing": hole.missing, "cause": hole.cause} for hole in item.holes],
+        "offsets": {
+            "target": target.end - target.origin,
+            "used": count(used.range for used in item.used),
+            "refilled": count(refilled),
+            "lost": count(lost),
+            "unfilled": count(unfilled),
+            "pending": count(pending),
+            "overlapping": count(overlap.range for overlap in item.overlaps),
+            "holes": sum(hole.missing for hole in item.holes),
+        },
+    }
+
+
+def _span(item: OffsetRange) -> dict[str, int]:
+    return {"start": item.start, "end": item.end}
+
+
+def _spans(items: Iterable[OffsetRange]) -> list[dict[str, int]]:
+    return [_span(item) for item in items]
+
+
+def _verdict(
+    states: list[dict[str, Any]],
+    days: list[dict[str, Any]],
+    logs: list[dict[str, Any]],
+    plan: Plan | None,
+    audit: Mapping[str, Any],
+) -> dict[str, Any]:
+    """``status`` and what to say: a title, and sentences below it."""
+    failed = next((item for item in states if item["status"] == "failed"), None)
+    if failed is not None:
+        named = ", ".join(item["day"] for item in days) or "The run"
+        before = next(item for item in states if item["name"] == "publish")["status"] == "not reached"
+        stays = ["Nothing was published: readers still see the days as they were before this run."] if before else []
+        return {
+            "status": "failed",
+            "title": f"{named} failed at step {failed['name']}",
+            "sentences": [str(failed["error"]), *stays],
+        }
+    stopped = ("not reached", "earlier attempt")
+    missing = next((s for s in states if s["status"] in stopped and s["name"] not in OPTIONAL), None)
+    if missing is not None:
+        return {
+            "status": "unfinished",
+            "title": f"The run stopped before step {missing['name']}",
+            "sentences": ["No step reported a failure; the steps after this point have not run, or not again."],
+        }
+    unchanged = ", ".join(day.isoformat() for day in plan.unchanged) if plan else ""
+    if not days:
+        return {
+            "status": "unchanged",
+            "title": f"{unchanged or 'No day'} stays as it is",
+            "sentences": ["The seal already covers everything archived for it: nothing was rebuilt."],
+        }
+    lost = sum(log["offsets"]["lost"] for log in logs)
+    holes = sum(hole["missing"] for log in logs for hole in log["holes"] if hole["cause"] == "unexplained")
+    names = ", ".join(item["day"] for item in days)
+    verb = "are" if len(days) > 1 else "is"
+    sentences = [
+        f"{item['day']}, version {item['version']}: {item['read']:,} records read, {item['published']:,} published, "
+        f"{item['quarantined']:,} quarantined, {item['duplicates_trimmed']:,} duplicates trimmed."
+        for item in days
+    ]
+    refilled = sum(log["offsets"]["refilled"] for log in logs)
+    if refilled:
+        sentences.append(f"{refilled:,} offsets were missing from the archive and refilled from Kafka.")
+    warned = sum(item["success"] is not True for item in audit.get("checks", []))
+    if warned:
+        sentences.append(f"{warned} quality {'checks' if warned > 1 else 'check'} of severity warning did not pass.")
+    if unchanged:
+        sentences.append(f"{unchanged} stays as it is: its seal already covers everything archived.")
+    if lost:
+        sentences.insert(0, f"Retention took {lost:,} offsets before they were archived; the stream accepts that.")
+        return {
+            "status": "complete with losses",
+            "title": f"{names} {verb} sealed with a known loss",
+            "sentences": sentences,
+        }
+    if holes:
+        sentences.insert(0, f"{holes:,} offsets inside archived ranges gave no record, and nothing proves why.")
+        return {
+            "status": "complete with holes",
+            "title": f"{names} {verb} published, with {holes:,} unexplained offsets",
+            "sentences": sentences,
+        }
+    return {
+        "status": "complete",
+        "title": f"{names} {verb} complete: every offset is accounted for, exactly once",
+        "sentences": sentences,
+    }

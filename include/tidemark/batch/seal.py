@@ -1,0 +1,175 @@
+"""Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any, Literal
+
+from tidemark.batch.inputs import require_same_plan
+from tidemark.batch.run import Run
+from tidemark.batch.tables import last_publisher
+from tidemark.core.errors import ConflictError, IncompleteError, QualityError
+from tidemark.core.layout import Layout
+from tidemark.core.plan import DayPlan, LogPlan, Plan
+from tidemark.core.seal import Seal, SealedLog, parse_seal
+from tidemark.s3 import ObjectStore
+
+
+def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Seal | None:
+    """One version of a day's seal; None where there is none. ConflictError where the object says another day."""
+    key = layout.seal_key(day, version)
+    body = store.get(key)
+    if body is None:
+        return None
+    seal = parse_seal(body, where=key)
+    if (seal.stream, seal.day, seal.version) != (layout.stream, day, version):
+        raise ConflictError(
+            "a seal is not what its key says",
+            expected=f"{layout.stream} {day} version {version}",
+            found=f"{seal.stream} {seal.day} version {seal.version}",
+            where=key,
+        )
+    return seal
+
+
+def latest_seals(store: ObjectStore, layout: Layout) -> tuple[Seal, ...]:
+    """The highest version of every sealed day, by day."""
+    versions: dict[date, int] = {}
+    for item in store.list(layout.seal_prefix):
+        day, version = layout.parse_seal_key(item.key)
+        versions[day] = max(version, versions.get(day, 0))
+    found = (read_seal(store, layout, day, version) for day, version in sorted(versions.items()))
+    return tuple(seal for seal in found if seal is not None)
+
+
+def day_seals(store: ObjectStore, layout: Layout, day: date) -> tuple[Seal, ...]:
+    """Every version of one day's seal, the first one first."""
+    keys = (layout.parse_seal_key(item.key) for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"))
+    found = (read_seal(store, layout, day, version) for day, version in keys)
+    return tuple(seal for seal in found if seal is not None)
+
+
+def seal_run(run: Run) -> tuple[Seal, ...]:
+    """One seal per day of the settled plan; a day this run sealed before is left as it is.
+
+    Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
+    did not pass, ConflictError where another run sealed the day meanwhile or the version before is not there.
+    """
+    with run.step("seal") as out:
+        plan = run.plan("settled")
+        _require_own(run, plan)
+        seals = tuple(_write(run, seal) for seal in _seals(run, plan)) if plan.days else ()
+        out["seals"] = [
+            {"day": item.day.isoformat(), "version": item.version, "key": run.layout.seal_key(item.day, item.version)}
+            for item in seals
+        ]
+        return seals
+
+
+def _require_own(run: Run, plan: Plan) -> None:
+    """What readers see of the days must be this run's rows, made by this very plan."""
+    if not plan.days:
+        return
+    require_same_plan(run, plan, run.require("rebuild"))
+    for item in plan.days:
+        publisher = last_publisher(run.settings, run.stream, item.day)
+        if publisher not in {None, run.name}:
+            raise ConflictError(
+                "the day's rows are another run's by now",
+                expected=f"run {run.name}",
+                found=f"run {publisher}",
+                where=f"{run.stream.table}, {item.day}",
+                hint="Start a new run of the day",
+            )
+
+
+def _seals(run: Run, plan: Plan) -> list[Seal]:
+    rebuilt, audit, published = run.require("rebuild"), run.require("audit"), run.require("publish")
+    refill = run.load("refill") or {}
+    refilled = sum(item["end"] - item["start"] for item in refill.get("ranges", []))
+    quality = _quality(audit, where=run.key("audit"))
+    logs = tuple(_sealed_log(item) for item in plan.logs)
+    seals = []
+    for day in plan.days:
+        rows = rebuilt["days"].get(day.day.isoformat())
+        if rows is None:
+            raise IncompleteError(
+                "a planned day was not rebuilt",
+                expected=day.day,
+                found=", ".join(rebuilt["days"]),
+                where=run.key("rebuild"),
+            )
+        seals.append(
+            Seal(
+                stream=plan.stream,
+                day=day.day,
+                version=day.version,
+                run=run.name,
+                time_zone=run.stream.time_zone,
+                sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+                previous=_previous(run, day),
+                rows_read=rows["read"],
+                rows_published=rows["published"],
+                rows_quarantined=rows["quarantined"],
+                duplicates_trimmed=rows["duplicates_trimmed"],
+                refilled_offsets=refilled,
+                quality=quality,
+                snapshot_id=published["snapshot_id"],
+                quarantine_snapshot_id=published["quarantine_snapshot_id"],
+                logs=logs,
+            )
+        )
+    return seals
+
+
+def _sealed_log(item: LogPlan) -> SealedLog:
+    return SealedLog(
+        log=item.target.log,
+        origin=item.target.origin,
+        end=item.target.end,
+        used=item.used,
+        gaps=item.gaps,
+        holes=item.holes,
+    )
+
+
+def _quality(audit: dict[str, Any], *, where: str) -> Literal["passed", "warnings", "unchecked"]:
+    if not audit["passed"]:
+        failed = [item["expectation"] for item in audit["checks"] if not item["success"]]
+        raise QualityError("a day that failed its checks can't be sealed", found=", ".join(failed), where=where)
+    if not audit["checks"]:
+        return "unchecked"
+    return "passed" if all(item["success"] for item in audit["checks"]) else "warnings"
+
+
+def _previous(run: Run, day: DayPlan) -> str | None:
+    if day.version == 1:
+        return None
+    before = read_seal(run.store, run.layout, day.day, day.version - 1)
+    if before is None:
+        raise ConflictError(
+            "the version before is not sealed",
+            expected=run.layout.seal_key(day.day, day.version - 1),
+            found="no object",
+            where=f"run {run.name}",
+        )
+    return before.digest()
+
+
+def _write(run: Run, seal: Seal) -> Seal:
+    key = run.layout.seal_key(seal.day, seal.version)
+    if run.store.put_if_absent(key, seal.to_json()):
+        return seal
+    there = read_seal(run.store, run.layout, seal.day, seal.version)
+    if there is None or replace(there, sealed_at_us=seal.sealed_at_us) != seal:
+        raise ConflictError(
+            "the day is sealed already, by another run or over other rows",
+            expected=_summary(seal),
+            found="an object that was deleted meanwhile" if there is None else _summary(there),
+            where=key,
+            hint="Start a new run of the day: it will make the next version if there is anything new",
+        )
+    return there
+
+
+def _summary(seal: Seal) -> str:
+    return f"run {seal.run} with {seal.rows_published} rows in snapshot {seal.snapshot_id}"

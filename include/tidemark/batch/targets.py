@@ -1,0 +1,104 @@
+"""What a run must prove of each log, and whether the archive has come that far."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+
+from tidemark.archive.commit import read_manifests
+from tidemark.core.days import day_end, day_of
+from tidemark.core.errors import ConfigError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import Manifest
+from tidemark.core.offsets import TopicPartition
+from tidemark.core.plan import Target
+from tidemark.core.seal import Seal
+from tidemark.kafka import describe_topic, positions_at, watermarks
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+
+def make_targets(
+    stream: Stream, settings: Settings, days: Sequence[date], manifests: Sequence[Manifest], seals: Sequence[Seal]
+) -> tuple[Target, ...]:
+    """One target per log of the topic, and one per archived log that Kafka no longer has.
+
+    A log's end is where the last of the days ends in Kafka, or as far as it was archived or sealed, whichever is
+    higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
+    past it; records of the day behind that one which are not archived yet are late and will reopen it.
+
+    Manifests must have been read before this is called, so that none of them reaches past the high watermark found
+    here. Of a log that is gone (its topic was made again, or the stream reads another topic now) everything archived
+    is the target, and whatever is missing of it is lost.
+
+    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist.
+    """
+    ends = _day_ends(stream, settings, days)
+    archived = _archived(manifests)
+    sealed = _extents((item.log, item.origin, item.end) for seal in seals for item in seal.logs)
+    targets = []
+    for log, (log_start, day_position, high_watermark) in ends.items():
+        extents = [found[log] for found in (archived, sealed) if log in found]
+        targets.append(
+            Target(
+                log=log,
+                origin=min([log_start, *(start for start, _ in extents)]),
+                end=min(max([day_position, *(end for _, end in extents)]), high_watermark),
+                log_start=log_start,
+                high_watermark=high_watermark,
+            )
+        )
+    for log in (archived.keys() | sealed.keys()) - ends.keys():
+        extents = [found[log] for found in (archived, sealed) if log in found]
+        end = max(end for _, end in extents)
+        targets.append(
+            Target(log=log, origin=min(start for start, _ in extents), end=end, log_start=end, high_watermark=end)
+        )
+    return tuple(sorted(targets, key=lambda item: item.log))
+
+
+def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool:
+    """Whether the archive holds a range that reaches the end of the last of the days, in every partition."""
+    manifests = read_manifests(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name))
+    archived = _archived(manifests)
+    return all(
+        archived.get(log, (log_start, log_start))[1] >= day_position
+        for log, (log_start, day_position, _) in _day_ends(stream, settings, days).items()
+    )
+
+
+def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, tuple[int, int, int]]:
+    """Per log: its start, where the last of the days ends (at the high watermark if nothing came after), its end."""
+    if not days:
+        raise ConfigError("a run needs at least one day", where=stream.name)
+    now = datetime.now(UTC)
+    last, today = max(days), day_of(now, stream.zone)
+    moment = day_end(last, stream.zone)
+    if moment > now:
+        raise ConfigError(
+            "a day is not over yet",
+            expected=f"a day before {today}",
+            found=last,
+            where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
+        )
+    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    positions = positions_at(settings.kafka_bootstrap, logs, moment)
+    ends = {}
+    for mark in watermarks(settings.kafka_bootstrap, logs):
+        position = positions[mark.log]
+        # A position found by time may lie behind the last stable offset, inside an open transaction.
+        day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
+        ends[mark.log] = (mark.log_start, max(day_position, mark.log_start), mark.high_watermark)
+    return ends
+
+
+def _archived(manifests: Iterable[Manifest]) -> dict[TopicPartition, tuple[int, int]]:
+    return _extents((item.log, item.range.start, item.range.end) for one in manifests for item in one.ranges)
+
+
+def _extents(ranges: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+    """Per log the lowest start and the highest end."""
+    extents: dict[TopicPartition, tuple[int, int]] = {}
+    for log, start, end in ranges:
+        lowest, highest = extents.get(log, (start, end))
+        extents[log] = (min(lowest, start), max(highest, end))
+    return extents

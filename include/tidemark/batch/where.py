@@ -1,0 +1,207 @@
+"""Where a record is: its objects, the manifests that committed them, and the seals and snapshots that published it."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidemark.archive.commit import read_manifests
+from tidemark.batch.seal import day_seals
+from tidemark.batch.tables import Standing, standing
+from tidemark.core.days import day_of
+from tidemark.core.errors import ConfigError, ConflictError, PositionError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import DataFile, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.kafka import describe_topic, watermarks
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream, load_stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One committed range that holds the offset.
+
+    ``object`` is the key of the object with its row, None for an offset that came out as no row (a transaction marker,
+    an aborted or a compacted record).
+    """
+
+    log: TopicPartition
+    range: OffsetRange
+    writer: str
+    batch: int
+    manifest: str
+    object: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """One version of the record's day.
+
+    ``writer`` and ``batch`` name the copy its rebuild read; both are None where the seal was made before the offset
+    was archived, or counts it as lost. ``standing`` is what became of the record in the version's snapshots:
+    published, or quarantined with the reason; None where neither has it.
+    """
+
+    key: str
+    day: date
+    version: int
+    run: str
+    snapshot_id: int | None
+    quarantine_snapshot_id: int | None
+    writer: str | None
+    batch: int | None
+    standing: Standing | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """Everything the platform knows of one offset. ``day`` and ``event_time`` are None where no copy has its row."""
+
+    stream: str
+    topic: str
+    partition: int
+    offset: int
+    day: date | None
+    event_time: datetime | None
+    copies: tuple[Copy, ...]
+    seals: tuple[Sealed, ...]
+
+
+def locate(settings: Settings, stream_name: str, topic: str, partition: int, offset: int) -> Located:
+    """Find a record. A topic that was deleted and made again has the offset once per topic id, each with its copies.
+
+    Raises ConfigError for an unknown stream, a topic that is not the stream's or a partition it does not have, and
+    PositionError for an offset outside the log or not archived.
+    """
+    stream = load_stream(stream_name, settings.streams_dir)
+    if topic != stream.topic:
+        raise ConfigError("not the stream's topic", expected=stream.topic, found=topic, where=f"stream {stream.name}")
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+    manifests = read_manifests(store, layout)
+    copies, times = [], set()
+    for manifest in manifests:
+        for item in manifest.ranges:
+            if (item.log.topic, item.log.partition) != (topic, partition) or offset not in item.range:
+                continue
+            key, event_time = _row(store, manifest, item.log, item.range, offset)
+            if event_time is not None:
+                times.add(event_time)
+            copies.append(
+                Copy(
+                    log=item.log,
+                    range=item.range,
+                    writer=manifest.writer,
+                    batch=manifest.batch,
+                    manifest=layout.manifest_key(manifest.writer, manifest.batch),
+                    object=key,
+                )
+            )
+    if not copies:
+        raise _explain_absence(settings, stream, manifests, partition, offset)
+    days = sorted({day_of(moment, stream.zone) for moment in times})
+    return Located(
+        stream=stream.name,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        day=days[0] if days else None,
+        event_time=min(times) if times else None,
+        copies=tuple(copies),
+        seals=tuple(item for day in days for item in _seals(settings, stream, day, copies, offset)),
+    )
+
+
+def _row(
+    store: ObjectStore, manifest: Manifest, log: TopicPartition, committed: OffsetRange, offset: int
+) -> tuple[str | None, datetime | None]:
+    """The key of the object with the offset's row, and the row's event time."""
+    for file in manifest.files:
+        if (file.log, file.range) != (log, committed) or not file.first_offset <= offset <= file.last_offset:
+            continue
+        found, event_time = _read(store, file, offset)
+        if found:
+            return file.key, event_time
+    return None, None
+
+
+def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
+    body = store.get(file.key)
+    if body is None:
+        raise ConflictError(
+            "a committed object is gone", expected=f"{file.bytes} bytes", found="no object", where=file.key
+        )
+    table = pq.read_table(io.BytesIO(body), columns=["offset", "event_time"])
+    rows = table.filter(pc.equal(table["offset"], offset))
+    if rows.num_rows == 0:
+        return False, None
+    event_time = rows["event_time"][0].as_py()
+    return True, event_time if event_time.tzinfo else event_time.replace(tzinfo=UTC)
+
+
+def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy], offset: int) -> tuple[Sealed, ...]:
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+    logs = {copy.log for copy in copies}
+    found = []
+    for seal in day_seals(store, layout, day):
+        uses = [(item.log, use) for item in seal.logs if item.log in logs and (use := item.use_of(offset)) is not None]
+        log, used = uses[0] if uses else (None, None)
+        found.append(
+            Sealed(
+                key=layout.seal_key(seal.day, seal.version),
+                day=seal.day,
+                version=seal.version,
+                run=seal.run,
+                snapshot_id=seal.snapshot_id,
+                quarantine_snapshot_id=seal.quarantine_snapshot_id,
+                writer=used.writer if used else None,
+                batch=used.batch if used else None,
+                standing=standing(
+                    settings,
+                    stream,
+                    log,
+                    offset,
+                    snapshot_id=seal.snapshot_id,
+                    quarantine_snapshot_id=seal.quarantine_snapshot_id,
+                )
+                if log is not None
+                else None,
+            )
+        )
+    return tuple(found)
+
+
+def _explain_absence(
+    settings: Settings, stream: Stream, manifests: Sequence[Manifest], partition: int, offset: int
+) -> ConfigError | PositionError:
+    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    log = next((item for item in logs if item.partition == partition), None)
+    if log is None:
+        return ConfigError("no such partition", expected=f"0 to {len(logs) - 1}", found=partition, where=stream.topic)
+    (mark,) = watermarks(settings.kafka_bootstrap, [log])
+    archived = [item.range for manifest in manifests for item in manifest.ranges if item.log == log]
+    lowest = min((item.start for item in archived), default=mark.log_start)
+    highest = max((item.end for item in archived), default=mark.log_start)
+    if not min(lowest, mark.log_start) <= offset < max(highest, mark.high_watermark):
+        return PositionError(
+            "the offset is outside the log",
+            expected=f"{min(lowest, mark.log_start)} to {mark.high_watermark - 1}"
+            if mark.high_watermark > mark.log_start or archived
+            else "no offset, the log is empty",
+            found=offset,
+            where=str(log),
+        )
+    inside = offset < highest
+    return PositionError(
+        "the offset is not archived",
+        expected=f"a manifest that holds offset {offset}",
+        found=f"a gap below the archive's end {highest}" if inside else f"an archive that ends at {highest}",
+        where=str(log),
+        hint="A reconcile run will refill the gap, if Kafka still holds it"
+        if inside
+        else "The archive stream will come to it",
+    )

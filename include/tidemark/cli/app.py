@@ -1,0 +1,90 @@
+"""The commands. What is slow to import waits inside the command that needs it, so that --help is quick."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tidemark.core.errors import TidemarkError
+
+app = typer.Typer(
+    name="tidemark",
+    help="Kafka topics in S3 and back in Kafka, with every day proven complete.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Stack = Annotated[
+    str | None,
+    typer.Option(help="A local stack by name (local, demo). Without it: TIDEMARK_* variables, else the one that runs."),
+]
+
+
+@app.command()
+def up(
+    name: Annotated[str, typer.Option(help="The stack's name: its data is in .tidemark/<name>.")] = "local",
+    *,
+    streams: Annotated[bool, typer.Option("--streams", help="Run every stream's archive and speed layer too.")] = False,
+    airflow: Annotated[bool, typer.Option("--airflow", help="Run Airflow with the reconcile DAGs too.")] = False,
+) -> None:
+    """Start a local stack (Kafka and an S3 server), say where it is, and keep it up until Ctrl-C."""
+    from tidemark.cli.up import run_stack
+
+    run_stack(name, with_streams=streams, with_airflow=airflow)
+
+
+@app.command()
+def streams(stack: Stack = None) -> None:
+    """Check every stream's YAML file and transformation."""
+    from tidemark.cli.streams import check_streams
+
+    if not check_streams(stack):
+        raise typer.Exit(1)
+
+
+@app.command()
+def where(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    topic: Annotated[str, typer.Argument(help="Its Kafka topic.")],
+    partition: Annotated[int, typer.Argument(min=0)],
+    offset: Annotated[int, typer.Argument(min=0)],
+    stack: Stack = None,
+) -> None:
+    """Name the object, manifest, seal and snapshot that hold one record."""
+    from tidemark.cli.where import print_location
+
+    print_location(stack, stream, topic, partition, offset)
+
+
+@app.command()
+def report(
+    stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, any stream.")] = None,
+    stack: Stack = None,
+) -> None:
+    """Say where the report of the last reconcile run is, and its verdict."""
+    from tidemark.cli.report import print_last_report
+
+    print_last_report(stack, stream)
+
+
+@app.command()
+def demo(
+    *,
+    leave: Annotated[bool, typer.Option("--exit", help="Leave at the end instead of staying up until Ctrl-C.")] = False,
+) -> None:
+    """Replay two days of real departures, damage them, reconcile them, and prove them whole."""
+    from tidemark.demo.run import demo as run_demo
+
+    raise typer.Exit(run_demo(exit_after=leave))
+
+
+def main() -> None:
+    """The command's entry point: an explained failure is one paragraph on standard error and exit code 1."""
+    try:
+        app()
+    except TidemarkError as error:
+        Console(stderr=True, soft_wrap=True).print(Text(f"{type(error).__name__}: {error}", style="red"))
+        sys.exit(1)

@@ -1,0 +1,56 @@
+"""``tidemark report``: where the last reconcile run's report is."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.text import Text
+
+from tidemark.cli.connect import connect
+from tidemark.core.errors import ConfigError
+from tidemark.core.layout import Layout
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import stream_names
+
+COLOURS = {"failed": "red", "complete": "green", "unchanged": "green"}
+
+
+def print_last_report(stack: str | None, stream: str | None) -> None:
+    """Print the newest report's verdict and place; raises ConfigError where there is none."""
+    settings = connect(stack)
+    store = ObjectStore(settings)
+    names = stream_names(settings.streams_dir)
+    if stream is not None and stream not in names:
+        raise ConfigError("no such stream", expected=f"one of: {', '.join(names) or 'none'}", found=stream)
+    reports = [
+        report for name in ([stream] if stream else names) for report in _reports(store, settings, name) if report
+    ]
+    if not reports:
+        raise ConfigError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
+    last = max(reports, key=lambda report: str(report["generated_at"]))
+    verdict = last["verdict"]
+    console = Console(soft_wrap=True)
+    console.print(Text(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
+    for sentence in verdict["sentences"]:
+        console.print(Text(sentence))
+    console.print(Text(f"Run {last['run']} of stream {last['stream']}, {last['generated_at']}"))
+    console.print(Text(str(_local_path(settings, last["html_key"]) or last["html_url"])))
+
+
+def _reports(store: ObjectStore, settings: Settings, stream: str) -> list[dict[str, Any]]:
+    prefix = Layout(prefix=settings.prefix, stream=stream).run_prefix
+    bodies = (store.get(item.key) for item in store.list(prefix) if item.key.endswith("/report.json"))
+    values = (json.loads(body) for body in bodies if body is not None)
+    return [value for value in values if value.get("status") == "ok"]
+
+
+def _local_path(settings: Settings, key: str) -> Path | None:
+    """The page's file, where the S3 server is a local stack's: a browser can open that."""
+    if urlsplit(settings.s3_endpoint or "").hostname != "127.0.0.1":
+        return None
+    folder = Path(settings.catalog_uri.removeprefix("jdbc:sqlite:")).parent
+    path = folder / "s3" / "data" / settings.bucket / key
+    return path if path.exists() else None

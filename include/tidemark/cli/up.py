@@ -1,0 +1,57 @@
+"""``tidemark up``: a local stack in the foreground."""
+
+import signal
+from threading import Event
+
+from rich.console import Console
+from rich.text import Text
+
+from tidemark.settings import ENV_FILE_VARIABLE
+from tidemark.stack.airflow import USER, LocalAirflow
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.streams import start_streams
+from tidemark.streams import stream_names
+
+CHECK_S = 1
+
+
+def run_stack(name: str, *, with_streams: bool, with_airflow: bool) -> None:
+    """Start, print the addresses, and wait for Ctrl-C or SIGTERM; raises StackError when a process dies meanwhile."""
+    console = Console(soft_wrap=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stack = LocalStack(name, root=PROJECT)
+    try:
+        with console.status("starting Kafka and the S3 server"):
+            stack.start()
+        console.print("Kafka and S3 run.")
+        if with_streams:
+            for stream in stream_names(stack.settings.streams_dir):
+                with console.status(f"starting both layers of {stream}, half a minute each"):
+                    start_streams(stack, [stream])
+                console.print(f"{stream} runs.")
+        addresses = _addresses(stack)
+        if with_airflow:
+            airflow = LocalAirflow(stack)
+            with console.status("starting Airflow, about a minute"):
+                airflow.start()
+            addresses.append(("Airflow", f"{airflow.api.url}, user {USER}, password in {airflow.password_file}"))
+        for label, value in addresses:
+            console.print(Text(f"{label:<28}").append(value, style="bold"))
+        console.print("Up. Ctrl-C stops everything and keeps the data.")
+        while not Event().wait(CHECK_S):
+            stack.processes.check()
+    except KeyboardInterrupt:
+        console.print("Stopping; the data stays in its folder.")
+    finally:
+        stack.stop()
+
+
+def _addresses(stack: LocalStack) -> list[tuple[str, str]]:
+    settings = stack.settings
+    return [
+        ("Kafka", settings.kafka_bootstrap),
+        ("S3", f"{settings.s3_endpoint}, bucket {settings.bucket}"),
+        ("Iceberg catalog", settings.catalog_uri),
+        ("settings and keys", f"{ENV_FILE_VARIABLE}={stack.env_file}"),
+        *((f"{managed.name}, pid {managed.pid}", str(managed.log)) for managed in stack.processes),
+    ]

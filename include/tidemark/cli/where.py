@@ -1,0 +1,59 @@
+"""``tidemark where``: one record's object, manifest, seal and snapshot."""
+
+from rich.console import Console
+from rich.text import Text
+
+from tidemark.batch.where import Located, Sealed, locate
+from tidemark.cli.connect import connect
+
+
+def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:
+    """Print every copy in the archive and every version of the day that holds the record."""
+    settings = connect(stack)
+    found = locate(settings, stream, topic, partition, offset)
+    console = Console(soft_wrap=True)
+    console.print(f"{found.topic}, partition {found.partition}, offset {found.offset}", style="bold")
+    moment = found.event_time.isoformat() if found.event_time else "unknown: the offset came out as no row"
+    console.print(f"day {found.day or 'unknown'}, event time {moment}")
+    for title, fields in (*_copies(found), *map(_sealed, found.seals)):
+        console.print(Text(title, style="bold"))
+        for label, value in fields.items():
+            console.print(Text(f"  {label:<21}{value}"))  # never folded: keys are there to be copied
+    if not found.seals:
+        console.print("Not sealed yet: no reconcile run has published the day.")
+
+
+Block = tuple[str, dict[str, str]]
+
+
+def _copies(found: Located) -> list[Block]:
+    """The copies, those that a seal's rebuild read first."""
+    used = {(seal.writer, seal.batch) for seal in found.seals}
+    return [
+        (
+            "Copy in the archive" + (", the one used" if (copy.writer, copy.batch) in used else ""),
+            {
+                "object": copy.object or "none: the offset came out as no row",
+                "manifest": copy.manifest,
+                "committed range": f"{copy.range}, batch {copy.batch} of writer {copy.writer}",
+                "topic id": copy.log.topic_id,
+            },
+        )
+        for copy in sorted(found.copies, key=lambda item: (item.writer, item.batch) not in used)
+    ]
+
+
+def _sealed(seal: Sealed) -> Block:
+    match seal.standing:
+        case ("published", _):
+            title = "Published"
+        case ("quarantined", reason):
+            title = f"Quarantined: {reason}"
+        case _:
+            title = "Sealed, but in neither of the seal's snapshots"
+    return title, {
+        "seal": f"{seal.key} (version {seal.version})",
+        "snapshot": str(seal.snapshot_id or "none"),
+        "quarantine snapshot": str(seal.quarantine_snapshot_id or "none"),
+        "run": seal.run,
+    }

@@ -1,0 +1,119 @@
+"""Spark's streaming checkpoint, as far as the archive needs it: which offsets a batch has, fixed before it ran.
+
+The formats are Spark's (``OffsetSeqLog``, ``KafkaSourceInitialOffsetWriter``, ``StreamMetadata``), for a query with one
+Kafka source of one topic.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark.core.errors import ConflictError, FormatError, PositionError
+from tidemark.core.offsets import OffsetRange, range_or_none
+
+INITIAL_OFFSETS = "sources/0/0"
+METADATA = "metadata"
+_VERSION = "v1"
+
+
+def offsets_name(batch: int) -> str:
+    """Below the checkpoint: where batch ``batch`` ends in each partition. Written before the batch runs."""
+    return f"offsets/{batch}"
+
+
+def commit_name(batch: int) -> str:
+    """Below the checkpoint: the batch is done, as far as Spark is concerned."""
+    return f"commits/{batch}"
+
+
+def parse_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
+    """``offsets/<batch>``: the end of the batch by partition.
+
+    Raises FormatError for other text, ConflictError for another topic's positions.
+    """
+    lines = body.decode(errors="replace").split("\n")
+    if len(lines) != 3 or lines[0] != _VERSION:
+        raise FormatError(
+            "not the offsets of a query with one source",
+            expected=f"{_VERSION}, a line of metadata, a line of offsets",
+            found=_short(body),
+            where=where,
+        )
+    return _positions(lines[2], topic, where)
+
+
+def parse_initial_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
+    """``sources/0/0``: where batch 0 starts, by partition; errors as ``parse_offsets``."""
+    lines = body.removeprefix(b"\0").decode(errors="replace").strip().split("\n")
+    if len(lines) != 2 or lines[0] != _VERSION:
+        raise FormatError(
+            "not the initial offsets of a Kafka source",
+            expected=f"{_VERSION} and a line of offsets",
+            found=_short(body),
+            where=where,
+        )
+    return _positions(lines[1], topic, where)
+
+
+def parse_query_id(body: bytes, *, where: str) -> str:
+    """``metadata``: the query's id, which stays the same for as long as the checkpoint lives."""
+    try:
+        found = json.loads(body)["id"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError("not a query's metadata", expected='{"id": …}', found=_short(body), where=where) from error
+    if not isinstance(found, str) or not found:
+        raise FormatError("not a query's id", expected="text", found=found, where=where)
+    return found
+
+
+def batch_ranges(start: Mapping[int, int], end: Mapping[int, int], *, where: str) -> dict[int, OffsetRange]:
+    """The batch's offsets by partition; a partition without any is left out.
+
+    A partition that ``start`` does not have is new, and read from offset 0: Spark refuses any other start. Raises
+    PositionError for a partition that vanished or moved back.
+    """
+    gone = start.keys() - end.keys()
+    if gone:
+        raise PositionError(
+            "a partition vanished between two batches",
+            expected=f"partitions {sorted(start)}",
+            found=f"partitions {sorted(end)}",
+            where=where,
+        )
+    ranges = {}
+    for partition in sorted(end):
+        first = start.get(partition, 0)
+        if end[partition] < first:
+            raise PositionError(
+                "a batch ends before it starts",
+                expected=f">= {first}",
+                found=end[partition],
+                where=f"{where}, partition {partition}",
+            )
+        span = range_or_none(first, end[partition])
+        if span is not None:
+            ranges[partition] = span
+    return ranges
+
+
+def _positions(line: str, topic: str, where: str) -> dict[int, int]:
+    try:
+        raw: Any = json.loads(line)
+        found = {str(name): {int(p): int(offset) for p, offset in positions.items()} for name, positions in raw.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise FormatError(
+            "not positions in a topic", expected='{"topic": {"0": 17}}', found=line[:200], where=where
+        ) from error
+    if set(found) != {topic}:
+        raise ConflictError(
+            "a checkpoint belongs to another topic",
+            expected=topic,
+            found=", ".join(sorted(found)) or "no topic",
+            where=where,
+            hint="Give the stream its own topic back, or delete the checkpoint to read the new topic from its start",
+        )
+    return found[topic]
+
+
+def _short(body: bytes) -> str:
+    return repr(body[:200])

@@ -1,0 +1,99 @@
+"""Frozen dataclasses to JSON values and back, by their own field types: one form for plans and seals.
+
+A range is ``[start, end]``, a date ISO text, a tuple a list, a dataclass an object with every field and no other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from tidemark.core.errors import FormatError
+from tidemark.core.offsets import OffsetRange
+
+T = TypeVar("T")
+
+
+def encode(value: Any) -> Any:
+    """The JSON value of a dataclass, tuple, date, range, or plain text, number, truth value or None."""
+    if isinstance(value, OffsetRange):
+        return [value.start, value.end]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: encode(getattr(value, name)) for name, _ in _fields(type(value))}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def decode(kind: type[T], raw: Any, *, where: str) -> T:
+    """The value of type ``kind`` that ``encode`` made ``raw`` from.
+
+    Raises FormatError, naming ``where`` and the field, for a missing or unknown field and for a value of another type.
+    """
+    value: T = _decode(kind, raw, where)
+    return value
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    hints = get_type_hints(kind)
+    return tuple((field.name, hints[field.name]) for field in fields(kind))
+
+
+def _decode(kind: Any, raw: Any, where: str) -> Any:
+    if kind is OffsetRange:
+        return _range(raw, where)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass(kind, raw, where)
+    if kind is date:
+        return _date(raw, where)
+    if get_origin(kind) is not None:
+        return _generic(get_origin(kind), get_args(kind), raw, where)
+    _require(type(raw) is kind, kind.__name__, raw, where)
+    return raw
+
+
+def _generic(origin: Any, arguments: tuple[Any, ...], raw: Any, where: str) -> Any:
+    if origin is tuple:
+        _require(isinstance(raw, list), "a list", raw, where)
+        return tuple(_decode(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
+    if origin is UnionType:  # the only unions in our values are "X | None"
+        return None if raw is None else _decode(next(item for item in arguments if item is not NoneType), raw, where)
+    if origin is not Literal:
+        raise TypeError(f"no JSON form for {origin}")
+    _require(raw in arguments, f"one of {', '.join(map(str, arguments))}", raw, where)
+    return raw
+
+
+def _date(raw: Any, where: str) -> date:
+    _require(isinstance(raw, str), "a date", raw, where)
+    try:
+        return date.fromisoformat(raw)
+    except ValueError as error:
+        raise FormatError("does not parse", expected="a date", found=repr(raw), where=where) from error
+
+
+def _dataclass(kind: type, raw: Any, where: str) -> Any:
+    _require(isinstance(raw, Mapping), "an object", raw, where)
+    known = dict(_fields(kind))
+    if raw.keys() != known.keys():
+        raise FormatError("fields differ", expected=", ".join(sorted(known)), found=", ".join(sorted(raw)), where=where)
+    return kind(**{name: _decode(hint, raw[name], f"{where}.{name}") for name, hint in known.items()})
+
+
+def _range(raw: Any, where: str) -> OffsetRange:
+    match raw:
+        case [start, end] if type(start) is int and type(end) is int:
+            return OffsetRange(start=start, end=end)
+    raise FormatError("does not parse", expected="[start, end]", found=repr(raw), where=where)
+
+
+def _require(holds: bool, expected: str, raw: Any, where: str) -> None:
+    if not holds:
+        raise FormatError("does not parse", expected=expected, found=repr(raw), where=where)

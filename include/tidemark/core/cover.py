@@ -1,0 +1,133 @@
+"""The fewest committed ranges that tile a target, and the offsets several of them hold.
+
+The cover is the classical greedy one, in layers: layer k holds the ranges that the k-th place of a smallest cover can
+take. Reaching past layer k-1's farthest end is what puts a range into layer k, so each range is in one layer at most,
+and choosing the best chain through the layers costs one bisection per range: O(n log n) in all.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import Overlap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """The part ``range`` of the ``index``-th range given; parts of one cover share no offset."""
+
+    index: int
+    range: OffsetRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A range as the last one of a chain: how many ranges the chain trims, and the step before it."""
+
+    index: int
+    start: int
+    end: int
+    trims: int
+    before: "_Step | None"
+
+
+def cover(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[Piece, ...]:
+    """The fewest of ``ranges`` that hold every offset of ``target`` any of them holds, as disjoint pieces in order.
+
+    Where two ranges meet in an overlap the later one is trimmed, at the end of the earlier one. Among covers of the
+    same size one that trims the fewest ranges is chosen; among those the choice follows the order of ``ranges``.
+    """
+    order = sorted(
+        (index for index, item in enumerate(ranges) if item.start < target.end and item.end > target.start),
+        key=lambda index: (ranges[index].start, ranges[index].end, index),
+    )
+    pieces: list[Piece] = []
+    position, at = target.start, 0
+    while position < target.end and at < len(order):
+        position = max(position, ranges[order[at]].start)
+        last: _Step | None = None
+        layer: list[_Step] = []
+        while position < target.end:
+            taken: list[int] = []
+            while at < len(order) and ranges[order[at]].start <= position:
+                if ranges[order[at]].end > position:
+                    taken.append(order[at])
+                at += 1
+            if not taken:
+                break
+            layer = _extend(layer, taken, ranges, target)
+            last = _best_at_end(layer)
+            position = last.end
+        if last is not None:
+            pieces.extend(_chain(last))
+    return tuple(pieces)
+
+
+def _extend(
+    layer: list[_Step], taken: Sequence[int], ranges: Sequence[OffsetRange], target: OffsetRange
+) -> list[_Step]:
+    """The next layer, sorted by end: every taken range with the best step of ``layer`` before it."""
+    ends = [step.end for step in layer]
+    # best[i]: the step with the fewest trims among layer[i:]; exact[end]: the same among those that end there.
+    best: list[_Step] = list(layer)
+    exact: dict[int, _Step] = {}
+    for at in range(len(layer) - 1, -1, -1):
+        step = layer[at]
+        if at + 1 < len(layer) and best[at + 1].trims <= step.trims:
+            best[at] = best[at + 1]
+        if step.end not in exact or step.trims <= exact[step.end].trims:
+            exact[step.end] = step
+    steps = []
+    for index in taken:
+        item = ranges[index]
+        before: _Step | None = None
+        start = max(item.start, target.start) if not layer else item.start
+        trims = 0
+        trimmed = item.end > target.end or item.start < target.start
+        if layer:
+            before = best[bisect_left(ends, item.start)]
+            seam = exact.get(item.start)
+            if seam is not None and (seam.trims <= before.trims or (not trimmed and seam.trims <= before.trims + 1)):
+                before = seam
+            start, trims = before.end, before.trims
+            trimmed = trimmed or item.start < before.end
+        end = min(item.end, target.end)
+        steps.append(_Step(index=index, start=start, end=end, trims=trims + trimmed, before=before))
+    return sorted(steps, key=lambda step: step.end)
+
+
+def _best_at_end(layer: list[_Step]) -> _Step:
+    """The step that reaches farthest; of several the one whose chain trims least."""
+    end = layer[-1].end
+    return min((step for step in layer[bisect_left([item.end for item in layer], end) :]), key=lambda step: step.trims)
+
+
+def _chain(last: _Step) -> list[Piece]:
+    pieces = []
+    step: _Step | None = last
+    while step is not None:
+        pieces.append(Piece(index=step.index, range=OffsetRange(start=step.start, end=step.end)))
+        step = step.before
+    return pieces[::-1]
+
+
+def overlaps(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[Overlap, ...]:
+    """The offsets of ``target`` that two or more of ``ranges`` hold: disjoint and in order.
+
+    They are split wherever one of the ranges starts or ends, so that each overlap lies in all of its copies.
+    """
+    change: dict[int, int] = {}
+    for item in ranges:
+        inside = item.intersect(target)
+        if inside is not None:
+            change[inside.start] = change.get(inside.start, 0) + 1
+            change[inside.end] = change.get(inside.end, 0) - 1
+    found: list[Overlap] = []
+    copies, start = 0, 0
+    for position in sorted(change):
+        if copies > 1:
+            found.append(Overlap(range=OffsetRange(start=start, end=position), copies=copies))
+        copies += change[position]
+        start = position
+    return tuple(found)

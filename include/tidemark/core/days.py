@@ -1,0 +1,30 @@
+"""Calendar days of a time zone as instants."""
+
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+
+from tidemark.core.errors import ConfigError
+
+
+def day_start(day: date, zone: tzinfo) -> datetime:
+    """The first instant of the day, in UTC.
+
+    Where the clocks skip midnight that is the moment they are put forward; where midnight comes twice, the first.
+    """
+    return datetime.combine(day, time.min, tzinfo=zone).astimezone(UTC)
+
+
+def day_end(day: date, zone: tzinfo) -> datetime:
+    """The first instant after the day, in UTC: 23, 24 or 25 hours behind its start."""
+    return day_start(day + timedelta(days=1), zone)
+
+
+def day_of(moment: datetime, zone: tzinfo) -> date:
+    """The calendar day an instant falls on."""
+    return moment.astimezone(zone).date()
+
+
+def days_between(first: date, last: date) -> tuple[date, ...]:
+    """Every day from ``first`` to ``last``, both included; raises ConfigError where last is before first."""
+    if last < first:
+        raise ConfigError("a span of days ends before it starts", expected=f"a day from {first} on", found=last)
+    return tuple(first + timedelta(days=at) for at in range((last - first).days + 1))

@@ -1,0 +1,117 @@
+"""Every name Tidemark persists in S3, each with one format and one parse function.
+
+Positions are zero-padded so that a listing is in log order. ``prefix`` is the archive's folder in the
+bucket, without a trailing slash; it may be empty.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import date
+
+from tidemark.core.errors import FormatError
+from tidemark.core.offsets import OffsetRange
+
+_DATA = re.compile(
+    r"(?P<path>.+)/(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>\d+)\+(?P<start>\d{20})\+(?P<end>\d{20})\+(?P<seq>\d{4,})"
+    r"\.(?P<extension>[a-z0-9.]+)"
+)
+_MANIFEST = re.compile(r"(?P<writer>[^/]+)/(?P<batch>\d{12,})\.json")
+_SEAL = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})/(?P<version>\d{4,})\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataName:
+    """What a data object's key says: the committed batch range of its partition, not its own rows."""
+
+    path: str
+    topic: str
+    partition: int
+    range: OffsetRange
+    seq: int
+    extension: str = "parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where one stream's objects live below the archive's prefix."""
+
+    prefix: str
+    stream: str
+
+    def _under(self, kind: str) -> str:
+        return "/".join(part for part in (self.prefix, kind, self.stream) if part) + "/"
+
+    @property
+    def data_prefix(self) -> str:
+        return self._under("data")
+
+    @property
+    def manifest_prefix(self) -> str:
+        return self._under("manifests")
+
+    @property
+    def seal_prefix(self) -> str:
+        return self._under("seals")
+
+    @property
+    def run_prefix(self) -> str:
+        return self._under("runs")
+
+    def checkpoint_prefix(self, layer: str) -> str:
+        """The folder of a streaming query's checkpoint; ``layer`` is ``archive`` or ``speed``."""
+        return f"{self._under('checkpoints')}{layer}/"
+
+    def data_key(self, name: DataName) -> str:
+        return (
+            f"{self.data_prefix}{name.path}/{name.topic}+{name.partition}"
+            f"+{name.range.start:020}+{name.range.end:020}+{name.seq:04}.{name.extension}"
+        )
+
+    def parse_data_key(self, key: str) -> DataName:
+        found = _DATA.fullmatch(self._below(self.data_prefix, key))
+        if found is None:
+            raise FormatError(
+                "not a data object's key",
+                expected=f"{self.data_prefix}<path>/<topic>+<partition>+<start>+<end>+<seq>.<extension>",
+                found=key,
+            )
+        return DataName(
+            path=found["path"],
+            topic=found["topic"],
+            partition=int(found["partition"]),
+            range=OffsetRange(start=int(found["start"]), end=int(found["end"])),
+            seq=int(found["seq"]),
+            extension=found["extension"],
+        )
+
+    def manifest_key(self, writer: str, batch: int) -> str:
+        return f"{self.manifest_prefix}{writer}/{batch:012}.json"
+
+    def parse_manifest_key(self, key: str) -> tuple[str, int]:
+        """``(writer, batch)`` of a manifest's key."""
+        found = _MANIFEST.fullmatch(self._below(self.manifest_prefix, key))
+        if found is None:
+            raise FormatError(
+                "not a manifest's key", expected=f"{self.manifest_prefix}<writer>/<batch>.json", found=key
+            )
+        return found["writer"], int(found["batch"])
+
+    def seal_key(self, day: date, version: int) -> str:
+        return f"{self.seal_prefix}{day.isoformat()}/{version:04}.json"
+
+    def parse_seal_key(self, key: str) -> tuple[date, int]:
+        """``(day, version)`` of a seal's key."""
+        found = _SEAL.fullmatch(self._below(self.seal_prefix, key))
+        if found is None:
+            raise FormatError("not a seal's key", expected=f"{self.seal_prefix}<day>/<version>.json", found=key)
+        return date.fromisoformat(found["day"]), int(found["version"])
+
+    def run_key(self, run: str, name: str) -> str:
+        """The key of one artefact (``plan.json``, ``report.html``, …) of a reconcile run."""
+        return f"{self.run_prefix}{run}/{name}"
+
+    @staticmethod
+    def _below(prefix: str, key: str) -> str:
+        if not key.startswith(prefix):
+            raise FormatError("a key outside its folder", expected=f"{prefix}…", found=key)
+        return key[len(prefix) :]

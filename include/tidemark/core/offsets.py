@@ -1,0 +1,95 @@
+"""Offset ranges and their set algebra.
+
+A range is half-open, ``[start, end)``, and never empty: "no offsets" is an empty tuple. A set of
+offsets is a tuple of ranges that is sorted, disjoint and merged (``normalise`` makes one).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidemark.core.errors import PositionError
+
+OffsetSet: TypeAlias = "tuple[OffsetRange, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TopicPartition:
+    """One log. ``topic_id`` is Kafka's UUID: a topic that was deleted and made again is another log."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class OffsetRange:
+    """Offsets ``start <= offset < end`` of one partition; never empty."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.start < 0:
+            raise PositionError("a range starts below offset 0", found=self.start)
+        if self.end <= self.start:
+            raise PositionError("a range must end after its start", expected=f"> {self.start}", found=self.end)
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end})"
+
+    def intersect(self, other: "OffsetRange") -> "OffsetRange | None":
+        """The offsets in both, or None where they share none."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return OffsetRange(start=start, end=end) if start < end else None
+
+
+def range_or_none(start: int, end: int) -> OffsetRange | None:
+    """``[start, end)``, or None where that is empty; an end below its start is still an error."""
+    return None if start == end else OffsetRange(start=start, end=end)
+
+
+def normalise(ranges: Iterable[OffsetRange]) -> OffsetSet:
+    """The union of the ranges as a sorted, disjoint, merged set."""
+    merged: list[OffsetRange] = []
+    for item in sorted(ranges):
+        if merged and item.start <= merged[-1].end:
+            if item.end > merged[-1].end:
+                merged[-1] = OffsetRange(start=merged[-1].start, end=item.end)
+        else:
+            merged.append(item)
+    return tuple(merged)
+
+
+def subtract(universe: Iterable[OffsetRange], taken: Iterable[OffsetRange]) -> OffsetSet:
+    """The offsets of ``universe`` that are not in ``taken``; linear after sorting."""
+    left: list[OffsetRange] = []
+    holes = normalise(taken)
+    at = 0
+    for item in normalise(universe):
+        position = item.start
+        while at < len(holes) and holes[at].end <= position:
+            at += 1
+        scan = at
+        while scan < len(holes) and holes[scan].start < item.end:
+            if holes[scan].start > position:
+                left.append(OffsetRange(start=position, end=holes[scan].start))
+            position = max(position, holes[scan].end)
+            scan += 1
+        if position < item.end:
+            left.append(OffsetRange(start=position, end=item.end))
+    return tuple(left)
+
+
+def count(ranges: Iterable[OffsetRange]) -> int:
+    """How many offsets the ranges hold together, overlaps counted as often as they occur."""
+    return sum(len(item) for item in ranges)

@@ -1,0 +1,109 @@
+"""The plan of a reconcile run: values only. ``tidemark.core.planner`` makes it."""
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from tidemark.core.offsets import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a run must prove of one log: every offset in ``[origin, end)``.
+
+    ``origin`` is the first offset the stream is answerable for (a previous seal's, else the lower of log start and
+    the first archived offset); ``end`` the position the run was planned for; ``log_start`` and ``high_watermark``
+    are Kafka's at that moment.
+    """
+
+    log: TopicPartition
+    origin: int
+    end: int
+    log_start: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """A part of a committed range that the cover uses; ``committed`` is the whole of it."""
+
+    range: OffsetRange
+    committed: OffsetRange
+    writer: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Offsets of the target that no manifest holds: ``refill`` while Kafka does, ``lost`` once retention took them."""
+
+    range: OffsetRange
+    kind: Literal["refill", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Offsets archived more than once; ``copies`` counts the committed ranges that hold all of them (at least 2)."""
+
+    range: OffsetRange
+    copies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets inside a used range that came out as no row. Without proof the cause is ``unexplained``.
+
+    A manifest counts the rows of a whole committed range. Where the cover uses only a part of it, ``missing`` is what
+    that part lacks at most and ``exact`` is False.
+    """
+
+    range: OffsetRange
+    missing: int
+    cause: Literal["unexplained", "transactional", "compacted"]
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlan:
+    """The findings for one log. ``used`` and ``gaps`` tile ``[origin, end)`` and no two of them share an offset;
+    ``overlaps`` are disjoint among themselves; ``pending`` is ``[end, high watermark)``, None where that is empty."""
+
+    target: Target
+    used: tuple[Used, ...]
+    gaps: tuple[Gap, ...]
+    overlaps: tuple[Overlap, ...]
+    holes: tuple[Hole, ...]
+    pending: OffsetRange | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed)."""
+
+    key: str
+    log: TopicPartition
+    range: OffsetRange
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayPlan:
+    """A day to rebuild as ``version``. ``archived_rows`` counts its rows over all objects, copies included."""
+
+    day: date
+    version: int
+    reason: Literal["requested", "late"]
+    archived_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a run does. ``slices`` are the objects with rows of ``days``; ``unchanged`` names requested days
+    that a seal already covers with nothing new behind it."""
+
+    stream: str
+    run: str
+    days: tuple[DayPlan, ...]
+    unchanged: tuple[date, ...]
+    logs: tuple[LogPlan, ...]
+    slices: tuple[Slice, ...]

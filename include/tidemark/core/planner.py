@@ -1,0 +1,246 @@
+"""Makes plans: values in, a value out. Nearly linear in the number of committed ranges."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from tidemark.core.cover import cover, overlaps
+from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.manifest import DataFile, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none, subtract
+from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Plan, Slice, Target, Used
+from tidemark.core.seal import Seal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Committed:
+    """A committed range of one log with the files that hold its rows."""
+
+    range: OffsetRange
+    writer: str
+    batch: int
+    rows: int
+    files: tuple[DataFile, ...]
+
+
+def make_plan(
+    *,
+    stream: str,
+    time_zone: str,
+    run: str,
+    requested: Sequence[date],
+    targets: Sequence[Target],
+    manifests: Sequence[Manifest],
+    seals: Sequence[Seal],
+    force: bool = False,
+) -> Plan:
+    """The plan that proves ``targets`` and rebuilds the affected days; the order of the inputs does not matter.
+
+    Affected are the requested days and every sealed day with late rows: rows at offsets that had no archived copy
+    when it was sealed. A requested day that is sealed and has none is ``unchanged``, unless ``force``. Of ``seals``
+    the highest version of each day counts. Manifests of a log that is no target (a topic made again has another id)
+    cover nothing. Raises ConflictError for a manifest or seal of another stream or time zone, because its days are
+    not this stream's, and FormatError for a file outside its manifest's ranges.
+    """
+    _check_origin(stream, time_zone, manifests, seals)
+    latest = _latest(seals)
+    committed = _index(targets, manifests)
+    logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
+    late = _late_days(targets, committed, latest)
+    wanted = {day for day in requested if force or day not in latest or day in late}
+    days = sorted(wanted | late)
+    rows = _archived_rows(targets, committed, set(days))
+    return Plan(
+        stream=stream,
+        run=run,
+        days=tuple(
+            DayPlan(
+                day=day,
+                version=latest[day].version + 1 if day in latest else 1,
+                reason="requested" if day in requested else "late",
+                archived_rows=rows[day],
+            )
+            for day in days
+        ),
+        unchanged=tuple(sorted(set(requested) - wanted)),
+        logs=tuple(log_plan for log_plan, _ in logs),
+        slices=tuple(item for log_plan, sources in logs for item in _slices(log_plan, sources, set(days))),
+    )
+
+
+def _check_origin(stream: str, time_zone: str, manifests: Iterable[Manifest], seals: Iterable[Seal]) -> None:
+    sources = [(item.stream, item.time_zone, f"manifest {item.writer}/{item.batch}") for item in manifests]
+    sealed = [(item.stream, item.time_zone, f"seal of {item.day} version {item.version}") for item in seals]
+    for found_stream, found_zone, where in [*sources, *sealed]:
+        if found_stream != stream:
+            raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
+        if found_zone != time_zone:
+            raise ConflictError(
+                "days were cut in another time zone",
+                expected=time_zone,
+                found=found_zone,
+                where=where,
+                hint="A stream keeps its time zone; give the stream another name to change it",
+            )
+
+
+def _latest(seals: Iterable[Seal]) -> dict[date, Seal]:
+    latest: dict[date, Seal] = {}
+    for seal in seals:
+        if seal.day not in latest or seal.version > latest[seal.day].version:
+            latest[seal.day] = seal
+    return latest
+
+
+def _index(targets: Sequence[Target], manifests: Iterable[Manifest]) -> dict[TopicPartition, list[_Committed]]:
+    """Each target's committed ranges, in an order that does not depend on the manifests'."""
+    found: dict[TopicPartition, list[_Committed]] = {target.log: [] for target in targets}
+    for manifest in manifests:
+        files: dict[tuple[TopicPartition, OffsetRange], list[DataFile]] = {
+            (item.log, item.range): [] for item in manifest.ranges
+        }
+        for file in manifest.files:
+            if (file.log, file.range) not in files:
+                raise FormatError(
+                    "a file's range is not one its manifest commits",
+                    expected=", ".join(str(item.range) for item in manifest.ranges if item.log == file.log)
+                    or "no file",
+                    found=file.range,
+                    where=f"{file.key} in manifest {manifest.writer}/{manifest.batch}",
+                )
+            files[file.log, file.range].append(file)
+        for item in manifest.ranges:
+            if item.log in found:
+                found[item.log].append(
+                    _Committed(
+                        range=item.range,
+                        writer=manifest.writer,
+                        batch=manifest.batch,
+                        rows=item.rows,
+                        files=tuple(files[item.log, item.range]),
+                    )
+                )
+    for ranges in found.values():
+        ranges.sort(key=lambda item: (item.range, item.writer, item.batch))
+    return found
+
+
+def _plan_log(target: Target, committed: Sequence[_Committed]) -> tuple[LogPlan, list[_Committed]]:
+    """The findings for one log, and for each used range the committed one it is taken from."""
+    whole = range_or_none(target.origin, target.end)
+    ranges = [item.range for item in committed]
+    pieces = cover(whole, ranges) if whole else ()
+    sources = [committed[piece.index] for piece in pieces]
+    used = tuple(
+        Used(range=piece.range, committed=source.range, writer=source.writer, batch=source.batch)
+        for piece, source in zip(pieces, sources, strict=True)
+    )
+    missing = subtract([whole], [item.range for item in used]) if whole else ()
+    return (
+        LogPlan(
+            target=target,
+            used=used,
+            gaps=tuple(gap for item in missing for gap in _gaps(item, target.log_start)),
+            overlaps=overlaps(whole, ranges) if whole else (),
+            holes=tuple(
+                hole
+                for item, source in zip(used, sources, strict=True)
+                if (hole := _hole(item, source.rows)) is not None
+            ),
+            pending=range_or_none(target.end, max(target.end, target.high_watermark)),
+        ),
+        sources,
+    )
+
+
+def _gaps(missing: OffsetRange, log_start: int) -> tuple[Gap, ...]:
+    """The missing range as what retention took, what Kafka still holds, or one of each, split at the log's start."""
+    if missing.end <= log_start:
+        return (Gap(range=missing, kind="lost"),)
+    if missing.start >= log_start:
+        return (Gap(range=missing, kind="refill"),)
+    return (
+        Gap(range=OffsetRange(start=missing.start, end=log_start), kind="lost"),
+        Gap(range=OffsetRange(start=log_start, end=missing.end), kind="refill"),
+    )
+
+
+def _hole(used: Used, rows: int) -> Hole | None:
+    absent = len(used.committed) - rows
+    if absent <= 0:
+        return None
+    return Hole(
+        range=used.range,
+        missing=min(absent, len(used.range)),
+        cause="unexplained",
+        # A part's share is known in two cases: all of the range is used, or none of it came out as a row.
+        exact=used.range == used.committed or rows == 0,
+    )
+
+
+def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange | None:
+    """The part of an inclusive span of rows that the target asks for."""
+    start, end = max(first_offset, target.origin), min(last_offset + 1, target.end)
+    return OffsetRange(start=start, end=end) if start < end else None
+
+
+def _late_days(
+    targets: Sequence[Target], committed: dict[TopicPartition, list[_Committed]], latest: dict[date, Seal]
+) -> set[date]:
+    known = {day: {item.log: item for item in seal.logs} for day, seal in latest.items()}
+    late: set[date] = set()
+    for target in targets:
+        for item in committed[target.log]:
+            for file in item.files:
+                for rows in file.days:
+                    if rows.day not in known or rows.day in late:
+                        continue
+                    span = _inside(rows.first_offset, rows.last_offset, target)
+                    sealed = known[rows.day].get(target.log)
+                    if span is not None and (sealed is None or sealed.unseen(span)):
+                        late.add(rows.day)
+    return late
+
+
+def _archived_rows(
+    targets: Sequence[Target], committed: dict[TopicPartition, list[_Committed]], days: set[date]
+) -> dict[date, int]:
+    """Rows per day over all committed objects, an object that several manifests list counted once.
+
+    Of an object that reaches beyond the target only the part inside counts; where the manifest does not tell how many
+    of the day's rows that is, the most it can be.
+    """
+    total = dict.fromkeys(days, 0)
+    seen: set[str] = set()
+    for target in targets:
+        for item in committed[target.log]:
+            for file in item.files:
+                if file.key in seen:
+                    continue
+                seen.add(file.key)
+                for rows in file.days:
+                    if rows.day in days:
+                        span = _inside(rows.first_offset, rows.last_offset, target)
+                        total[rows.day] += min(rows.rows, len(span)) if span else 0
+    return total
+
+
+def _slices(log_plan: LogPlan, sources: Sequence[_Committed], days: set[date]) -> list[Slice]:
+    """The objects behind the used ranges that may have rows of the days inside the used part."""
+    return [
+        Slice(
+            key=file.key,
+            log=log_plan.target.log,
+            range=used.range,
+            whole=file.first_offset in used.range and file.last_offset in used.range,
+        )
+        for used, source in zip(log_plan.used, sources, strict=True)
+        for file in sorted(source.files, key=lambda item: item.key)
+        if _has_rows_of(file, used.range, days)
+    ]
+
+
+def _has_rows_of(file: DataFile, used: OffsetRange, days: set[date]) -> bool:
+    return any(
+        rows.day in days and rows.first_offset < used.end and rows.last_offset >= used.start for rows in file.days
+    )

@@ -1,0 +1,124 @@
+"""Seals: the proof of one day, one immutable object per version. A later version chains to the one before it."""
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Literal
+
+from tidemark.core.codec import decode, encode
+from tidemark.core.errors import FormatError, IncompleteError, PositionError
+from tidemark.core.manifest import canonical_json, digest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Gap, Hole, Used
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedLog:
+    """What was proven of one log: ``used`` and ``gaps`` tile ``[origin, end)``; the gaps of a seal are losses."""
+
+    log: TopicPartition
+    origin: int
+    end: int
+    used: tuple[Used, ...]
+    gaps: tuple[Gap, ...]
+    holes: tuple[Hole, ...]
+
+    def __post_init__(self) -> None:
+        at = self.origin
+        for piece in sorted([item.range for item in self.used] + [item.range for item in self.gaps]):
+            if piece.start != at:
+                raise PositionError(
+                    "a seal's ranges do not tile its log", expected=at, found=piece, where=str(self.log)
+                )
+            at = piece.end
+        if at != self.end:
+            raise PositionError(
+                "a seal's ranges do not reach its end", expected=self.end, found=at, where=str(self.log)
+            )
+        unfilled = [item.range for item in self.gaps if item.kind != "lost"]
+        if unfilled:
+            raise IncompleteError("a gap Kafka still holds can't be sealed", found=unfilled[0], where=str(self.log))
+
+    def use_of(self, offset: int) -> Used | None:
+        """The used range that holds the offset; None in a loss or outside ``[origin, end)``."""
+        return next((item for item in self.used if offset in item.range), None)
+
+    def unseen(self, within: OffsetRange) -> bool:
+        """Whether any offset of ``within`` had no archived copy when the day was sealed."""
+        if within.end > self.end or within.start < self.origin:
+            return True
+        return any(item.range.intersect(within) for item in self.gaps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """One version of one day.
+
+    Rows: ``read`` = ``published`` + ``quarantined``, all of this day. ``refilled_offsets`` counts the offsets the
+    run fetched from Kafka for all its days. ``quality`` is ``unchecked`` where the stream has no checks. Snapshot ids
+    are None for a table the run had nothing to publish to. ``previous`` is the digest of the day's version before.
+    """
+
+    stream: str
+    day: date
+    version: int
+    run: str
+    time_zone: str
+    sealed_at_us: int
+    previous: str | None
+    rows_read: int
+    rows_published: int
+    rows_quarantined: int
+    duplicates_trimmed: int
+    refilled_offsets: int
+    quality: Literal["passed", "warnings", "unchecked"]
+    snapshot_id: int | None
+    quarantine_snapshot_id: int | None
+    logs: tuple[SealedLog, ...]
+
+    def __post_init__(self) -> None:
+        where = f"{self.stream} {self.day} version {self.version}"
+        if self.version < 1:
+            raise PositionError("a seal's version starts at 1", found=self.version, where=where)
+        if (self.version == 1) != (self.previous is None):
+            raise PositionError(
+                "a seal chains to the version before it",
+                expected="no previous digest" if self.version == 1 else f"the digest of version {self.version - 1}",
+                found=self.previous,
+                where=where,
+            )
+        if self.rows_read != self.rows_published + self.rows_quarantined:
+            raise IncompleteError(
+                "rows are not conserved",
+                expected=f"{self.rows_read} rows read",
+                found=f"{self.rows_published} published + {self.rows_quarantined} quarantined",
+                where=where,
+            )
+
+    def log(self, log: TopicPartition) -> SealedLog | None:
+        """What the seal proves of a log; None for one it does not know (a new partition, a topic made again)."""
+        return next((item for item in self.logs if item.log == log), None)
+
+    def to_json(self) -> bytes:
+        """Canonical bytes; ``parse_seal`` reads them back to an equal value."""
+        return canonical_json({"format": FORMAT, **encode(self)})
+
+    def digest(self) -> str:
+        """What ``previous`` of the day's next version holds."""
+        return digest(self.to_json())
+
+
+def parse_seal(body: bytes, *, where: str) -> Seal:
+    """The seal in ``body``; raises FormatError, naming ``where``, for anything else."""
+    try:
+        raw: Any = json.loads(body)
+        form = raw.pop("format")
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise FormatError(
+            "a seal does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
+        ) from error
+    if form != FORMAT:
+        raise FormatError("unknown seal format", expected=FORMAT, found=form, where=where)
+    return decode(Seal, raw, where=where)

@@ -1,0 +1,90 @@
+"""The archive's state as the demo needs it, and the two things it destroys in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemark.archive.commit import read_manifests
+from tidemark.core.errors import StackError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import Manifest
+from tidemark.core.offsets import OffsetRange, OffsetSet, count, normalise, subtract
+from tidemark.s3 import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A manifest that was deleted, and per partition the offsets that no other manifest holds."""
+
+    key: str
+    gaps: Mapping[int, OffsetSet]
+
+    @property
+    def offsets(self) -> int:
+        return sum(count(ranges) for ranges in self.gaps.values())
+
+
+class Archive:
+    """One stream's archive of a topic with a single life (one topic id)."""
+
+    def __init__(self, store: ObjectStore, layout: Layout) -> None:
+        self._store = store
+        self._layout = layout
+
+    def manifests(self) -> dict[str, Manifest]:
+        """Every manifest by its key."""
+        found = read_manifests(self._store, self._layout)
+        return {self._layout.manifest_key(item.writer, item.batch): item for item in found}
+
+    def holds(self, ends: Mapping[int, int]) -> bool:
+        """Whether every offset below the partitions' ends is archived."""
+        held = _held(self.manifests())
+        return all(not subtract(_below(end), held.get(partition, ())) for partition, end in ends.items())
+
+    def writer_holds(self, ends: Mapping[int, int], *, not_writers: frozenset[str]) -> str | None:
+        """A writer, other than those, that has archived all of it by itself; None where there is none yet."""
+        found = self.manifests()
+        for writer in sorted({item.writer for item in found.values()} - not_writers):
+            held = _held({key: item for key, item in found.items() if item.writer == writer})
+            if all(not subtract(_below(end), held.get(partition, ())) for partition, end in ends.items()):
+                return writer
+        return None
+
+    def writers(self) -> frozenset[str]:
+        return frozenset(item.writer for item in self.manifests().values())
+
+    def lose_checkpoint(self) -> int:
+        """Delete the archive stream's checkpoint; the number of objects it had."""
+        keys = [item.key for item in self._store.list(self._layout.checkpoint_prefix("archive"))]
+        for key in keys:
+            self._store.delete(key)
+        return len(keys)
+
+    def lose_manifest(self) -> Loss:
+        """Delete a manifest of whose offsets no other manifest holds any, but not its writer's last.
+
+        Raises StackError where there is none.
+        """
+        found = self.manifests()
+        last: dict[str, int] = {}
+        for item in found.values():
+            last[item.writer] = max(item.batch, last.get(item.writer, 0))
+        for key, item in sorted(found.items()):
+            mine = _held({key: item})
+            others = _held({other: value for other, value in found.items() if other != key})
+            gaps = {partition: subtract(ranges, others.get(partition, ())) for partition, ranges in mine.items()}
+            if item.files and item.batch < last[item.writer] and gaps == mine:
+                self._store.delete(key)
+                return Loss(key=key, gaps=gaps)
+        raise StackError("no manifest holds offsets that no other one holds", found=f"{len(found)} manifests")
+
+
+def _below(end: int) -> OffsetSet:
+    return (OffsetRange(start=0, end=end),) if end else ()
+
+
+def _held(manifests: Mapping[str, Manifest]) -> dict[int, OffsetSet]:
+    ranges: dict[int, list[OffsetRange]] = {}
+    for manifest in manifests.values():
+        for item in manifest.ranges:
+            ranges.setdefault(item.log.partition, []).append(item.range)
+    return {partition: normalise(items) for partition, items in ranges.items()}

@@ -1,0 +1,88 @@
+"""Sends the demo's events to Kafka and remembers where each ended up."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from tidemark.core.errors import ServiceError
+from tidemark.demo.source import PARTITIONS, Event
+from tidemark.kafka import ensure_topic
+
+# Old timestamps would make the default retention delete the events at once.
+KEEP_FOR_EVER = {"retention.ms": "-1"}
+FLUSH_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """An event Kafka acknowledged, and its place."""
+
+    event: Event
+    partition: int
+    offset: int
+
+
+class EventLog:
+    """The topic under production. ``sent`` lists every acknowledged event, in order of arrival."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self.sent: list[Sent] = []
+        self._bootstrap = bootstrap
+        ensure_topic(bootstrap, topic, partitions=PARTITIONS, config=KEEP_FOR_EVER)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "delivery.timeout.ms": FLUSH_S * 1000,
+                "log_level": 0,  # the stack's supervisor reports a dead broker, and better
+            }
+        )
+
+    def produce(self, events: Sequence[Event], check: Callable[[], None]) -> None:
+        """Send the events and wait until each is acknowledged, calling ``check`` meanwhile.
+
+        Raises ServiceError for an event that could not be delivered.
+        """
+        results: dict[int, Sent | Exception] = {}
+        for at, event in enumerate(events):
+            self._producer.produce(
+                self.topic,
+                key=event.key.encode(),
+                value=event.value,
+                partition=event.partition,
+                timestamp=event.timestamp_ms,
+                on_delivery=_keep(results, at, event),
+            )
+            self._producer.poll(0)
+        deadline = time.monotonic() + FLUSH_S
+        while self._producer.flush(0.5) > 0 and time.monotonic() < deadline:
+            check()
+        for at in range(len(events)):
+            result = results.get(at, TimeoutError(f"not acknowledged within {FLUSH_S} s"))
+            if isinstance(result, Exception):
+                raise ServiceError(
+                    "an event could not be sent", found=result, where=f"{self.topic} at {self._bootstrap}"
+                )
+            self.sent.append(result)
+
+    def ends(self) -> dict[int, int]:
+        """Per partition the offset behind the last event sent."""
+        ends = dict.fromkeys(range(PARTITIONS), 0)
+        for item in self.sent:
+            ends[item.partition] = max(ends[item.partition], item.offset + 1)
+        return ends
+
+
+def _keep(results: dict[int, Sent | Exception], at: int, event: Event) -> Callable[[Any, Any], None]:
+    def keep(error: Any, message: Any) -> None:
+        if error is not None:
+            results[at] = KafkaException(error)
+        else:
+            results[at] = Sent(event=event, partition=message.partition(), offset=message.offset())
+
+    return keep

@@ -1,0 +1,235 @@
+"""What must be true at the end, found out without the code that made it so.
+
+The expectation is read from the source file by another reader (pandas, in UTC) than the one that made the events; the
+published tables are read by pyiceberg, the live and dead-letter topics by a plain consumer.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import count
+from tidemark.demo.damage import Loss
+from tidemark.demo.produce import Sent
+from tidemark.demo.source import DAYS, ZONE, source_file
+from tidemark.kafka import describe_topic, watermarks
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+COLUMNS = (
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "scheduled_at",
+    "departed_at",
+    "dep_delay_minutes",
+    "arr_delay_minutes",
+    "air_time_minutes",
+    "distance_miles",
+    "status",
+)
+LATE_MINUTES, VERY_LATE_MINUTES = 15, 60
+READ_S = 1.0
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One statement, whether it holds, and both sides of it."""
+
+    claim: str
+    holds: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """The records of an output topic by the place of their source; ``records`` counts duplicates."""
+
+    records: int
+    places: frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The tables' rows: contents of the published ones with their day, and the places of both."""
+
+    rows: Counter[tuple[Any, ...]]
+    places: tuple[Place, ...]
+    quarantined: tuple[Place, ...]
+
+
+def expected_rows() -> Counter[tuple[Any, ...]]:
+    """Day and columns of every departure of the days, straight from the source file."""
+    table = pd.read_csv(source_file(), low_memory=False)
+    scheduled = pd.to_datetime(table["time_hour"], utc=True) + pd.to_timedelta(table["minute"], unit="min")
+    departed = scheduled + pd.to_timedelta(table["dep_delay"], unit="min")
+    moment = departed.where(departed.notna(), scheduled)
+    day = moment.dt.tz_convert(str(ZONE)).dt.date
+    status = pd.Series("on time", index=table.index)
+    status[table["dep_delay"] > LATE_MINUTES] = "late"
+    status[table["dep_delay"] > VERY_LATE_MINUTES] = "very late"
+    status[departed.isna()] = "cancelled"
+    frame = pd.DataFrame(
+        {
+            "day": day,
+            **{name: table[name] for name in ("carrier", "flight", "tailnum", "origin", "dest")},
+            "scheduled_at": scheduled,
+            "departed_at": departed,
+            "dep_delay_minutes": table["dep_delay"],
+            "arr_delay_minutes": table["arr_delay"],
+            "air_time_minutes": table["air_time"],
+            "distance_miles": table["distance"].astype(float),
+            "status": status,
+        }
+    )
+    found = frame[frame["day"].isin(DAYS)].astype(object)
+    rows = found.where(found.notna(), None).itertuples(index=False, name=None)
+    return Counter(tuple(map(_plain, row)) for row in rows)
+
+
+def published(settings: Settings, stream: Stream) -> Published:
+    """Everything readers of the tables see."""
+    rows = _load(settings, stream.table).scan().to_arrow().to_pylist()
+    quarantine = _load(settings, stream.quarantine_table).scan().to_arrow().to_pylist()
+    return Published(
+        rows=Counter((row["_day"], *(row[name] for name in COLUMNS)) for row in rows),
+        places=tuple((row["_kafka_partition"], row["_offset"]) for row in rows),
+        quarantined=tuple((row["_kafka_partition"], row["_offset"]) for row in quarantine),
+    )
+
+
+def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> Topic:
+    """Every record of an output topic, up to where it ends now; calls ``check`` meanwhile."""
+    ends = {mark.log.partition: mark.high_watermark for mark in watermarks(bootstrap, describe_topic(bootstrap, topic))}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tidemark-demo",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    records, places = 0, set()
+    waiting = {partition for partition, end in ends.items() if end > 0}
+    try:
+        consumer.assign([KafkaPartition(topic, partition, 0) for partition in waiting])
+        while waiting:
+            check()
+            for message in consumer.consume(num_messages=1000, timeout=READ_S):
+                if message.error() is not None:
+                    raise ServiceError("a topic can't be read", found=message.error(), where=topic)
+                places.add(_source(message))
+                records += 1
+                # Neither is None in a message without an error.
+                partition, offset = message.partition() or 0, message.offset() or 0
+                if offset + 1 >= ends[partition]:
+                    waiting.discard(partition)
+    finally:
+        consumer.close()
+    return Topic(records=records, places=frozenset(places))
+
+
+def findings(
+    *,
+    sent: Sequence[Sent],
+    expected: Counter[tuple[Any, ...]],
+    found: Published,
+    live: Topic,
+    dead: Topic,
+    loss: Loss,
+    steps: Mapping[str, Mapping[str, Any]],
+) -> tuple[Finding, ...]:
+    """Every statement the demo makes. ``steps``: the results of the run's steps by name."""
+    good = {(item.partition, item.offset) for item in sent if not item.event.malformed}
+    bad = {(item.partition, item.offset) for item in sent if item.event.malformed}
+    distinct, quarantined = set(found.places), set(found.quarantined)
+    days = steps["rebuild"]["days"]
+    trimmed = sum(item["duplicates_trimmed"] for item in days.values())
+    refilled = {(item["partition"], item["start"], item["end"]) for item in steps["plan"]["refill"]}
+    lost = {(partition, gap.start, gap.end) for partition, ranges in loss.gaps.items() for gap in ranges}
+    left = [gap for log in steps["settled"]["plan"]["logs"] for gap in log["gaps"]]
+    return (
+        Finding(
+            claim="records produced = distinct records published + quarantined",
+            holds=len(sent) == len(distinct) + len(quarantined) and distinct == good and quarantined == bad,
+            detail=f"{len(sent)} = {len(distinct)} + {len(quarantined)}",
+        ),
+        Finding(
+            claim="no record is published twice",
+            holds=len(found.places) == len(distinct) and len(found.quarantined) == len(quarantined),
+            detail=f"{len(found.places) + len(found.quarantined)} rows, {len(distinct | quarantined)} places",
+        ),
+        Finding(claim="duplicates were trimmed", holds=trimmed > 0, detail=f"{trimmed} archived copies left out"),
+        Finding(
+            claim="the gap was refilled, exactly",
+            holds=refilled == lost and bool(lost) and not left,
+            detail=f"{loss.offsets} offsets lost, {sum(end - start for _, start, end in refilled)} refilled, "
+            f"{len(left)} gaps left",
+        ),
+        Finding(
+            claim="published rows = departures in the source file, counted independently",
+            holds=found.rows.total() == expected.total() > 0,
+            detail=f"{found.rows.total()} = {expected.total()}",
+        ),
+        Finding(
+            claim="every published value equals the source file's",
+            holds=found.rows == expected,
+            detail=f"{(found.rows - expected).total()} rows too many, {(expected - found.rows).total()} missing",
+        ),
+        Finding(
+            claim="the live topic has every good record",
+            holds=live.places == good,
+            detail=f"{len(live.places)} of {len(good)}, and {live.records - len(live.places)} duplicates",
+        ),
+        Finding(
+            claim="the dead-letter topic has every malformed record",
+            holds=dead.places == bad,
+            detail=f"{len(dead.places)} of {len(bad)}, and {dead.records - len(dead.places)} duplicates",
+        ),
+    )
+
+
+def gap_text(loss: Loss) -> str:
+    """The lost ranges in words."""
+    return "; ".join(
+        f"partition {partition} {', '.join(map(str, ranges))} ({count(ranges)} records)"
+        for partition, ranges in sorted(loss.gaps.items())
+    )
+
+
+def _source(message: Message) -> Place:
+    """The place of the record that a live or dead-letter record was made from."""
+    headers: dict[str, Any] = dict(message.headers() or ())
+    return int(headers["tidemark.partition"]), int(headers["tidemark.offset"])
+
+
+def _load(settings: Settings, name: str) -> Table:
+    catalog = SqlCatalog(
+        settings.catalog,
+        **{
+            "uri": settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1),
+            "warehouse": settings.warehouse,
+            "s3.endpoint": settings.s3_endpoint or "",
+            "s3.region": settings.s3_region,
+            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
+            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+        },
+    )
+    return catalog.load_table((settings.namespace, name))
+
+
+def _plain(value: Any) -> Any:
+    """Pandas' instants as Python's."""
+    return value.to_pydatetime() if isinstance(value, pd.Timestamp) else value

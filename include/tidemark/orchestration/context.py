@@ -1,0 +1,38 @@
+"""From Airflow's task context to the request of a run, and from Tidemark's errors to Airflow's."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from tidemark.core.errors import ConfigError
+from tidemark.orchestration.days import run_days
+from tidemark.orchestration.work import Request
+
+T = TypeVar("T")
+
+
+def request(stream_name: str, context: Any) -> Request:
+    """What the run is asked for; raises ConfigError where the run's form or its definition is wrong."""
+    from tidemark.settings import settings
+    from tidemark.streams import load_stream
+
+    stream = load_stream(stream_name, settings().streams_dir)
+    # A run triggered without a logical date has no data interval: the keys are absent.
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    params = context["params"]
+    days = run_days(
+        from_day=params["from_day"],
+        to_day=params["to_day"],
+        interval=(start, end) if start and end else None,
+        zone=stream.zone,
+    )
+    return Request(days=days, force=params["force"])
+
+
+def explained(action: Callable[[], T]) -> T:
+    """The action's result. A wrong setting, definition or form won't right itself: it fails without further tries."""
+    try:
+        return action()
+    except ConfigError as error:
+        raise AirflowFailException(str(error)) from error

@@ -1,0 +1,136 @@
+"""Reconcile DAGs from ``tidemark.orchestration.steps``. Parsing imports neither Spark nor Great Expectations."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import (
+    DAG,
+    Asset,
+    BaseOperator,
+    CronDataIntervalTimetable,
+    Param,
+    TriggerRule,
+    chain,
+)
+
+from tidemark.orchestration.operators import PythonStep, SparkStep, WaitStep
+from tidemark.orchestration.steps import (
+    RETRIES,
+    RETRY_DELAY,
+    SPAN_DAYS_MAX,
+    STEPS,
+    Reconcile,
+    Step,
+)
+from tidemark.streams import Stream
+
+# Before any data; a run's days come from its interval, and catchup is off.
+START = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def sealed_asset(stream_name: str) -> Asset:
+    """What downstream DAGs schedule on to follow a stream's sealed days; an event's extra names days and versions."""
+    return Asset(
+        name=f"{stream_name}_sealed",
+        uri=f"tidemark://streams/{stream_name}/sealed",
+        group="tidemark",
+    )
+
+
+def reconcile_dag(item: Reconcile) -> DAG:
+    """The DAG of one stream.
+
+    That of a broken definition has the same tasks, so history and running runs stay intact, but no schedule; a task
+    of it fails with the definition's error until the file is repaired.
+    """
+    stream = item.stream
+    with DAG(
+        dag_id=item.dag_id,
+        description=item.description,
+        doc_md=_doc(item),
+        tags=["tidemark", item.name, *(["broken"] if item.error else [])],
+        schedule=_timetable(stream) if stream else None,
+        start_date=START,
+        catchup=False,
+        max_active_runs=2,
+        params=_params(),
+        default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
+    ) as dag:
+        tasks = {step.name: _operator(step, item.name, stream) for step in STEPS}
+        chain(*tasks.values())
+        # The report runs after a failure too. This task doesn't, and so decides whether the run succeeded.
+        complete = EmptyOperator(task_id="complete", doc_md="Succeeds when the days are sealed and reported.")
+        chain([tasks["seal"], tasks["report"]], complete)
+    return dag
+
+
+def _timetable(stream: Stream) -> CronDataIntervalTimetable:
+    return CronDataIntervalTimetable(stream.batch.schedule, timezone=stream.time_zone)
+
+
+def _params() -> dict[str, Param]:
+    day = {"type": ["null", "string"], "format": "date"}
+    return {
+        "from_day": Param(
+            None,
+            description="First day to reconcile, in the stream's time zone. Fill in both days or neither, for "
+            f"{SPAN_DAYS_MAX} days at most; where both are empty, it is the day of the run's data interval.",
+            schema={**day, "title": "From day"},
+        ),
+        "to_day": Param(
+            None,
+            description="Last day to reconcile, included.",
+            schema={**day, "title": "To day"},
+        ),
+        "force": Param(
+            False,
+            description="Rebuild a day again, as a new version, although nothing new was archived since it was sealed.",
+            schema={"type": "boolean", "title": "Rebuild unchanged days"},
+        ),
+    }
+
+
+def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperator:
+    common: dict[str, Any] = {"doc_md": step.help}
+    if step.serial:
+        common["max_active_tis_per_dag"] = 1
+    if step.always:
+        common["trigger_rule"] = TriggerRule.ALL_DONE
+    elif step.name == "settle":  # comes after a refill that may have been skipped
+        common["trigger_rule"] = TriggerRule.NONE_FAILED
+    match step.kind:
+        case "spark":
+            return SparkStep(
+                task_id=step.name,
+                step=step.name,
+                stream=stream_name,
+                execution_timeout=step.timeout,
+                **common,
+            )
+        case "sensor":
+            patience = timedelta(seconds=stream.batch.wait_seconds if stream else 0)
+            timeout = (patience + step.timeout).total_seconds()
+            return WaitStep(task_id=step.name, stream=stream_name, timeout=timeout, **common)
+        case "python":
+            if step.name == "seal":
+                common["outlets"] = [sealed_asset(stream_name)]
+            return PythonStep(
+                task_id=step.name,
+                step=step.name,
+                stream=stream_name,
+                execution_timeout=step.timeout,
+                **common,
+            )
+
+
+def _doc(item: Reconcile) -> str:
+    if item.error is not None:
+        return (
+            f"**The definition of stream `{item.name}` can't be used.** Repair it; nothing is scheduled until then."
+            f"\n\n```\n{item.error}\n```\n"
+        )
+    steps = "\n".join(f"- **{step.name}** {step.help}" for step in STEPS)
+    return (
+        f"Rebuilds days of stream `{item.name}` from the archive, proves them complete and publishes them.\n\n{steps}\n"
+    )

@@ -1,0 +1,102 @@
+"""The operators of a reconcile DAG: each does one step of ``tidemark.orchestration.steps`` for one stream."""
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+)
+
+from tidemark.orchestration import work
+from tidemark.orchestration.context import explained, request
+from tidemark.orchestration.steps import PROJECT
+
+POKE_SECONDS = 15
+
+
+class WaitStep(BaseSensorOperator):
+    """Looks at the archive now and then, and holds no worker in between."""
+
+    def __init__(self, *, stream: str, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", poke_interval=POKE_SECONDS, **kwargs)
+        self.stream = stream
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        wanted = explained(lambda: request(self.stream, context))
+        self.log.info("Reconciling %s: %s", self.stream, work.days_text(wanted.days))
+        began = context["ti"].get_first_reschedule_date(context) or datetime.now(UTC)
+        waited_seconds = (datetime.now(UTC) - began).total_seconds()
+        done = explained(lambda: work.look(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds))
+        return PokeReturnValue(is_done=done)
+
+
+class PythonStep(BaseOperator):
+    """Calls the step's function; each asset among its outlets is told what the function returned."""
+
+    def __init__(self, *, step: str, stream: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+        self.stream = stream
+
+    def execute(self, context: Any) -> Any:
+        """The function's result; raises AirflowFailException where trying again is pointless."""
+        result = explained(lambda: self._act(context))
+        for asset in self.outlets:
+            context["outlet_events"][asset].extra = {
+                "stream": self.stream,
+                "run": context["run_id"],
+                **result,
+            }
+        return result
+
+    def _act(self, context: Any) -> Any:
+        run_id = context["run_id"]
+        if self.step == "plan":
+            return work.plan(self.stream, run_id, request(self.stream, context))
+        return work.STEPS_BY_PLAN[self.step](self.stream, run_id)
+
+
+class SparkStep(SparkSubmitOperator):
+    """spark-submit of ``spark_apps/<step>.py`` for one stream and this DAG run.
+
+    Jars, memory and the S3 credentials are looked up when the task runs. The credentials reach spark-submit as
+    inherited variables; no field of this operator holds them, so no rendered template can show them.
+    """
+
+    template_fields = ("application",)
+
+    def __init__(self, *, step: str, stream: str, **kwargs: Any) -> None:
+        super().__init__(
+            application=str(PROJECT / "spark_apps" / f"{step}.py"),
+            name=f"tidemark-{step}-{stream}",
+            conn_id="spark_default",
+            # Each step can be repeated as it is; there is no cluster-side job to reconnect to in client mode.
+            durable=False,
+            **kwargs,
+        )
+        self.step = step
+        self.stream = stream
+
+    def execute(self, context: Any) -> None:
+        """Raises AirflowSkipException for a refill without gaps, else what the application saved as its failure."""
+        run_id = context["run_id"]
+        if self.step == "refill" and work.nothing_to_refill(self.stream, run_id):
+            raise AirflowSkipException("the archive has no gap that has to be refilled")
+        arguments, environment = work.submission(self.stream, run_id)
+        self.jars = arguments["jars"]
+        self._driver_memory = arguments["driver_memory"]
+        self.application_args = arguments["application_args"]
+        os.environ.update(environment)  # this task's own process
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            found = work.failure(self.step, self.stream, run_id)
+            if found is None:
+                raise
+            reason, final = found
+            raise (AirflowFailException if final else AirflowException)(f"{self.step}: {reason}") from error

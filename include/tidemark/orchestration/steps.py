@@ -1,0 +1,134 @@
+"""A stream's reconcile DAG as plain values; ``tidemark.orchestration.dag`` makes the operators from them."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from tidemark.core.errors import ConfigError
+from tidemark.streams import Stream, load_stream, stream_names
+
+PROJECT = Path(__file__).resolve().parents[3]
+RETRIES = 2
+RETRY_DELAY = timedelta(seconds=15)
+SPAN_DAYS_MAX = 92
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One task of the DAG.
+
+    ``sensor`` gives its slot back between two looks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs whatever
+    became of the steps before; ``serial`` lets one of a stream's runs in at a time.
+    """
+
+    name: str
+    kind: Literal["sensor", "python", "spark"]
+    help: str
+    timeout: timedelta
+    always: bool = False
+    serial: bool = False
+
+
+STEPS = (
+    Step(
+        name="wait",
+        kind="sensor",
+        help="Wait until the archive reaches the end of the days, at most the stream's `batch.wait_seconds`. "
+        "A stream that lags or is down is no failure: what it has not archived is refilled from Kafka.",
+        timeout=timedelta(minutes=10),
+    ),
+    Step(
+        name="plan",
+        kind="python",
+        help="Fix the offsets the run must prove, and decide what to read, refill and rebuild.",
+        timeout=timedelta(minutes=30),
+    ),
+    Step(
+        name="refill",
+        kind="spark",
+        help="Fetch exactly the missing offsets from Kafka into the archive. Skipped where nothing is missing.",
+        timeout=timedelta(hours=6),
+    ),
+    Step(
+        name="settle",
+        kind="python",
+        help="Plan the same offsets again: every one of them must be archived now.",
+        timeout=timedelta(minutes=30),
+    ),
+    Step(
+        name="rebuild",
+        kind="spark",
+        help="Rebuild the days from the archive on an audit branch, without duplicates.",
+        timeout=timedelta(hours=6),
+    ),
+    Step(
+        name="audit",
+        kind="spark",
+        help="Run the stream's quality checks on the branch. A critical one that fails ends the run here.",
+        timeout=timedelta(hours=2),
+    ),
+    Step(
+        name="publish",
+        kind="spark",
+        help="Replace the days of the published table in one atomic step.",
+        timeout=timedelta(hours=1),
+        serial=True,
+    ),
+    Step(
+        name="seal",
+        kind="python",
+        help="Write each day's proof: the ranges used, the counts, the quality verdict and the snapshot.",
+        timeout=timedelta(minutes=30),
+    ),
+    Step(
+        name="report",
+        kind="python",
+        help="Write the run's report, also of a run that failed.",
+        timeout=timedelta(minutes=30),
+        always=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconcile:
+    """One stream's DAG. ``stream`` is None and ``error`` says why where its definition can't be used."""
+
+    name: str
+    stream: Stream | None
+    error: str | None
+
+    @property
+    def dag_id(self) -> str:
+        return dag_id(self.name)
+
+    @property
+    def description(self) -> str:
+        if self.error is not None:
+            return f"Broken: {self.error}"
+        return f"Rebuild, prove and publish days of stream {self.name}"
+
+
+def dag_id(stream_name: str) -> str:
+    """The id of a stream's reconcile DAG."""
+    return f"reconcile_{stream_name}"
+
+
+def reconciles(folder: Path) -> tuple[Reconcile, ...]:
+    """Every stream's DAG, by name; a broken definition spoils its own only."""
+    return tuple(_reconcile(name, folder) for name in stream_names(folder))
+
+
+def check_streams(folder: Path) -> None:
+    """Raises ConfigError that names every broken definition in the folder."""
+    broken = [item.error for item in reconciles(folder) if item.error is not None]
+    if broken:
+        raise ConfigError("; ".join(broken))
+
+
+def _reconcile(name: str, folder: Path) -> Reconcile:
+    try:
+        return Reconcile(name=name, stream=load_stream(name, folder), error=None)
+    except ConfigError as error:
+        return Reconcile(name=name, stream=None, error=str(error))

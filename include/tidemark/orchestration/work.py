@@ -1,0 +1,112 @@
+"""What the tasks do, without Airflow. Everything heavy is imported when a task runs, never when its DAG is parsed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from tidemark.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a run is asked for: the days, and whether to rebuild those that did not change."""
+
+    days: tuple[date, ...]
+    force: bool
+
+
+def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
+    """One look of step ``wait``: True, and saved, once the archive is ready or the stream's patience is over."""
+    from tidemark.batch.targets import wait_ready
+
+    run = _run(stream, run_id)
+    ready = wait_ready(run.stream, run.settings, request.days)
+    if not ready and waited_seconds < run.stream.batch.wait_seconds:
+        return False
+    with run.step("wait") as out:
+        out |= {"ready": ready, "waited_seconds": round(waited_seconds, 3)}
+    return True
+
+
+def plan(stream: str, run_id: str, request: Request) -> None:
+    """Step ``plan``."""
+    from tidemark.batch.plan import plan_run
+
+    plan_run(_run(stream, run_id), request.days, request.force)
+
+
+def settle(stream: str, run_id: str) -> None:
+    """Step ``settle``."""
+    from tidemark.batch.plan import settle_run
+
+    settle_run(_run(stream, run_id))
+
+
+def seal(stream: str, run_id: str) -> dict[str, Any]:
+    """Step ``seal``: the sealed days and their versions, which followers of the stream's asset are told."""
+    from tidemark.batch.seal import seal_run
+
+    return {"days": {item.day.isoformat(): item.version for item in seal_run(_run(stream, run_id))}}
+
+
+def report(stream: str, run_id: str) -> None:
+    """Step ``report``."""
+    from tidemark.batch.report import report_run
+
+    report_run(_run(stream, run_id))
+
+
+# Only wait and plan need the request: the others go by the plan, and the report of a wrong request can still be made.
+STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
+    "settle": settle,
+    "seal": seal,
+    "report": report,
+}
+
+
+def nothing_to_refill(stream: str, run_id: str) -> bool:
+    """Whether the run's plan has no gap that Kafka can fill."""
+    from tidemark.batch.plan import refill_gaps
+
+    return not refill_gaps(_run(stream, run_id).plan("plan"))
+
+
+def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What spark-submit needs for a step: its arguments, and the variables it inherits.
+
+    Secrets are in the variables only: they never pass through a template, the command line or the scheduler.
+    """
+    from tidemark.batch.run import run_name
+    from tidemark.settings import settings
+    from tidemark.spark.conf import jars, submit_environment
+
+    found = settings()
+    arguments = {
+        "jars": jars(found),
+        "driver_memory": found.spark_driver_memory,
+        "application_args": ["--stream", stream, "--run", run_name(run_id)],
+    }
+    return arguments, submit_environment(found)
+
+
+def failure(step: str, stream: str, run_id: str) -> tuple[str, bool] | None:
+    """What a step that failed has saved as its reason, and whether trying again is pointless; None where nothing."""
+    saved = _run(stream, run_id).load(step)
+    if saved is None or saved.get("status") != "failed":
+        return None
+    return str(saved.get("error")), step == "audit" and saved.get("passed") is False
+
+
+def days_text(days: Sequence[date]) -> str:
+    """The days in words, for logs."""
+    if not days:
+        raise ConfigError("a run needs at least one day")
+    return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]} ({len(days)} days)"
+
+
+def _run(stream: str, run_id: str) -> Any:
+    from tidemark.batch.run import Run, run_name
+    from tidemark.settings import settings
+
+    return Run.open(stream, run_name(run_id), settings())

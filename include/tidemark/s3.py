@@ -1,0 +1,122 @@
+"""The object store, behind five methods. Multipart uploads live in ``tidemark.archive.upload``.
+
+Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of a key wins, a later one is told.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemark.core.errors import ServiceError
+from tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One row of a listing; ``size`` in bytes."""
+
+    key: str
+    size: int
+
+
+def s3_client(settings: Settings, *, attempts: int = 5) -> "S3Client":
+    """A boto3 client for the settings' server: standard retries, 10 s to connect, 60 s to read."""
+    return boto3.client(
+        "s3",
+        endpoint_url=settings.s3_endpoint,
+        region_name=settings.s3_region,
+        aws_access_key_id=settings.s3_access_key.get_secret_value(),
+        aws_secret_access_key=settings.s3_secret_key.get_secret_value(),
+        config=Config(
+            retries={"mode": "standard", "max_attempts": attempts},
+            connect_timeout=10,
+            read_timeout=60,
+            s3={"addressing_style": "path" if settings.s3_endpoint else "auto"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+def error_code(error: ClientError) -> str:
+    """S3's error code, e.g. ``NoSuchKey``, or the HTTP status where the body names none."""
+    return str(error.response.get("Error", {}).get("Code") or error.response["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def ensure_bucket(settings: Settings) -> None:
+    """Make the settings' bucket where it is not there; raises ServiceError when the server refuses."""
+    client = s3_client(settings)
+    try:
+        client.create_bucket(Bucket=settings.bucket)
+    except (ClientError, BotoCoreError) as error:
+        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+        if code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
+            raise ServiceError("S3 could not make a bucket", found=f"{code}: {error}", where=settings.bucket) from error
+
+
+class ObjectStore:
+    """One bucket. Every method raises ServiceError, naming bucket, key and S3's code, when the server refuses."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.bucket = settings.bucket
+        self.client = s3_client(settings)
+
+    def get(self, key: str) -> bytes | None:
+        """The object's bytes, or None where there is none."""
+        try:
+            return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        except ClientError as error:
+            if error_code(error) in {"NoSuchKey", "404"}:
+                return None
+            raise self._refused("get", key, error) from error
+        except BotoCoreError as error:
+            raise self._refused("get", key, error) from error
+
+    def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> None:
+        """Write the object, replacing what is there: for run artefacts, which a retry writes again."""
+        try:
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType=content_type)
+        except (ClientError, BotoCoreError) as error:
+            raise self._refused("put", key, error) from error
+
+    def put_if_absent(self, key: str, body: bytes, *, content_type: str = "application/json") -> bool:
+        """Write the object if the key is free; False where somebody's object is there already."""
+        try:
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType=content_type, IfNoneMatch="*")
+        except ClientError as error:
+            if error_code(error) in {"PreconditionFailed", "412"}:
+                return False
+            raise self._refused("put", key, error) from error
+        except BotoCoreError as error:
+            raise self._refused("put", key, error) from error
+        return True
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """Every object below a prefix, in key order, starting behind ``after``."""
+        try:
+            pages = self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, StartAfter=after
+            )
+            for page in pages:
+                for item in page.get("Contents", ()):
+                    yield ObjectInfo(key=item["Key"], size=item["Size"])
+        except (ClientError, BotoCoreError) as error:
+            raise self._refused("list", prefix, error) from error
+
+    def delete(self, key: str) -> None:
+        """Remove the object; a key without one is fine, as on S3."""
+        try:
+            self.client.delete_object(Bucket=self.bucket, Key=key)
+        except (ClientError, BotoCoreError) as error:
+            raise self._refused("delete", key, error) from error
+
+    def _refused(self, call: str, key: str, error: Exception) -> ServiceError:
+        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+        return ServiceError(f"S3 {call} failed", found=f"{code}: {error}", where=f"s3://{self.bucket}/{key}")

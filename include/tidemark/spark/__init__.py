@@ -1,0 +1,1 @@
+"""Spark helpers shared by the streams and the batch steps."""

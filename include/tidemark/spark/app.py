@@ -1,0 +1,28 @@
+"""What the continuous Spark applications share: their arguments, and how they fail."""
+
+import argparse
+import sys
+from typing import Protocol
+
+from tidemark.core.errors import TidemarkError
+from tidemark.settings import Settings, settings
+from tidemark.streams import Stream, load_stream
+
+
+class RunStream(Protocol):
+    """Runs one layer of a stream until stopped."""
+
+    def __call__(self, stream: Stream, settings: Settings, *, available_now: bool) -> object: ...
+
+
+def stream_app(run: RunStream, about: str | None) -> None:
+    """Run a layer of the stream named on the command line; an explained failure is one line and exit code 1."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("stream", help="name of the stream's definition")
+    parser.add_argument("--available-now", action="store_true", help="do what is there, then end")
+    arguments = parser.parse_args()
+    try:
+        connections = settings()
+        run(load_stream(arguments.stream, connections.streams_dir), connections, available_now=arguments.available_now)
+    except TidemarkError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

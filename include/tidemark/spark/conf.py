@@ -1,0 +1,78 @@
+"""What starting a Spark application needs: jars, properties, variables. Airflow submits with it: no Spark in here."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from tidemark.core.errors import ConfigError
+from tidemark.settings import Settings
+
+
+def jars(settings: Settings) -> str:
+    """The jars for ``spark.jars``, comma-separated; raises ConfigError where the set was not installed."""
+    found = sorted(str(path) for path in settings.jars_dir.glob("*.jar"))
+    if not found:
+        raise ConfigError(
+            "no Spark jars", expected="*.jar", where=str(settings.jars_dir), hint="Run 'make install' first"
+        )
+    return ",".join(found)
+
+
+def session_conf(settings: Settings) -> dict[str, str]:
+    """Spark properties of a Tidemark application. S3 credentials travel in the environment, never in here."""
+    catalog = f"spark.sql.catalog.{settings.catalog}"
+    conf = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        # Its carriage returns would tear the log lines apart.
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # else 20,000 records, however large
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": settings.catalog_uri,
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": settings.warehouse,
+        f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        # Other processes commit to the same tables; a cached table would not show it.
+        f"{catalog}.cache-enabled": "false",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
+        ".EnvironmentVariableCredentialsProvider",
+        "spark.hadoop.fs.s3a.endpoint.region": settings.s3_region,
+        # Survives kill -9 and leaves no temporary files, where the rename-based default does not.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.internal.io.cloud"
+        ".AbortableStreamBasedCheckpointFileManager",
+    }
+    if settings.s3_endpoint:
+        conf |= {
+            f"{catalog}.s3.endpoint": settings.s3_endpoint,
+            f"{catalog}.s3.path-style-access": "true",
+            "spark.hadoop.fs.s3a.endpoint": settings.s3_endpoint,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": str(settings.s3_endpoint.startswith("https")).lower(),
+        }
+    return conf
+
+
+def submit_environment(settings: Settings) -> dict[str, str]:
+    """Variables a spark-submit needs: this Python and its Spark, and the S3 credentials for the JVM's clients."""
+    return {
+        # PySpark's script that looks for this breaks on a path with a space; and another Spark would not fit our jars.
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "AWS_ACCESS_KEY_ID": settings.s3_access_key.get_secret_value(),
+        "AWS_SECRET_ACCESS_KEY": settings.s3_secret_key.get_secret_value(),
+        "AWS_REGION": settings.s3_region,
+    }
+
+
+def spark_home() -> Path:
+    """The folder of the pyspark package beside this Python, found without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError(
+            "no PySpark", expected="the package pyspark", where=sys.prefix, hint="Run 'make install' first"
+        )
+    return Path(spec.origin).parent

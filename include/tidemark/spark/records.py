@@ -1,0 +1,83 @@
+"""Kafka records as rows: the archive's schema, the source, and event time."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from tidemark.streams import FieldTime, RecordTime, Stream
+
+# ISO 8601, fixed: Spark's own reading of "12:30" is a time of today, and every rebuild would move the record.
+LOCAL_TIME_FORMAT = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.SSSSSSSSS]]]"
+TIMESTAMP_FORMAT = LOCAL_TIME_FORMAT + "[XXX][XX][X]"
+EARLIEST, LATEST = "0001-01-02 00:00:00", "9999-12-30 00:00:00"
+
+# The archive's columns, in order. Timestamps are in µs, UTC; timestamp_type is Kafka's (0 create, 1 log append).
+# Spelt out, because Spark can parse DDL only once a session runs, and this module is imported before.
+ARCHIVE_SCHEMA = (
+    StructType()
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestamp_type", IntegerType())
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType())))
+    .add("event_time", TimestampType())
+)
+
+
+def records(source: DataFrame, stream: Stream) -> DataFrame:
+    """Rows of Spark's Kafka source (read with ``includeHeaders``) as rows of ARCHIVE_SCHEMA."""
+    headers = ARCHIVE_SCHEMA["headers"].dataType
+    return source.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        F.col("timestampType").alias("timestamp_type"),
+        "key",
+        "value",
+        # A run of null lists costs Arrow's writer O(batch²); empty ones don't.
+        F.coalesce("headers", F.array().cast(headers)).alias("headers"),
+        event_time(stream).alias("event_time"),
+    )
+
+
+def event_time(stream: Stream) -> Column:
+    """The event time of a source row; the record's timestamp wherever the field gives none.
+
+    A time without a zone is UTC. Times outside the years 1 to 9999 count as none: no calendar day could hold them; and
+    a record's timestamp out there counts as the nearest moment inside.
+    """
+    earliest, latest = (F.lit(moment).cast("timestamp") for moment in (EARLIEST, LATEST))
+    timestamp = F.least(F.greatest(F.col("timestamp"), earliest), latest)
+    match stream.event_time:
+        case RecordTime():
+            return timestamp
+        case FieldTime(field=field, format=form):
+            text = F.get_json_object(F.col("value").cast("string"), field)
+            parsed = {
+                "iso8601": F.try_to_timestamp(text, F.lit(TIMESTAMP_FORMAT)),
+                "epoch_ms": _epoch(text.try_cast("decimal(18,3)") / 1000),
+                "epoch_s": _epoch(text.try_cast("decimal(18,6)")),
+            }[form]
+            return F.when(parsed.between(earliest, latest), parsed).otherwise(timestamp)
+
+
+def _epoch(seconds: Column) -> Column:
+    """The moment so many seconds after the epoch, to the µs. Bounded first: Spark stops the query on an overflow."""
+    return F.timestamp_seconds(F.when(F.abs(seconds) < 10**12, seconds.cast("decimal(18,6)")))
+
+
+def day(stream: Stream) -> Column:
+    """The calendar day of ``event_time`` in the stream's time zone."""
+    return F.to_date(F.from_utc_timestamp("event_time", stream.time_zone))

@@ -1,0 +1,74 @@
+"""The Spark session every application uses: same catalog, same S3 access, UTC, small heaps."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from tidemark.core.errors import StackError
+from tidemark.settings import Settings
+from tidemark.spark.conf import jars, session_conf, spark_home, submit_environment
+
+
+def bare_session(name: str) -> SparkSession:
+    """A session of one core for looking at plans: no deployment, no jars, no network; quiet.
+
+    What the JVM logs goes nowhere. Raises StackError, with the last line of it, when the session does not start.
+    """
+    os.environ["SPARK_HOME"] = str(spark_home())
+    conf = {
+        "spark.master": "local[1]",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.appName(name)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryFile() as log, _stderr_to(log.fileno()):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:  # PySpark has a type of its own for each way in which a JVM can't start
+            log.seek(0)
+            told = log.read().decode(errors="replace").strip().splitlines()
+            raise StackError(
+                "Spark does not start", found=told[-1] if told else error, hint="It needs Java 17 or 21"
+            ) from error
+
+
+@contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """Give processes started inside another standard error; they keep it."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The application's session, made once per process; master, jars and memory too where spark-submit set none."""
+    os.environ.update(submit_environment(settings))
+    builder = SparkSession.builder.appName(name)
+    defaults = {
+        "spark.master": settings.spark_master,
+        "spark.jars": jars(settings),
+        "spark.driver.memory": settings.spark_driver_memory,
+    }
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit, which was given these
+        defaults = {}
+    for key, value in {**session_conf(settings), **defaults, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session

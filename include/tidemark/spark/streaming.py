@@ -1,0 +1,208 @@
+"""What both continuous streams share: the Kafka source, the checkpoint's place, and running until told to stop."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from threading import Event
+from types import FrameType
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidemark.core.errors import ConflictError, FormatError, ServiceError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import canonical_json
+from tidemark.core.offsets import TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark.session import spark_session
+from tidemark.streams import Stream
+
+POLL_S = 1
+
+# One batch's progress as Spark reports it (``StreamingQueryProgress`` as a dictionary), after the batch.
+BatchHook = Callable[[Mapping[str, Any]], None]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_stop = Event()
+
+
+def kafka_source(
+    spark: SparkSession,
+    stream: Stream,
+    settings: Settings,
+    *,
+    fail_on_data_loss: bool,
+    max_offsets_per_trigger: int | None = None,
+) -> DataFrame:
+    """The stream's topic from its start, committed records only, headers included; one Spark partition per log.
+
+    ``fail_on_data_loss`` false makes Spark go on behind offsets that retention took; the caller must report them.
+    """
+    options = {
+        "kafka.bootstrap.servers": settings.kafka_bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "subscribe": stream.topic,
+        "groupIdPrefix": f"tidemark-{stream.name}",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+        "includeHeaders": "true",
+    }
+    if max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def trigger(seconds: float, *, available_now: bool) -> dict[str, Any]:
+    """Keyword arguments for ``DataStreamWriter.trigger``: everything there is and then end, or every so often."""
+    return {"availableNow": True} if available_now else {"processingTime": f"{round(seconds * 1000)} milliseconds"}
+
+
+def bind_checkpoint(store: ObjectStore, layout: Layout, layer: str, log: TopicPartition) -> str:
+    """The URL of the layer's checkpoint, tied to the topic's id at its first use.
+
+    Spark's offsets don't say which log they count. Raises ConflictError where the topic was made again since:
+    the positions would skip the new log's first records without a word.
+    """
+    prefix = layout.checkpoint_prefix(layer)
+    key = f"{prefix}source.json"
+    wanted = canonical_json({"topic": log.topic, "topic_id": log.topic_id})
+    if not store.put_if_absent(key, wanted):
+        found = store.get(key)
+        if found != wanted:
+            raise ConflictError(
+                "a checkpoint belongs to another log",
+                expected=wanted.decode().strip(),
+                found=(found or b"nothing").decode(errors="replace").strip(),
+                where=f"s3://{store.bucket}/{key}",
+                hint=f"The topic was made again: delete s3://{store.bucket}/{prefix} to read the new one",
+            )
+    return f"s3a://{store.bucket}/{prefix.rstrip('/')}"
+
+
+@contextmanager
+def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session for one continuous stream, stopped at the end; from here on SIGTERM and SIGINT only ask to stop.
+
+    The JVM is started with both ignored and so inherits that: a supervisor signals the whole process group, and a
+    JVM that obeyed by itself would die in the middle of a batch. A signal that comes meanwhile waits (on Linux a
+    blocked signal is kept even while it is ignored).
+    """
+    _stop.clear()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        spark = spark_session(settings, name, conf)
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, _ask_to_stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    try:
+        yield spark
+    finally:
+        with suppress(Py4JError, OSError):  # the JVM may be gone, and is the news then
+            spark.stop()
+
+
+def await_stop(query: StreamingQuery, on_batch: BatchHook | None = None) -> None:
+    """Wait until the query ended or a signal asked to stop; then the running batch is given up and nothing is lost.
+
+    ``on_batch`` is called once per batch, in order, on this thread; what it raises stops the query and is raised.
+    Raises ServiceError, naming the cause, where the query failed or the JVM died.
+    """
+    last, name = -1, query.name
+    try:
+        ended = False
+        while not (ended or _stop.is_set()):
+            ended = bool(query.awaitTermination(POLL_S))
+            last = _report(query, last, on_batch)
+        _end(query)
+        _report(query, last, on_batch)
+    except StreamingQueryException as error:
+        raise ServiceError("the stream failed", found=_cause(str(error)), where=name) from error
+    except (Py4JError, OSError) as error:
+        raise ServiceError("Spark's JVM is gone", found=error, where=name) from error
+    finally:
+        _end(query)
+
+
+def stop_requested() -> bool:
+    """Whether a signal asked this process to stop."""
+    return _stop.is_set()
+
+
+def log_event(event: str, **fields: Any) -> None:
+    """One JSON line on standard output, flushed: ``time`` (UTC), ``event``, then the fields as given."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    sys.stdout.write(json.dumps({"time": now, "event": event, **fields}, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def batch_fields(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """What every batch's log line says: id, rows, ``[start, end)`` per partition, lag (offsets), time.
+
+    The start is None in a stream's very first batch: Spark then begins at the log's start and does not say where.
+    """
+    started, ends, latest = (_positions(progress, kind) for kind in ("startOffset", "endOffset", "latestOffset"))
+    return {
+        "batch": progress["batchId"],
+        "rows": progress["numInputRows"],
+        "offsets": {
+            str(partition): [started.get(partition, 0) if started else None, end]
+            for partition, end in sorted(ends.items())
+        },
+        "lag": sum(max(latest.get(partition, end) - end, 0) for partition, end in ends.items()),
+        "seconds": progress["durationMs"].get("triggerExecution", 0) / 1000,
+    }
+
+
+def _positions(progress: Mapping[str, Any], kind: str) -> dict[int, int]:
+    """Spark's JSON for a Kafka position, ``{"topic": {"0": 17}}``; empty before the first batch."""
+    raw = progress["sources"][0].get(kind)
+    if not raw:
+        return {}
+    value = json.loads(raw) if isinstance(raw, str) else raw
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise FormatError("not a position of one Kafka topic", found=value, where=f"progress.{kind}")
+    return {int(partition): int(offset) for partition, offset in next(iter(value.values())).items()}
+
+
+def _report(query: StreamingQuery, last: int, on_batch: BatchHook | None) -> int:
+    """Hand on every batch behind ``last``; the id of the newest one.
+
+    Progress is polled: an error in a listener would stay in the listener's thread.
+    """
+    newest = query.lastProgress
+    if newest is None or newest["batchId"] <= last:
+        return last
+    for progress in query.recentProgress:
+        # A trigger without data shows up with the next batch's id and did not add anything.
+        if progress["batchId"] > last and "addBatch" in progress["durationMs"]:
+            last = progress["batchId"]
+            if on_batch is not None:
+                on_batch(json.loads(progress.json))
+    return last
+
+
+def _end(query: StreamingQuery) -> None:
+    # With the JVM gone, or the query failing while it stops, it no longer runs, and that is the aim.
+    with suppress(Py4JError, StreamingQueryException, OSError):
+        query.stop()
+
+
+def _ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+    _stop.set()
+
+
+def _cause(text: str) -> str:
+    """The telling line of a Java stack trace: the last "Caused by", else the first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
+    return (causes or lines or ["no message"])[-1 if causes else 0]

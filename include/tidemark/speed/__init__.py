@@ -1,0 +1,1 @@
+"""The speed layer: every record of the topic, transformed, on the live topic within seconds."""

@@ -1,0 +1,225 @@
+"""The speed stream: Kafka → the stream's transformation → Kafka, at least once, through Spark's own Kafka sink.
+
+The sink repeats records after a failure and can't set their timestamp, so every record carries its source's
+coordinates and timestamp in headers: duplicates can be counted, removed, and compared with the archive.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from tidemark.core.errors import ConfigError, ConflictError, ServiceError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import TopicPartition
+from tidemark.kafka import Watermarks, describe_topic, ensure_topic, watermarks
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark.process import PLATFORM_COLUMNS, REASON, Transform, classify, load_transform
+from tidemark.spark.records import records
+from tidemark.spark.streaming import (
+    await_stop,
+    batch_fields,
+    bind_checkpoint,
+    kafka_source,
+    log_event,
+    stream_session,
+    trigger,
+)
+from tidemark.streams import Stream
+
+LAYER = "speed"
+Spans = Mapping[int, Sequence[int]]
+ID_CHECK_S = 10.0
+# Behind "tidemark."; dead letters have "reason" as well.
+HEADERS = ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
+HEADERS_TYPE = "array<struct<key: string, value: binary>>"
+
+PRODUCER = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    # After this the batch fails, loudly, and is repeated by the next start.
+    "kafka.delivery.timeout.ms": "120000",
+    "kafka.linger.ms": "5",
+    # The topic's max.message.bytes is the limit that counts, not the client's default of 1 MB.
+    "kafka.max.request.size": "16777216",
+}
+# Every column, also one that is null, and times to the µs: the live record says what the published row says.
+_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
+    """Run the stream until SIGTERM, or with ``available_now`` until everything there is was delivered.
+
+    Creates the two output topics where they are missing. Raises ConfigError for a transformation that breaks its
+    contract, ConflictError when the topic was made again, ServiceError when Kafka or S3 refuses.
+    """
+    transform = load_transform(stream, settings.streams_dir)
+    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    checkpoint = bind_checkpoint(ObjectStore(settings), layout, LAYER, logs[0])
+    for topic in (stream.speed.topic, stream.speed.dead_letter_topic):
+        ensure_topic(settings.kafka_bootstrap, topic, partitions=len(logs))
+    with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
+        # The speed layer may lose (R11), so that it never stops for what is gone; Watch says what was lost.
+        source = kafka_source(spark, stream, settings, fail_on_data_loss=False)
+        rows = output(source, stream, transform, logs[0].topic_id)
+        query = _start(rows, stream, settings, checkpoint, available_now=available_now)
+        log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
+        await_stop(query, Watch(stream, settings, logs[0].topic_id))
+    log_event("stopped", layer=LAYER, stream=stream.name)
+
+
+def output(source: DataFrame, stream: Stream, transform: Transform, topic_id: str) -> DataFrame:
+    """Rows for Spark's Kafka sink: topic, key, value, headers, and ``_good`` to count by; one per source row.
+
+    Good rows go to ``speed.topic`` as a JSON object of the stream's columns, rejected ones to
+    ``speed.dead_letter_topic`` with their original bytes. Raises ConfigError when ``speed.key`` names no usable column.
+    """
+    rows = classify(records(source, stream), stream, transform)
+    own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, REASON)]
+    good = F.col(REASON).isNull()
+    key = _key(rows, own, stream)
+    coordinates = _coordinates(stream, topic_id)
+    dead = F.concat("source.headers", _headers({**coordinates, "reason": F.col(REASON)}))
+    return rows.select(
+        F.when(good, stream.speed.topic).otherwise(stream.speed.dead_letter_topic).alias("topic"),
+        F.when(good, key).otherwise(F.col("source.key")).alias("key"),
+        F.when(good, F.to_json(F.struct(*(f"`{name}`" for name in own)), _JSON).cast("binary"))
+        .otherwise(F.col("source.value"))
+        .alias("value"),
+        F.when(good, _headers(coordinates)).otherwise(dead).alias("headers"),
+        good.alias("_good"),
+    )
+
+
+class Watch:
+    """Called after every batch: one log line, what retention took before it was read, and whether the log is the same.
+
+    Spark's source goes on behind lost offsets and only warns; a topic made again it can't notice at all.
+    """
+
+    def __init__(self, stream: Stream, settings: Settings, topic_id: str) -> None:
+        self._stream = stream
+        self._settings = settings
+        self._topic_id = topic_id
+        self._checked_at = time.monotonic()
+        self._suspects: list[tuple[int, Spans]] = []
+
+    def __call__(self, progress: Mapping[str, Any]) -> None:
+        fields = batch_fields(progress)
+        metrics = progress["observedMetrics"].get(LAYER, {})
+        dead = int(metrics.get("dead_lettered", 0))
+        log_event(
+            "batch",
+            layer=LAYER,
+            stream=self._stream.name,
+            **fields,
+            published=int(metrics.get("rows", 0)) - dead,
+            dead_lettered=dead,
+        )
+        spans = {int(partition): span for partition, span in fields["offsets"].items() if span[0] is not None}
+        if spans and sum(end - start for start, end in spans.values()) != fields["rows"]:
+            self._suspects.append((fields["batch"], spans))
+        if self._suspects or time.monotonic() - self._checked_at >= ID_CHECK_S:
+            self._check()
+
+    def _check(self) -> None:
+        """A broker that does not answer is no reason to stop: what is unchecked is checked after the next batch."""
+        self._checked_at = time.monotonic()
+        try:
+            marks = watermarks(self._settings.kafka_bootstrap, self._same_logs())
+        except ServiceError as error:
+            log_event("unchecked", level="warning", layer=LAYER, stream=self._stream.name, error=str(error))
+            return
+        for batch, spans in self._suspects:
+            self._report_lost(batch, spans, marks)
+        self._suspects.clear()
+
+    def _same_logs(self) -> Sequence[TopicPartition]:
+        logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
+        if logs[0].topic_id != self._topic_id:
+            raise ConflictError(
+                "the topic was made again while the stream ran",
+                expected=f"topic id {self._topic_id}",
+                found=f"topic id {logs[0].topic_id}",
+                where=self._stream.topic,
+                hint="Start the stream again: it names the checkpoint to remove",
+            )
+        return logs
+
+    def _report_lost(self, batch: int, spans: Spans, marks: Sequence[Watermarks]) -> None:
+        """A hole may also be an aborted transaction or compaction; a loss is what lies below the log's start now."""
+        for mark in marks:
+            start, end = spans.get(mark.log.partition, (0, 0))
+            if start < min(end, mark.log_start):
+                log_event(
+                    "lost",
+                    level="error",
+                    layer=LAYER,
+                    stream=self._stream.name,
+                    batch=batch,
+                    topic=mark.log.topic,
+                    partition=mark.log.partition,
+                    start=start,
+                    end=min(end, mark.log_start),
+                    log_start=mark.log_start,
+                )
+
+
+def _start(
+    rows: DataFrame, stream: Stream, settings: Settings, checkpoint: str, *, available_now: bool
+) -> StreamingQuery:
+    counted = rows.observe(LAYER, F.count(F.lit(1)).alias("rows"), F.count_if(~F.col("_good")).alias("dead_lettered"))
+    return (
+        counted.drop("_good")
+        .writeStream.format("kafka")
+        .queryName(f"{stream.name}-{LAYER}")
+        .option("checkpointLocation", checkpoint)
+        .option("kafka.bootstrap.servers", settings.kafka_bootstrap)
+        .options(**PRODUCER)
+        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
+        .start()
+    )
+
+
+def _coordinates(stream: Stream, topic_id: str) -> dict[str, Column]:
+    """Header name behind ``tidemark.`` to its text. Numbers are decimal, the timestamp in ms since the epoch."""
+    values = (
+        F.lit(topic_id),
+        F.col("source.topic"),
+        F.col("source.partition"),
+        F.col("source.offset"),
+        F.unix_millis("source.timestamp"),
+        F.lit(stream.name),
+        F.lit(stream.version),
+    )
+    return dict(zip(HEADERS, values, strict=True))
+
+
+def _headers(values: Mapping[str, Column]) -> Column:
+    pairs = (
+        F.struct(F.lit(f"tidemark.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
+        for name, value in values.items()
+    )
+    return F.array(*pairs).cast(HEADERS_TYPE)
+
+
+def _key(rows: DataFrame, own: Sequence[str], stream: Stream) -> Column:
+    name = stream.speed.key
+    if name is None:
+        return F.col("source.key")
+    kinds = {field.name: field.dataType for field in rows.schema if field.name in own}
+    if name not in kinds or isinstance(kinds[name], ArrayType | MapType | StructType):
+        usable = (column for column, kind in kinds.items() if not isinstance(kind, ArrayType | MapType | StructType))
+        raise ConfigError(
+            "speed.key names no plain column of the transformation",
+            expected=f"one of {', '.join(usable)}",
+            found=name,
+            where=f"stream {stream.name}",
+        )
+    return F.col(f"`{name}`").cast("string").cast("binary")

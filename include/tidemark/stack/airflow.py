@@ -1,0 +1,242 @@
+"""Airflow of the local stack: API server, scheduler and DAG processor as separate, supervised processes.
+
+State lives in ``.tidemark/<name>/airflow/``: ``airflow.cfg`` and ``passwords.json`` (mode 600, kept over restarts), the
+SQLite database, and the tasks' logs. Everything listens on 127.0.0.1 only.
+"""
+
+import configparser
+import io
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+
+from tidemark.core.errors import ServiceError, StackError
+from tidemark.stack.airflow_api import AirflowApi
+from tidemark.stack.files import free_ports, write_private
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.processes import Managed
+
+COMPONENTS = {
+    "airflow-api": ("api-server",),
+    "airflow-scheduler": ("scheduler", "--skip-serve-logs"),
+    "airflow-dag-processor": ("dag-processor",),
+}
+MIGRATION = "airflow-migrate"
+USER = "admin"
+READY_S = 180
+MIGRATE_S = 180
+POLL_S = 0.5
+
+
+class LocalAirflow:
+    """Airflow beside a running LocalStack, whose processes it joins."""
+
+    def __init__(
+        self, stack: LocalStack, *, schedules: bool = True, extra_env: Mapping[str, str] | None = None
+    ) -> None:
+        """With ``schedules`` off Airflow runs only what is triggered: unpausing a DAG starts nothing by itself."""
+        self._extra_env = dict(extra_env or {})
+        self.stack = stack
+        self.home = stack.folder / "airflow"
+        self.schedules = schedules
+        self.components: dict[str, Managed] = {}
+        self._api: AirflowApi | None = None
+        self._cancelled = Event()
+
+    @property
+    def password_file(self) -> Path:
+        return self.home / "passwords.json"
+
+    @property
+    def api(self) -> AirflowApi:
+        """A client of the running API server; raises StackError before ``start``."""
+        if self._api is None:
+            raise StackError("Airflow is not running", where=self.stack.name)
+        return self._api
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables for ``airflow`` commands of this stack, beside the stack's own."""
+        return {
+            **self.stack.env,
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": self.stack.settings.spark_master}),
+            # spark-submit and airflow stand beside this Python.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "NO_COLOR": "1",
+            **self._extra_env,
+        }
+
+    def start(self, *, supervised: bool = False) -> None:
+        """Migrate the database and start every component; returns once Airflow calls itself healthy.
+
+        Raises StackError naming a component's log when one is not ready within three minutes, or ends; the latter not
+        where it is ``supervised``: somebody else restarts it then.
+        """
+        if shutil.which("spark-submit", path=self.env["PATH"]) is None:
+            raise StackError(
+                "spark-submit is missing",
+                where=self.env["PATH"],
+                hint="Run 'make install' first",
+            )
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (port,) = free_ports(1, wanted=(self._port_before(),))
+        self._configure(port)
+        self._migrate()
+        for name, arguments in COMPONENTS.items():
+            self._check_wanted()
+            self.components[name] = self.stack.processes.start(
+                name,
+                [_airflow(), *arguments],
+                env=self.env,
+                ready=lambda: True,  # they come up together; see _await_healthy
+                timeout_s=READY_S,
+                log=self.stack.logs / f"{name}.log",
+                cwd=PROJECT,
+            )
+        self._api = AirflowApi(f"http://127.0.0.1:{port}", USER, self._password())
+        self._await_healthy(supervised=supervised)
+
+    def stop(self) -> None:
+        """Stop Airflow's processes, the last started first; the stack's own go on."""
+        for component in reversed(self.components.values()):
+            component.stop()
+
+    def unhealthy(self) -> str | None:
+        """What keeps Airflow from being healthy, or None."""
+        try:
+            health = self.api.health()
+        except ServiceError as error:
+            return str(error)
+        bad = [name for name in ("metadatabase", "scheduler", "dag_processor") if health.get(name) != "healthy"]
+        return f"not healthy yet: {', '.join(bad)}" if bad else None
+
+    def cancel(self) -> None:
+        """Make a ``start`` on another thread give up soon."""
+        self._cancelled.set()
+
+    def _check_wanted(self) -> None:
+        if self._cancelled.is_set():
+            raise StackError("Airflow's start was cancelled", where=self.stack.name)
+
+    def _await_healthy(self, *, supervised: bool) -> None:
+        deadline = time.monotonic() + READY_S
+        while (found := self.unhealthy()) is not None:
+            self._check_wanted()
+            for component in self.components.values():
+                if component.died and not supervised:
+                    raise component.failure("Airflow could not start")
+            if time.monotonic() > deadline:
+                raise StackError(
+                    "Airflow did not become healthy",
+                    expected=f"within {READY_S} s",
+                    found=found,
+                    where=f"logs: {self.stack.logs}/airflow-*.log",
+                )
+            time.sleep(POLL_S)
+
+    def _migrate(self) -> None:
+        migration = self.stack.processes.start(
+            MIGRATION,
+            [_airflow(), "db", "migrate"],
+            env=self.env,
+            ready=lambda: True,
+            timeout_s=MIGRATE_S,
+            log=self.stack.logs / f"{MIGRATION}.log",
+            cwd=PROJECT,
+        )
+        deadline = time.monotonic() + MIGRATE_S
+        while migration.returncode is None:
+            self._check_wanted()
+            if time.monotonic() > deadline:
+                raise migration.failure(f"Airflow's database was not made within {MIGRATE_S} s")
+            time.sleep(POLL_S)
+        if migration.returncode != 0:
+            raise migration.failure("Airflow's database could not be made")
+        migration.stop()  # it has ended; nobody is to take that for a death
+
+    def _configure(self, port: int) -> None:
+        before = self._config()
+        config = configparser.ConfigParser(interpolation=None)
+        config.read_dict(self._options(port, before))
+        text = io.StringIO()
+        config.write(text)
+        # Airflow's own reader interpolates.
+        write_private(self.home / "airflow.cfg", text.getvalue().replace("%", "%%"))
+        if not self.password_file.exists():
+            write_private(self.password_file, json.dumps({USER: secrets.token_urlsafe(12)}) + "\n")
+
+    def _options(self, port: int, before: configparser.ConfigParser) -> dict[str, dict[str, str]]:
+        def kept(section: str, key: str, fresh: str) -> str:
+            return before.get(section, key, fallback=fresh)
+
+        return {
+            "core": {
+                "dags_folder": str(PROJECT / "dags"),
+                "plugins_folder": str(PROJECT / "plugins"),
+                "load_examples": "False",
+                "executor": "LocalExecutor",
+                "parallelism": "4",
+                # Two Spark applications at once are what two cores bear.
+                "default_pool_task_slot_count": "2",
+                "simple_auth_manager_users": f"{USER}:admin",
+                "simple_auth_manager_passwords_file": str(self.password_file),
+                "fernet_key": kept(
+                    "core",
+                    "fernet_key",
+                    urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+                ),
+                "execution_api_server_url": f"http://127.0.0.1:{port}/execution/",
+                "hostname_callable": "socket.gethostname",
+            },
+            "database": {"sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}"},
+            "logging": {
+                "base_log_folder": str(self.home / "logs"),
+                "colored_console_log": "False",
+            },
+            "api": {
+                "host": "127.0.0.1",
+                "port": str(port),
+                "base_url": f"http://127.0.0.1:{port}",
+                "secret_key": kept("api", "secret_key", secrets.token_hex(32)),
+            },
+            "api_auth": {"jwt_secret": kept("api_auth", "jwt_secret", secrets.token_hex(64))},
+            "scheduler": {
+                "use_job_schedule": str(self.schedules),
+                "job_heartbeat_sec": "2",
+                "scheduler_heartbeat_sec": "2",
+                "scheduler_idle_sleep_time": "0.5",
+                # A killed task or scheduler is noticed, and its task tried again, within a minute.
+                "task_instance_heartbeat_timeout": "30",
+                "task_instance_heartbeat_timeout_detection_interval": "5",
+                "orphaned_tasks_check_interval": "15",
+                "scheduler_health_check_threshold": "15",
+            },
+            "dag_processor": {
+                "parsing_processes": "1",
+                "min_file_process_interval": "30",
+                "health_check_threshold": "30",
+            },
+        }
+
+    def _config(self) -> configparser.ConfigParser:
+        config = configparser.ConfigParser(interpolation=None)
+        config.read(self.home / "airflow.cfg", encoding="utf-8")
+        return config
+
+    def _port_before(self) -> int:
+        return self._config().getint("api", "port", fallback=0)
+
+    def _password(self) -> str:
+        return str(json.loads(self.password_file.read_text(encoding="utf-8"))[USER])
+
+
+def _airflow() -> str:
+    return str(Path(sys.executable).parent / "airflow")

@@ -1,0 +1,46 @@
+"""Files and ports of the local stack."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file only its owner can read, in one step: a reader sees the old text or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def env_text(variables: Mapping[str, str]) -> str:
+    """The text of an env file. Values stand in single quotes, so that a path may hold spaces or a ``#``."""
+    quoted = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in variables.items()}
+    return "".join(f"{name}='{value}'\n" for name, value in quoted.items())
+
+
+def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """``count`` different free ports of 127.0.0.1: those ``wanted`` that are free, by place, else any."""
+    sockets: list[socket.socket] = []
+    try:
+        for place in range(count):
+            bound = _bound(wanted[place] if place < len(wanted) else 0)
+            sockets.append(bound)
+        return tuple(int(item.getsockname()[1]) for item in sockets)
+    finally:
+        for item in sockets:
+            item.close()
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # As servers do: a port whose last connections linger in TIME_WAIT counts as free.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError:
+        bound.bind(("127.0.0.1", 0))
+    return bound

@@ -1,0 +1,35 @@
+"""The Java command of this machine, and the command line of a jar set's main class."""
+
+import os
+import shutil
+from pathlib import Path
+
+from tidemark.core.errors import StackError
+
+# For Spark applications that live for a minute or so: none earns back what optimising its code costs.
+BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+def java_command() -> str:
+    """``$JAVA_HOME/bin/java`` or the one on PATH, as Spark looks for it; raises StackError where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if found is None or not Path(found).exists():
+        raise StackError("no Java", found=found, hint="Run 'make install', or install Java 17 or 21")
+    return found
+
+
+def java_argv(jars: Path, main: str, *arguments: str, heap: str, properties: dict[str, str]) -> list[str]:
+    """The command that runs a main class from a folder of jars; ``heap`` as for ``-Xmx``, e.g. ``512m``."""
+    if not any(jars.glob("*.jar")):
+        raise StackError("no jars", expected="*.jar", where=str(jars), hint="Run 'make install' first")
+    return [
+        java_command(),
+        f"-Xmx{heap}",
+        "-XX:+ExitOnOutOfMemoryError",
+        *(f"-D{key}={value}" for key, value in properties.items()),
+        "-cp",
+        str(jars / "*"),
+        main,
+        *arguments,
+    ]

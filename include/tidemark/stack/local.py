@@ -1,0 +1,219 @@
+"""The local stack as one object: Kafka, S3, settings and an environment for the programs that use them.
+
+State lives in ``<root>/.tidemark/<name>/``: ``stack.env`` (settings, mode 600), ``stack.json`` (pids, ports),
+``kafka/``, ``s3/``, ``catalog.db``, ``logs/``. Starting again over the same folder keeps data, credentials and, where
+free, ports.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+from dotenv import dotenv_values
+
+from tidemark.core.errors import StackError
+from tidemark.s3 import ensure_bucket
+from tidemark.settings import ENV_FILE_VARIABLE, Settings
+from tidemark.spark.conf import submit_environment
+from tidemark.stack.files import env_text, free_ports, write_private
+from tidemark.stack.kafka import start_kafka
+from tidemark.stack.processes import Processes
+from tidemark.stack.s3proxy import start_s3proxy
+
+PROJECT = Path(__file__).resolve().parents[3]
+BUCKET = "tidemark"
+LOCK = "stack.lock"
+# How long processes of a stack whose supervisor was killed may take to go; see the guard.
+LEFTOVERS_S = 20
+
+
+class LocalStack:
+    """Kafka and S3 on free ports of 127.0.0.1; a context manager that starts and stops them."""
+
+    def __init__(self, name: str, *, root: Path, streams_dir: Path | None = None, fresh: bool = False) -> None:
+        """``fresh``: starting removes whatever an earlier stack of the name left in its folder."""
+        self.name = name
+        self.fresh = fresh
+        self.folder = root.resolve() / ".tidemark" / name
+        self.jars = PROJECT / ".tidemark" / "jars"
+        self.streams_dir = (streams_dir or PROJECT / "include" / "streams").resolve()
+        self._lock: int | None = None
+        self._settings: Settings | None = None
+        self._processes: Processes | None = None
+
+    @property
+    def env_file(self) -> Path:
+        return self.folder / "stack.env"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def settings(self) -> Settings:
+        """The running stack's settings; raises StackError before ``start``."""
+        if self._settings is None:
+            raise StackError("the local stack is not running", where=self.name)
+        return self._settings
+
+    @property
+    def processes(self) -> Processes:
+        """The running stack's processes, to which more may be added; raises StackError before ``start``."""
+        if self._processes is None:
+            raise StackError("the local stack is not running", where=self.name)
+        return self._processes
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables a program needs, beside those inherited, to import Tidemark and use this stack."""
+        paths = [str(PROJECT / "include"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {
+            ENV_FILE_VARIABLE: str(self.env_file),
+            "PYTHONPATH": os.pathsep.join(paths),
+            # Drivers listen on this machine only, whatever its host name resolves to.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **submit_environment(self.settings),
+        }
+
+    def start(self) -> None:
+        """Start Kafka and S3 and wait until both answer; raises StackError, with nothing left running."""
+        self._acquire()
+        assert self._lock is not None
+        self._processes = Processes(keep_open=[self._lock])
+        try:
+            if self.fresh:
+                self._clear()
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        before = self._state()
+        ports = free_ports(
+            3, wanted=tuple(before.get("ports", {}).get(key, 0) for key in ("kafka", "controller", "s3"))
+        )
+        kafka, controller, s3 = ports
+        values = self._values(kafka, s3)
+        settings = _settings(values)
+        start_kafka(
+            self.processes,
+            self.folder / "kafka",
+            jars=self.jars / "kafka",
+            log=self.logs / "kafka.log",
+            port=kafka,
+            controller_port=controller,
+        )
+        start_s3proxy(
+            self.processes,
+            self.folder / "s3",
+            jars=self.jars / "s3",
+            log=self.logs / "s3proxy.log",
+            port=s3,
+            settings=settings,
+        )
+        ensure_bucket(settings)
+        write_private(self.env_file, env_text(values))
+        pids = {managed.name: managed.pid for managed in self.processes}
+        state = {"ports": {"kafka": kafka, "controller": controller, "s3": s3}, "pids": {"stack": os.getpid(), **pids}}
+        write_private(self.folder / "stack.json", json.dumps(state, indent=2) + "\n")
+        self._settings = settings
+
+    def stop(self) -> None:
+        """Stop what runs, the last started first; the data stays. Fine when nothing runs."""
+        self._settings = None
+        if self._processes is not None:
+            self._processes.stop()
+            self._processes = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _acquire(self) -> None:
+        """Hold the folder's lock; the guard holds it too, so that it outlives a killed supervisor's processes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / LOCK
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + LEFTOVERS_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                owner = int(os.pread(lock, 20, 0) or b"0")
+                if psutil.pid_exists(owner) or time.monotonic() > deadline:
+                    os.close(lock)
+                    raise StackError(
+                        f"the local stack '{self.name}' is running already",
+                        found=f"pid {owner}",
+                        where=str(self.folder),
+                        hint="Use it, or stop it with Ctrl-C",
+                    ) from None
+                time.sleep(0.2)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        self._lock = lock
+
+    def _clear(self) -> None:
+        """Empty the folder, but for the lock that is held."""
+        for path in self.folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            state = json.loads((self.folder / "stack.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
+    def _values(self, kafka_port: int, s3_port: int) -> dict[str, str]:
+        before = dotenv_values(self.env_file) if self.env_file.exists() else {}
+        return {
+            "TIDEMARK_KAFKA_BOOTSTRAP": f"127.0.0.1:{kafka_port}",
+            "TIDEMARK_S3_ENDPOINT": f"http://127.0.0.1:{s3_port}",
+            "TIDEMARK_S3_ACCESS_KEY": before.get("TIDEMARK_S3_ACCESS_KEY") or secrets.token_hex(10),
+            "TIDEMARK_S3_SECRET_KEY": before.get("TIDEMARK_S3_SECRET_KEY") or secrets.token_hex(20),
+            "TIDEMARK_BUCKET": BUCKET,
+            "TIDEMARK_CATALOG_URI": f"jdbc:sqlite:{self.folder / 'catalog.db'}",
+            "TIDEMARK_STREAMS_DIR": str(self.streams_dir),
+            "TIDEMARK_JARS_DIR": str(self.jars / "spark"),
+        }
+
+
+def running_stacks(root: Path) -> tuple[str, ...]:
+    """Names of the local stacks that run, sorted: those whose lock is held."""
+    found = []
+    for path in sorted((root / ".tidemark").glob(f"*/{LOCK}")):
+        with path.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(path.parent.name)
+    return tuple(found)
+
+
+def _settings(values: Mapping[str, str]) -> Settings:
+    """Settings of exactly these variables; those of another deployment in this shell don't count."""
+    defaults = {name: field.default for name, field in Settings.model_fields.items() if not field.is_required()}
+    given = {name.removeprefix("TIDEMARK_").lower(): text for name, text in values.items()}
+    return Settings.model_validate({**defaults, **given})

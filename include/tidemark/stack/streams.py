@@ -1,0 +1,53 @@
+"""The continuous Spark applications of streams, as supervised processes of the local stack."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidemark.kafka import ensure_topic
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.processes import Managed
+from tidemark.streams import load_stream
+
+APPS = {"archive": "archive_stream.py", "speed": "speed_stream.py"}
+READY_S = 120
+SOURCE_PARTITIONS = 3
+_STARTED = b'"event": "started"'
+
+
+def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
+    """Start each stream's archive and speed application, one after the other, until its query runs.
+
+    A source topic that does not exist yet is created, with three partitions and no end of retention. Raises StackError
+    naming the application's log when one ends, or is not ready within two minutes.
+    """
+    started = []
+    for name in names:
+        stream = load_stream(name, stack.settings.streams_dir)
+        ensure_topic(
+            stack.settings.kafka_bootstrap, stream.topic, partitions=SOURCE_PARTITIONS, config={"retention.ms": "-1"}
+        )
+        started += [_start(stack, name, layer) for layer in APPS]
+    return started
+
+
+def _start(stack: LocalStack, name: str, layer: str) -> Managed:
+    log = stack.logs / f"{layer}-{name}.log"
+    argv = [sys.executable, str(PROJECT / "spark_apps" / APPS[layer]), name]
+    ready = _Started(log)
+    return stack.processes.start(
+        f"{layer}-{name}", argv, env=stack.env, ready=ready, timeout_s=READY_S, log=log, cwd=PROJECT
+    )
+
+
+class _Started:
+    """Whether the log says so, below what earlier runs wrote."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._from = log.stat().st_size if log.exists() else 0
+
+    def __call__(self) -> bool:
+        with self._log.open("rb") as log:
+            log.seek(self._from)
+            return _STARTED in log.read()

@@ -1,0 +1,247 @@
+"""Stream definitions: ``include/streams/<name>.yaml``, checked key by key.
+
+The transformation stands beside the file as ``<name>.py`` with one ``transform(DataFrame) -> DataFrame``;
+``tidemark.spark.process`` loads it. Nothing here imports Spark: Airflow reads these files when it parses DAGs.
+"""
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tidemark.core.errors import ConfigError, TidemarkError
+from tidemark.core.manifest import canonical_json, digest
+
+
+def _time_zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ValueError("not a time zone of the IANA database, such as Europe/Berlin") from error
+    return value
+
+
+def _visible(value: str) -> str:
+    """Spark, like Hadoop, passes over files whose names start so: their rows would never be rebuilt."""
+    if value.startswith(("_", ".")):
+        raise ValueError(f"{value!r} starts with '_' or '.': Spark does not read objects of such a name")
+    return value
+
+
+def _json_path(value: str) -> str:
+    if not re.match(r"\$\.[^.\[\]]", value):
+        raise ValueError("not the JSON path of a field, which starts with '$.', such as $.departed_at")
+    return value
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+SourceTopic = Annotated[Topic, AfterValidator(_visible)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RecordTime(_Model):
+    """Event time is the Kafka record's own timestamp."""
+
+    extractor: Literal["record"] = "record"
+
+
+class FieldTime(_Model):
+    """Event time is a field of the JSON value; a record whose field is missing or no time keeps its own timestamp."""
+
+    extractor: Literal["record_field"]
+    field: Annotated[str, AfterValidator(_json_path)] = Field(description="JSON path of the field, e.g. $.departed_at")
+    format: Literal["iso8601", "epoch_ms", "epoch_s"] = "iso8601"
+
+
+class DefaultPartitioner(_Model):
+    """One folder per Kafka partition."""
+
+    type: Literal["default"] = "default"
+
+
+class TimePartitioner(_Model):
+    """One folder per span of event time, cut in the stream's time zone."""
+
+    type: Literal["time"]
+    path_format: str = Field(
+        default="'year='yyyy/'month='MM/'day='dd/'hour='HH", description="Spark datetime pattern; literals in quotes"
+    )
+
+
+class Archive(_Model):
+    """How records are cut into objects. Sizes are per file; a micro-batch is the unit of commit."""
+
+    partitioner: DefaultPartitioner | TimePartitioner = Field(default=DefaultPartitioner(), discriminator="type")
+    flush_size: int = Field(default=500_000, ge=1, description="records per file")
+    max_bytes: int = Field(default=256 * 1024 * 1024, ge=1, description="bytes of keys and values per file")
+    part_bytes: int = Field(default=25_000_000, ge=5 * 1024 * 1024, description="bytes per multipart part")
+    trigger_seconds: float = Field(default=10, ge=0)
+    max_offsets_per_trigger: int | None = Field(default=None, ge=1)
+
+
+class Speed(_Model):
+    """The live topic. ``key`` names an output column to key records by; without it the source's key is kept."""
+
+    topic: Topic
+    dead_letter_topic: Topic
+    key: str | None = None
+    trigger_seconds: float = Field(default=1, ge=0)
+
+
+class Check(_Model):
+    """One Great Expectations expectation. ``kwargs`` are the expectation's own."""
+
+    expectation: str = Field(pattern=r"^expect_[a-z_]+$")
+    kwargs: dict[str, Any] = {}
+    severity: Literal["critical", "warning"] = "critical"
+
+
+class Batch(_Model):
+    """The daily rebuild."""
+
+    schedule: str = Field(default="30 0 * * *", description="cron, in the stream's time zone")
+    wait_seconds: int = Field(
+        default=600, ge=0, description="how long to wait for the archive before a refill from Kafka"
+    )
+    accept_loss: bool = Field(default=False, description="seal a day although retention took records from it")
+    checks: tuple[Check, ...] = ()
+
+
+class Stream(_Model):
+    """One topic's definition."""
+
+    name: Name
+    version: int = Field(default=1, ge=1)
+    topic: SourceTopic
+    time_zone: TimeZone = "UTC"
+    value_schema: str = Field(description="Spark DDL of the JSON value, e.g. 'carrier STRING, delay INT'")
+    event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
+    archive: Archive = Archive()
+    speed: Speed
+    batch: Batch = Batch()
+
+    @model_validator(mode="after")
+    def _topics_differ(self) -> "Stream":
+        topics = (self.topic, self.speed.topic, self.speed.dead_letter_topic)
+        if len(set(topics)) != len(topics):
+            raise ValueError(f"topic, speed.topic and speed.dead_letter_topic must differ, found {topics}")
+        return self
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.time_zone)
+
+    @property
+    def table(self) -> str:
+        """The published table's name inside the Iceberg namespace."""
+        return self.name
+
+    @property
+    def quarantine_table(self) -> str:
+        return f"{self.name}_quarantine"
+
+    @property
+    def archive_settings(self) -> str:
+        """Fingerprint of everything that decides which rows share a file; 16 hex digits."""
+        part = self.model_dump(mode="json", include={"time_zone", "event_time"})
+        cuts = self.archive.model_dump(mode="json", include={"partitioner", "flush_size", "max_bytes"})
+        return digest(canonical_json({**part, **cuts}))[:16]
+
+
+def load_stream(name: str, folder: Path) -> Stream:
+    """The stream defined in ``folder/<name>.yaml``.
+
+    Raises ConfigError that names the file, the key, what was found there and what is allowed.
+    """
+    path = folder / f"{name}.yaml"
+    if not path.exists():
+        known = ", ".join(stream_names(folder)) or "none"
+        raise ConfigError("no such stream", expected=f"one of: {known}", found=name, where=str(folder))
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError("not UTF-8", found=error, where=str(path)) from error
+    except yaml.YAMLError as error:
+        raise ConfigError("not YAML", found=str(error).replace("\n", " "), where=str(path)) from error
+    try:
+        stream = Stream.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explanations(error)), where=str(path)) from error
+    if stream.name != name:
+        raise ConfigError("name: must equal the file's name", expected=name, found=stream.name, where=str(path))
+    return stream
+
+
+def problems(error: TidemarkError) -> tuple[TidemarkError, ...]:
+    """The problems told in one error of ``load_stream``, each as an error of its own."""
+    cause = error.__cause__
+    if not isinstance(cause, ValidationError):
+        return (error,)
+    return tuple(ConfigError(text, where=error.where) for text in _explanations(cause))
+
+
+def stream_names(folder: Path) -> tuple[str, ...]:
+    """Names of the streams defined in a folder, sorted."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+def _explanations(error: ValidationError) -> list[str]:
+    return [_explain(item) for item in error.errors()]
+
+
+def _explain(item: Any) -> str:
+    key = ".".join(str(part) for part in item["loc"]) or "(top level)"
+    if item["type"] == "extra_forbidden":
+        return f"{key}: unknown key, found {item['input']!r}, allowed keys: {', '.join(_allowed_keys(item['loc']))}"
+    if item["type"] == "missing":
+        return f"{key}: missing, expected a value"
+    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        tag = item["ctx"]["discriminator"].strip("'")
+        allowed = _tags(item["loc"])
+        found = repr(item["input"][tag]) if isinstance(item["input"], dict) and tag in item["input"] else "nothing"
+        return f"{key}.{tag}: found {found}, allowed: {', '.join(allowed)}"
+    if item["type"] == "value_error" and not item["loc"]:  # of the whole definition, and says itself what it found
+        return str(item["ctx"]["error"])
+    return f"{key}: {item['msg']}, found {item['input']!r}"
+
+
+def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
+    """The keys a model allows at the place of an unknown one."""
+    schema, node = _at(location[:-1])
+    return sorted(_resolve(schema, node).get("properties", {}))
+
+
+def _tags(location: tuple[int | str, ...]) -> list[str]:
+    """The tags of the union at a place."""
+    schema, node = _at(location)
+    return sorted(_resolve(schema, node)["discriminator"]["mapping"])
+
+
+def _at(location: tuple[int | str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON schema, and its part at a place; union members are named by their tag in ``location``."""
+    schema = Stream.model_json_schema()
+    node: dict[str, Any] = schema
+    for part in location:
+        node = _resolve(schema, node)
+        if part in node.get("properties", {}):
+            node = node["properties"][part]
+        elif "items" in node:
+            node = node["items"]
+        elif "discriminator" in node:
+            node = {"$ref": node["discriminator"]["mapping"][part]}
+    return schema, node
+
+
+def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
+        node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
+    return node

@@ -1,0 +1,7 @@
+"""Keep a stream's live topic up to date until told to stop."""
+
+from tidemark.spark.app import stream_app
+from tidemark.speed.stream import run_speed
+
+if __name__ == "__main__":
+    stream_app(run_speed, __doc__)

@@ -1,0 +1,96 @@
+"""Commit points: written once, chained, and refused where somebody committed the batch with other ranges."""
+
+import hashlib
+import json
+
+import pytest
+
+from tests.archive.oracle import Oracle
+from tests.conftest import unique
+from tidemark.archive.commit import commit_batch, read_manifests
+from tidemark.core.chain import broken_links
+from tidemark.core.errors import ConflictError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import CommittedRange, DataFile, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Speed, Stream
+
+LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    speed = Speed(topic="orders.live", dead_letter_topic="orders.dead")
+    return Stream(name=unique("commit"), topic="orders", value_schema="n INT", speed=speed)
+
+
+def commit(store: ObjectStore, stream: Stream, batch: int, start: int, end: int, *files: DataFile) -> Manifest:
+    return commit_batch(
+        store,
+        Layout(prefix="", stream=stream.name),
+        stream,
+        writer="writer",
+        batch=batch,
+        ranges={LOG: OffsetRange(start=start, end=end)} if end > start else {},
+        files=files,
+        now_us=1_000 + batch,
+    )
+
+
+def test_manifests_of_a_writer_chain_by_the_digest_of_the_one_before(
+    store: ObjectStore, settings: Settings, stream: Stream
+) -> None:
+    written = [commit(store, stream, 0, 0, 5), commit(store, stream, 1, 5, 5), commit(store, stream, 2, 5, 9)]
+    oracle = Oracle(settings, stream.name)
+    bodies = [oracle.body(f"manifests/{stream.name}/writer/{batch:012}.json") for batch in range(3)]
+    assert [json.loads(body)["previous"] for body in bodies] == [
+        None,
+        hashlib.sha256(bodies[0]).hexdigest(),
+        hashlib.sha256(bodies[1]).hexdigest(),
+    ]
+    assert [item.ranges for item in written] == [
+        (CommittedRange(log=LOG, range=OffsetRange(start=0, end=5), rows=0),),
+        (),
+        (CommittedRange(log=LOG, range=OffsetRange(start=5, end=9), rows=0),),
+    ]
+    read = read_manifests(store, Layout(prefix="", stream=stream.name))
+    assert read == tuple(written)
+    assert broken_links(read) == ()
+
+
+def test_the_first_manifest_of_a_batch_stays_whatever_a_repeat_says(store: ObjectStore, stream: Stream) -> None:
+    first = commit(store, stream, 3, 0, 5)
+    assert commit(store, stream, 3, 0, 5) == first
+    with pytest.raises(ConflictError) as told:
+        commit(store, stream, 3, 0, 6)
+    assert "expected orders-0 [0, 6), found orders-0 [0, 5)" in str(told.value)
+    assert read_manifests(store, Layout(prefix="", stream=stream.name)) == (first,)
+
+
+def test_behind_a_lost_manifest_the_chain_goes_on_from_the_one_before_it(store: ObjectStore, stream: Stream) -> None:
+    first = commit(store, stream, 0, 0, 5)
+    commit(store, stream, 1, 5, 7)
+    store.delete(Layout(prefix="", stream=stream.name).manifest_key("writer", 1))
+    third = commit(store, stream, 2, 7, 9)
+    assert third.previous == hashlib.sha256(first.to_json()).hexdigest()
+
+
+def test_a_file_of_another_range_is_refused(store: ObjectStore, stream: Stream) -> None:
+    file = DataFile(
+        key="data/x/a.parquet",
+        log=LOG,
+        range=OffsetRange(start=0, end=4),
+        rows=0,
+        bytes=1,
+        first_offset=0,
+        last_offset=0,
+        min_timestamp_us=0,
+        max_timestamp_us=0,
+        days=(),
+        checksum="",
+    )
+    with pytest.raises(ConflictError, match=r"expected \[0, 5\), found \[0, 4\) \[data/x/a.parquet\]"):
+        commit(store, stream, 0, 0, 5, file)
+    assert read_manifests(store, Layout(prefix="", stream=stream.name)) == ()

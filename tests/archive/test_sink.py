@@ -1,0 +1,215 @@
+"""The sink's files: cuts, keys, receipts, and what it refuses. Real S3 server; Arrow batches made here."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.archive.oracle import Oracle
+from tests.conftest import unique
+from tidemark.archive.file import SCHEMA, Target
+from tidemark.archive.sink import Cuts, write_files
+from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import DataFile, DayRows
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+
+LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
+RANGE = OffsetRange(start=100, end=200)
+NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
+ROWS = [
+    # offset, path, value: two paths interleaved, a hole at 103, nulls and empties
+    (100, "hour=12", b"a"),
+    (101, "hour=13", b"bb"),
+    (102, "hour=12", None),
+    (104, "hour=12", b""),
+    (105, "hour=13", b"\xff\x00\xfe"),
+    (106, "hour=12", b"ffff"),
+    (107, "hour=12", b"ggggg"),
+]
+
+
+@pytest.fixture
+def target(store: ObjectStore) -> Target:
+    return Target(
+        store=store,
+        layout=Layout(prefix="", stream=unique("sink")),
+        part_bytes=5 * 1024 * 1024,
+        settings="settings-one",
+    )
+
+
+@pytest.fixture
+def oracle(settings: Settings, target: Target) -> Oracle:
+    return Oracle(settings, target.layout.stream)
+
+
+def row(offset: int, path: str, value: bytes | None, partition: int = 0) -> dict[str, Any]:
+    moment = NOON + timedelta(hours=12 if path == "hour=13" else 0, microseconds=offset)
+    return {
+        "topic": "orders",
+        "partition": partition,
+        "offset": offset,
+        "timestamp": moment,
+        "timestamp_type": 0,
+        "key": None if offset % 2 else b"k",
+        "value": value,
+        "headers": [{"key": "h", "value": None}, {"key": "h", "value": b"2"}] if offset % 2 else [],
+        "event_time": moment,
+        "path": path,
+        "day": moment.date(),
+    }
+
+
+def batches(rows: list[dict[str, Any]], size: int = 1000) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema([*SCHEMA, ("path", pa.string()), ("day", pa.date32())])
+    for start in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(rows[start : start + size], schema=schema)
+
+
+def write(target: Target, rows: list[dict[str, Any]], size: int = 1000, **cuts: int) -> list[DataFile]:
+    limits = Cuts(**{"flush_size": 1000, "max_bytes": 1 << 30, **cuts})
+    return sorted(write_files(batches(rows, size), [(LOG, RANGE)], target, limits), key=lambda file: file.key)
+
+
+def archived(target: Target, path: str, seq: int) -> str:
+    return f"data/{target.layout.stream}/{path}/orders+0+{100:020}+{200:020}+{seq:04}.parquet"
+
+
+def test_two_paths_interleaved_in_one_partition_make_one_file_each_with_all_their_rows(
+    target: Target, oracle: Oracle
+) -> None:
+    rows = [row(*item) for item in ROWS]
+    first, second = write(target, rows, size=2)
+    assert [first.key, second.key] == [archived(target, "hour=12", 0), archived(target, "hour=13", 0)]
+    for file, path in ((first, "hour=12"), (second, "hour=13")):
+        expected = [{name: item[name] for name in SCHEMA.names} for item in rows if item["path"] == path]
+        assert oracle.table(file.key).to_pylist() == expected
+    assert oracle.keys("data") == {first.key: first.bytes, second.key: second.bytes}
+
+
+def test_the_receipt_tells_rows_extent_and_days(target: Target) -> None:
+    (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
+    noon_us = int(NOON.timestamp()) * 1_000_000
+    assert replace(file, checksum="", bytes=0) == DataFile(
+        key=archived(target, "all", 0),
+        log=LOG,
+        range=RANGE,
+        rows=7,
+        bytes=0,
+        first_offset=100,
+        last_offset=107,
+        min_timestamp_us=noon_us + 100,
+        max_timestamp_us=noon_us + 12 * 3600 * 1_000_000 + 105,
+        days=(
+            DayRows(day=date(2013, 1, 14), rows=5, first_offset=100, last_offset=107),
+            DayRows(day=date(2013, 1, 15), rows=2, first_offset=101, last_offset=105),
+        ),
+        checksum="",
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_flush_size_cuts_behind_every_third_row_of_a_path_however_arrow_batches(target: Target, size: int) -> None:
+    files = write(target, [row(*item) for item in ROWS], size=size, flush_size=3)
+    assert [(file.key, file.first_offset, file.last_offset, file.rows) for file in files] == [
+        (archived(target, "hour=12", 0), 100, 104, 3),
+        (archived(target, "hour=12", 1), 106, 107, 2),
+        (archived(target, "hour=13", 0), 101, 105, 2),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_max_bytes_counts_keys_and_values_and_cuts_behind_the_row_that_reaches_it(target: Target, size: int) -> None:
+    rows = [row(100 + at, "all", b"x" * length) for at, length in enumerate([3, 5, 1, 20, 4, 4])]
+    # with the keys of even offsets: 4, 5, 2, 20, 5, 4
+    files = write(target, rows, size=size, max_bytes=9)
+    assert [(file.first_offset, file.last_offset) for file in files] == [(100, 101), (102, 103), (104, 105)]
+
+
+def test_the_same_rows_again_reuse_the_objects_that_are_there(target: Target, oracle: Oracle) -> None:
+    rows = [row(*item) for item in ROWS]
+    first = write(target, rows, flush_size=3)
+    there = {key: oracle.client.head_object(Bucket=target.store.bucket, Key=key)["ETag"] for key in oracle.keys("data")}
+    assert write(target, rows, size=1, flush_size=3) == first
+    assert there == {
+        key: oracle.client.head_object(Bucket=target.store.bucket, Key=key)["ETag"] for key in oracle.keys("data")
+    }
+
+
+def test_other_content_under_the_same_key_is_a_conflict_that_names_both(target: Target, oracle: Oracle) -> None:
+    write(target, [row(100, "all", b"one")])
+    before = oracle.body(archived(target, "all", 0))
+    with pytest.raises(ConflictError) as told:
+        write(target, [row(100, "all", b"two"), row(101, "all", b"two")])
+    assert "expected 2 rows, offsets 100 to 101" in str(told.value)
+    assert "found 1 rows, offsets 100 to 100" in str(told.value)
+    assert archived(target, "all", 0) in str(told.value)
+    assert oracle.body(archived(target, "all", 0)) == before
+
+
+def test_a_foreign_object_under_the_key_is_a_conflict(target: Target) -> None:
+    target.store.put(archived(target, "all", 0), b"not parquet")
+    with pytest.raises(ConflictError, match="an object that Tidemark did not write is in the way"):
+        write(target, [row(100, "all", b"one")])
+
+
+def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(target: Target) -> None:
+    rows = [row(100 + at, "all", b"x") for at in range(6)]
+    crashed = write(target, rows[:4], flush_size=2)
+    assert [file.key[-12:] for file in crashed] == ["0000.parquet", "0001.parquet"]
+    other = replace(target, settings="settings-two")
+    files = write(other, rows, flush_size=3)
+    assert [(file.key[-12:], file.first_offset, file.last_offset) for file in files] == [
+        ("0002.parquet", 100, 102),
+        ("0003.parquet", 103, 105),
+    ]
+    assert write(other, rows, flush_size=3) == files  # its own retry finds its own files
+    assert [file.key[-12:] for file in write(target, rows, flush_size=2)] == [
+        "0000.parquet",
+        "0001.parquet",
+        "0004.parquet",
+    ]
+
+
+def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: Target) -> None:
+    (old,) = write(target, [row(100, "all", b"old")])
+    again = replace(LOG, topic_id="id-two")
+    (new,) = write_files(
+        batches([row(100, "all", b"new")]), [(again, RANGE)], target, Cuts(flush_size=10, max_bytes=1 << 30)
+    )
+    assert (old.key[-12:], new.key[-12:]) == ("0000.parquet", "0001.parquet")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([row(100, "all", b"x"), row(200, "all", b"x")], "expected [100, 200), found offsets 100 to 200 [orders-0]"),
+        ([row(99, "all", b"x")], "expected [100, 200), found offsets 99 to 99 [orders-0]"),
+        ([row(100, "all", b"x", partition=1)], "expected no rows, found offsets 100 to 100 [orders-1]"),
+        ([row(101, "all", b"x"), row(101, "all", b"x")], "expected offsets ascending from 0, found 101 to 101"),
+        ([row(102, "all", b"x"), row(101, "all", b"x")], "expected offsets ascending from 0, found 102 to 101"),
+    ],
+)
+def test_rows_that_do_not_fit_the_range_are_refused_and_nothing_becomes_visible(
+    target: Target, oracle: Oracle, rows: list[dict[str, Any]], told: str
+) -> None:
+    with pytest.raises(PositionError) as error:
+        write(target, rows)
+    assert told in str(error.value)
+    assert (oracle.keys("data"), oracle.open_uploads()) == ({}, [])
+
+
+def test_many_small_batches_make_few_row_groups(target: Target, oracle: Oracle) -> None:
+    import io
+
+    import pyarrow.parquet as pq
+
+    rows = [row(100 + at, "all", b"x" * 100) for at in range(100)]
+    (file,) = write(target, rows, size=5)
+    assert pq.ParquetFile(io.BytesIO(oracle.body(file.key))).metadata.num_row_groups == 1

@@ -1,0 +1,121 @@
+"""Multipart uploads against a server that fails on the first, middle and completing call."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.archive.oracle import Oracle
+from tests.conftest import unique
+from tests.faults import FaultProxy, Rule
+from tidemark.archive.upload import Upload
+from tidemark.core.errors import ServiceError
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+
+PART = 5 * 1024 * 1024
+BODY = bytes(range(256)) * (3 * PART // 256) + b"tail"
+
+
+@pytest.fixture
+def proxy(settings: Settings) -> Iterator[FaultProxy]:
+    assert settings.s3_endpoint is not None
+    with FaultProxy(settings.s3_endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def faulty(settings: Settings, proxy: FaultProxy) -> ObjectStore:
+    return ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
+
+
+@pytest.fixture
+def oracle(settings: Settings) -> Oracle:
+    return Oracle(settings, unique("upload"))
+
+
+def key(oracle: Oracle) -> str:
+    return f"data/{oracle.stream}/object"
+
+
+def send(store: ObjectStore, oracle: Oracle, body: bytes = BODY) -> tuple[bool, int]:
+    """Whether the object was created, and the parts it took."""
+    upload = Upload(store, key(oracle), part_bytes=PART)
+    try:
+        for start in range(0, len(body), 1_000_000):
+            upload.write(body[start : start + 1_000_000])
+        return upload.complete(), upload.parts
+    finally:
+        upload.close()
+
+
+@pytest.mark.parametrize(("size", "parts"), [(0, 0), (1, 0), (PART, 0), (PART + 1, 2), (2 * PART, 2), (len(BODY), 4)])
+def test_full_parts_and_a_rest_or_one_put(faulty: ObjectStore, oracle: Oracle, size: int, parts: int) -> None:
+    assert send(faulty, oracle, BODY[:size]) == (True, parts)
+    assert oracle.body(key(oracle)) == BODY[:size]
+
+
+@pytest.mark.parametrize("size", [10, len(BODY)])
+def test_a_taken_key_is_left_alone_and_no_upload_stays_behind(faulty: ObjectStore, oracle: Oracle, size: int) -> None:
+    faulty.put(key(oracle), b"first")
+    assert send(faulty, oracle, BODY[:size])[0] is False
+    assert oracle.body(key(oracle)) == b"first"
+    assert oracle.open_uploads() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "pattern", "call"),
+    [
+        ("POST", r"\?uploads", "upload of part 1"),
+        ("PUT", r"partNumber=2(&|$)", "upload of part 2"),
+        ("POST", r"uploadId=", "complete"),
+    ],
+)
+def test_a_refused_call_is_named_and_nothing_stays_behind(
+    faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, method: str, pattern: str, call: str
+) -> None:
+    proxy.add(Rule(method=method, pattern=pattern, answer=(403, "AccessDenied")))
+    with pytest.raises(ServiceError, match=f"S3 {call} failed: found AccessDenied: .*{key(oracle)}"):
+        send(faulty, oracle)
+    assert (oracle.keys("data"), oracle.open_uploads()) == ({}, [])
+
+
+def test_a_failing_abort_does_not_hide_the_first_failure(
+    faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle
+) -> None:
+    proxy.add(Rule(method="PUT", pattern=r"partNumber=2(&|$)", answer=(403, "AccessDenied")))
+    proxy.add(Rule(method="DELETE", pattern="uploadId=", answer=(403, "NoAbort")))
+    with pytest.raises(ServiceError, match="upload of part 2 failed: found AccessDenied"):
+        send(faulty, oracle)
+    assert oracle.keys("data") == {}
+
+
+@pytest.mark.parametrize("answer", [(500, "InternalError"), (503, "SlowDown"), None])
+def test_passing_trouble_on_any_call_is_retried(
+    faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, answer: tuple[int, str] | None
+) -> None:
+    rules = [
+        proxy.add(Rule(method=method, pattern=pattern, answer=answer, reset=answer is None))
+        for method, pattern in (("POST", r"\?uploads"), ("PUT", r"partNumber=3(&|$)"), ("POST", "uploadId="))
+    ]
+    assert send(faulty, oracle) == (True, 4)
+    assert all(rule.fired.is_set() for rule in rules)
+    assert oracle.body(key(oracle)) == BODY
+
+
+@pytest.mark.parametrize(
+    ("size", "rule", "created"),
+    [
+        (10, Rule(method="PUT", pattern="/object", when="after", reset=True), False),
+        # S3Proxy answers a repeated completion as it did the first; other servers no longer know the upload.
+        (len(BODY), Rule(method="POST", pattern="uploadId=", when="after", reset=True), True),
+        (len(BODY), Rule(method="POST", pattern="uploadId=", when="after", answer=(404, "NoSuchUpload")), False),
+    ],
+)
+def test_a_completion_whose_answer_was_lost_is_found_when_it_is_repeated(
+    faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, size: int, rule: Rule, *, created: bool
+) -> None:
+    proxy.add(rule)
+    assert send(faulty, oracle, BODY[:size])[0] is created  # where not, the key is taken by us: the footer will tell
+    assert rule.fired.is_set()
+    assert oracle.body(key(oracle)) == BODY[:size]
+    assert oracle.open_uploads() == []

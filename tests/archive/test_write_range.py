@@ -1,0 +1,135 @@
+"""The sink inside Spark: real Kafka records in, objects out, and what a task's failure looks like to the driver."""
+
+import json
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.archive.oracle import Oracle
+from tests.conftest import MakeStream, Produce
+from tidemark.archive.sink import write_range
+from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.offsets import OffsetRange
+from tidemark.kafka import describe_topic
+from tidemark.settings import Settings
+from tidemark.spark.records import records
+from tidemark.streams import Stream
+
+
+def kafka(spark: SparkSession, settings: Settings, stream: Stream) -> DataFrame:
+    return records(
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", settings.kafka_bootstrap)
+        .option("subscribe", stream.topic)
+        .option("includeHeaders", "true")
+        .load(),
+        stream,
+    )
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: Any, produce: Produce
+) -> None:
+    large = bytes(range(256)) * 20_480
+    sent: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+        (b"k", b"plain", []),
+        (None, b"no key", [("h", b"1"), ("h", b"2"), ("null", None), ("empty", b"")]),
+        (b"", b"", []),
+        (b"gone", None, [("why", "gelöscht".encode())]),
+        (b"\x00\xff", b"\xff\xfe\x00 not UTF-8", [("bin", b"\xc3\x28")]),
+        (b"large", large, []),
+    ]
+    stream = make_stream(topic=make_topic(1, max_message_bytes="8000000"))
+    times = [at("2013-01-14T12:00:00.123+00:00") + number for number in range(len(sent))]
+    produce(
+        stream.topic, [(key, value, time, 0, headers) for (key, value, headers), time in zip(sent, times, strict=True)]
+    )
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    ranges = {log: OffsetRange(start=0, end=len(sent))}
+    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings)
+    assert Oracle(settings, stream.name).table(file.key).to_pylist() == [
+        {
+            "topic": stream.topic,
+            "partition": 0,
+            "offset": offset,
+            "timestamp": datetime.fromtimestamp(time / 1000, UTC),
+            "timestamp_type": 0,
+            "key": key,
+            "value": value,
+            "headers": [{"key": name, "value": content} for name, content in headers],
+            "event_time": datetime.fromtimestamp(time / 1000, UTC),
+        }
+        for offset, ((key, value, headers), time) in enumerate(zip(sent, times, strict=True))
+    ]
+
+
+def test_time_paths_and_days_are_cut_in_the_streams_zone_by_the_records_field(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(
+        time_zone="America/New_York",
+        value_schema="at STRING",
+        event_time={"extractor": "record_field", "field": "$.at"},
+        archive={"partitioner": {"type": "time", "path_format": "'day='yyyy-MM-dd/'hour='HH"}},
+    )
+    values = [
+        b'{"at": "2013-01-15T04:59:59.999Z"}',  # the last moment of the 14th in New York
+        b'{"at": "2013-01-15T05:00:00Z"}',
+        b'{"at": "2013-03-10T07:00:00Z"}',  # 03:00, the hour after the one that daylight saving skips
+        b'{"at": "nonsense"}',  # keeps its record timestamp
+        b"not json",
+        None,
+    ]
+    stamp = at("2013-01-14T12:00:00+00:00")  # 07:00 in New York
+    produce(stream.topic, [(None, value, stamp, 0, []) for value in values])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    ranges = {log: OffsetRange(start=0, end=6)}
+    files = write_range(kafka(spark, settings, stream), ranges, stream, settings)
+    found = {
+        file.key.removeprefix(f"data/{stream.name}/").rpartition("/")[0]: (
+            file.first_offset,
+            file.last_offset,
+            [(item.day, item.rows) for item in file.days],
+        )
+        for file in files
+    }
+    assert found == {
+        "day=2013-01-14/hour=23": (0, 0, [(date(2013, 1, 14), 1)]),
+        "day=2013-01-15/hour=00": (1, 1, [(date(2013, 1, 15), 1)]),
+        "day=2013-03-10/hour=03": (2, 2, [(date(2013, 3, 10), 1)]),
+        "day=2013-01-14/hour=07": (3, 5, [(date(2013, 1, 14), 3)]),
+    }
+
+
+def test_a_path_format_cannot_lead_out_of_the_streams_folder(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(archive={"partitioner": {"type": "time", "path_format": "'/../../x//./a b?'yyyy'/..'"}})
+    produce(stream.topic, [(None, b"{}", at("2013-01-14T12:00:00+00:00"), 0, [])])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (file,) = write_range(kafka(spark, settings, stream), {log: OffsetRange(start=0, end=1)}, stream, settings)
+    assert file.key.startswith(f"data/{stream.name}/_/_/x/_/a_b_2013/_/{stream.topic}+0+")
+
+
+def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, [(None, json.dumps({"n": n}).encode(), 1000, 0, []) for n in range(5)])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    frame = kafka(spark, settings, stream)
+    with pytest.raises(PositionError) as told:
+        write_range(frame, {log: OffsetRange(start=0, end=4)}, stream, settings)
+    assert str(told.value) == (
+        f"rows outside the range to be committed: expected [0, 4), found offsets 0 to 4 [{stream.topic}-0]"
+    )
+    whole = {log: OffsetRange(start=0, end=5)}
+    write_range(frame, whole, stream, settings)
+    with pytest.raises(ConflictError, match=r"expected 4 rows, offsets 1 to 4, .* found 5 rows, offsets 0 to 4"):
+        write_range(frame.where("offset > 0"), whole, stream, settings)

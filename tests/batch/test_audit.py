@@ -1,0 +1,140 @@
+"""What a check's outcome means for the run: severity, broken checks, nothing to check."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.world import World, january, moment, value
+from tidemark.batch.audit import audit_run, evaluate
+from tidemark.batch.checks import Expected, safe
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.publish import publish_run
+from tidemark.core.errors import QualityError
+from tidemark.settings import Settings
+
+NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
+DELAYS = {
+    "expectation": "expect_column_values_to_be_between",
+    "kwargs": {"column": "delay", "max_value": 100},
+    "severity": "warning",
+}
+
+
+def user_checks(audit: dict[str, Any]) -> list[dict[str, Any]]:
+    return [item for item in audit["checks"] if not item["built_in"]]
+
+
+def test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES, DELAYS])
+    world.produce([(moment(14), value(number, delay=500.0)) for number in range(4)])
+    world.archive(0, 4)
+    first = world.reconcile("first", [january(14)])
+    old = world.published()
+    warned = user_checks(first.require("audit"))[1]
+    assert (warned["severity"], warned["success"], warned["observed"]["unexpected_count"]) == ("warning", False, 4)
+    assert warned["examples"] == [500.0] * 4
+
+    world.produce([(moment(14), value(9, "<script>"))])
+    world.archive(4, 5)
+    run = world.plan("second", [january(14)])
+    world.rebuild(run)
+    with pytest.raises(QualityError, match=r"expect_column_values_to_be_in_set \(name\): failed"):
+        audit_run(run, spark)
+    audit = run.load("audit")
+    assert audit is not None
+    assert (audit["status"], audit["passed"]) == ("failed", False)
+    assert [item["success"] for item in user_checks(audit)] == [False, False]
+    assert user_checks(audit)[0]["examples"] == ["<SCRIPT>"]
+    with pytest.raises(QualityError, match="only an audited branch is published"):
+        publish_run(run, spark)
+    assert world.published() == old
+
+
+def test_publication_needs_an_audit_and_one_of_this_very_rebuild(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path)
+    world.produce([(moment(14), value(1))])
+    world.archive(0, 1)
+    run = world.plan("first", [january(14)])
+    world.rebuild(run)
+    with pytest.raises(QualityError, match="expected a passed audit, found no audit"):
+        publish_run(run, spark)
+    audit_run(run, spark)
+    world.rebuild(run)
+    with pytest.raises(QualityError, match="the audit was made of another rebuild"):
+        publish_run(run, spark)
+    assert world.published() == []
+
+
+def test_a_day_whose_every_record_was_quarantined_is_unknown_not_passed(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES])
+    world.produce([(moment(14), b"broken"), (moment(15), value(1))])
+    world.archive(0, 2)
+    run = world.plan("first", [january(14), january(15)])
+    world.rebuild(run)
+    with pytest.raises(QualityError, match="unknown, observed every record of 2013-01-14 was quarantined"):
+        audit_run(run, spark)
+
+
+def test_rows_that_are_doubled_or_gone_from_the_branch_are_found(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path)
+    world.produce([(moment(14), value(number)) for number in range(3)])
+    world.archive(0, 3)
+    run = world.plan("first", [january(14)])
+    rebuilt = world.rebuild(run)
+    rows = IcebergTable(spark, settings, world.name).read(rebuilt["branch"])
+    doubled = spark.createDataFrame(rows.where("_offset = 1").collect(), rows.schema)
+    doubled.writeTo(f"{world.table}.branch_{rebuilt['branch']}").append()
+    with pytest.raises(QualityError, match=r"every record occurs once: failed.*each day has the rows .*: failed"):
+        audit_run(run, spark)
+    audit = run.load("audit")
+    assert audit is not None
+    assert audit["checks"][1]["examples"] == [
+        {"_topic_id": "topic-id-1", "_kafka_partition": 0, "_offset": 1, "copies": 2}
+    ]
+    assert audit["checks"][2]["examples"] == [{"day": "2013-01-14", "expected": 3, "found": 4}]
+
+
+@pytest.mark.parametrize(
+    ("expectation", "kwargs"),
+    [
+        ("expect_column_values_to_not_be_null", {"column": "no_such_column"}),
+        ("expect_something_unheard_of", {}),
+        ("expect_column_values_to_be_between", {"colum": "id"}),
+    ],
+)
+def test_a_check_that_cannot_run_is_an_error_not_a_pass(
+    spark: SparkSession, expectation: str, kwargs: dict[str, Any]
+) -> None:
+    rows = spark.createDataFrame([(1,)], "id int")
+    broken = Expected(expectation=expectation, kwargs=kwargs, severity="critical", built_in=False)
+    fine = Expected(
+        expectation="expect_column_values_to_not_be_null", kwargs={"column": "id"}, severity="critical", built_in=False
+    )
+    first, second = evaluate(rows, [broken, fine])
+    assert (first.success, first.blocks) == (False, True)
+    assert first.exception
+    assert (second.success, second.blocks, second.exception) == (True, False, None)
+
+
+def test_evaluation_leaves_nothing_cached(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1,)], "id int")
+    check = Expected(
+        expectation="expect_column_values_to_not_be_null", kwargs={"column": "id"}, severity="warning", built_in=False
+    )
+    evaluate(rows, [check])
+    assert not rows.storageLevel.useMemory
+
+
+def test_values_are_made_fit_for_strict_json() -> None:
+    value = {"nan": float("nan"), "bytes": b"\xff", "long": "x" * 300, "nested": (1, [None, january(14)])}
+    assert safe(value) == {"nan": "nan", "bytes": "ff", "long": "x" * 199 + "…", "nested": [1, [None, "2013-01-14"]]}

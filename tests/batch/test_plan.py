@@ -1,0 +1,237 @@
+"""Steps wait, plan and settled against a real Kafka log and a real S3 archive."""
+
+import time
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.targets import wait_ready
+from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import DayPlan, Gap, Target
+from tidemark.kafka import ensure_topic, watermarks
+
+
+def span(start: int, end: int) -> OffsetRange:
+    return OffsetRange(start=start, end=end)
+
+
+def drop_below(log: Log, offset: int) -> None:
+    """What retention does: move the log's start."""
+    admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
+    request = admin.delete_records([KafkaPartition(log.stream.topic, 0, offset)])
+    for future in request.values():
+        future.result(timeout=20)
+
+
+def lose_middle_manifest(log: Log) -> None:
+    """30 records of Monday in three batches; the middle one's manifest is gone."""
+    log.produce(30, at(MONDAY, 9))
+    log.archive(0, 10)
+    middle = log.archive(10, 20)
+    log.archive(20, 30)
+    log.store.delete(middle)
+
+
+def test_a_whole_archive_needs_nothing_and_settles(log: Log) -> None:
+    log.produce(30, at(MONDAY, 9))
+    log.archive(0, 30)
+    run = log.run()
+    plan = plan_run(run, [MONDAY], False)
+    assert plan.days == (DayPlan(day=MONDAY, version=1, reason="requested", archived_rows=30),)
+    assert plan.logs[0].target == Target(log=log.owner(), origin=0, end=30, log_start=0, high_watermark=30)
+    saved = run.require("plan")
+    assert (saved["refill"], saved["broken_chains"], saved["requested"], saved["force"]) == (
+        [],
+        [],
+        ["2013-01-14"],
+        False,
+    )
+    assert settle_run(run) == plan
+    assert run.plan() == run.plan("plan") == plan
+
+
+def test_a_lost_manifest_opens_a_gap_and_shows_as_a_broken_chain(log: Log) -> None:
+    lose_middle_manifest(log)
+    run = log.run()
+    plan = plan_run(run, [MONDAY], False)
+    assert plan.logs[0].gaps == (Gap(range=span(10, 20), kind="refill"),)
+    saved = run.require("plan")
+    assert saved["refill"] == [
+        {"topic": log.stream.topic, "topic_id": log.owner().topic_id, "partition": 0, "start": 10, "end": 20}
+    ]
+    (broken,) = saved["broken_chains"]
+    assert (broken["writer"], broken["batch"], broken["after"]) == ("query-a", 2, 0)
+    assert broken["finding"].startswith("broken chain: writer query-a, batch 2 behind batch 0: expected previous ")
+
+
+def test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept(log: Log) -> None:
+    lose_middle_manifest(log)
+    log.produce(5, at(MONDAY, 10), partition=1)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    topic = log.stream.topic
+    with pytest.raises(IncompleteError) as caught:
+        settle_run(run)
+    assert f"found {topic}-0 [10, 20) not refilled; {topic}-1 [0, 5) not refilled" in str(caught.value)
+    saved = run.load("settled")
+    assert saved is not None
+    assert saved["status"] == "failed"
+    assert saved["plan"]["logs"][0]["gaps"] == [{"kind": "refill", "range": [10, 20]}]
+    with pytest.raises(IncompleteError, match="step 'settled'"):
+        run.plan()
+
+
+def test_a_closed_gap_settles_against_the_targets_the_run_started_with(log: Log) -> None:
+    lose_middle_manifest(log)
+    run = log.run()
+    planned = plan_run(run, [MONDAY], False)
+    log.archive(10, 20, writer="refill-run-1")
+    log.produce(7, at(MONDAY, 23))  # behind the targets
+    settled = settle_run(run)
+    assert [item.target for item in settled.logs] == [item.target for item in planned.logs]
+    assert settled.logs[0].gaps == ()
+    assert [item.writer for item in settled.logs[0].used] == ["query-a", "refill-run-1", "query-a"]
+
+
+def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_it(log: Log) -> None:
+    log.produce(30, at(MONDAY, 9))
+    log.archive(0, 10)
+    log.archive(20, 30)
+    drop_below(log, 13)
+    plan = plan_run(log.run(), [MONDAY], False)
+    assert plan.logs[0].gaps == (Gap(range=span(10, 13), kind="lost"), Gap(range=span(13, 20), kind="refill"))
+    log.archive(13, 20, writer="refill-run-1")
+    with pytest.raises(IncompleteError, match=r"-0 \[10, 13\) lost to retention \[run run-1 .*accept_loss"):
+        settle_run(log.run())
+    settled = settle_run(log.run(accept_loss=True))
+    assert settled.logs[0].gaps == (Gap(range=span(10, 13), kind="lost"),)
+
+
+def test_records_older_than_the_archive_and_the_log_are_nobodys_loss(log: Log) -> None:
+    log.produce(30, at(MONDAY, 9))
+    drop_below(log, 12)
+    log.archive(20, 30)
+    (found, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert found.target.origin == 12
+    assert found.gaps == (Gap(range=span(12, 20), kind="refill"),)
+
+
+def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.produce(10, at(TUESDAY, 0))
+    (behind, empty) = plan_run(log.run(), [MONDAY], False).logs
+    assert (behind.target.end, behind.pending) == (10, span(10, 20))
+    assert (empty.target.end, empty.gaps, empty.pending) == (0, (), None)
+    log.archive(0, 15)
+    (ahead, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert (ahead.target.end, ahead.pending) == (15, span(15, 20))
+
+
+def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 4)
+    log.archive(6, 10)
+    old = log.owner()
+    recreate(log)
+    log.produced.clear()
+    log.produce(3, at(MONDAY, 20))
+    log.archive(0, 3, writer="query-b")
+    plan = plan_run(log.run(), [MONDAY], False)
+    by_log = {item.target.log: item for item in plan.logs}
+    gone = by_log[old]
+    assert gone.target == Target(log=old, origin=0, end=10, log_start=10, high_watermark=10)
+    assert gone.gaps == (Gap(range=span(4, 6), kind="lost"),)
+    assert by_log[log.owner()].gaps == ()
+    assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]
+    assert plan.days[0].archived_rows == 11
+
+
+def recreate(log: Log) -> None:
+    """Delete the topic and make it again; returns once the broker shows the new one."""
+    bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
+    before = log.owner().topic_id
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(timeout=20)
+    deadline = time.monotonic() + 20
+    # The broker answers before the deletion, and then the creation, is everywhere.
+    while not ensure_topic(bootstrap, topic, partitions=2, config={"retention.ms": "-1"}):
+        assert time.monotonic() < deadline
+    while not _is_new(log, before):
+        assert time.monotonic() < deadline
+
+
+def _is_new(log: Log, before: str) -> bool:
+    try:
+        return log.owner().topic_id != before
+    except ServiceError:
+        return False
+
+
+def test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time(log: Log) -> None:
+    today = datetime.now(UTC).astimezone(ZONE).date()
+    with pytest.raises(ConfigError) as caught:
+        plan_run(log.run(), [MONDAY, today], False)
+    assert f"a day is not over yet: expected a day before {today}, found {today}" in str(caught.value)
+    assert f"now {today.isoformat()}T" in str(caught.value)
+    saved = log.run().load("plan")
+    assert saved is not None
+    assert saved["status"] == "failed"
+
+
+def test_yesterday_can_be_planned(log: Log) -> None:
+    yesterday = datetime.now(UTC).astimezone(ZONE).date() - timedelta(days=1)
+    assert [item.day for item in plan_run(log.run(), [yesterday], False).days] == [yesterday]
+
+
+def test_no_day_at_all_is_refused(log: Log) -> None:
+    with pytest.raises(ConfigError, match="at least one day"):
+        plan_run(log.run(), [], False)
+
+
+def test_a_topic_that_does_not_exist_is_named(log: Log) -> None:
+    log.stream = log.stream.model_copy(update={"topic": "no.such.topic"})
+    with pytest.raises(ServiceError, match=r"no\.such\.topic"):
+        plan_run(log.run(), [date(2013, 1, 14)], False)
+
+
+def test_the_archive_is_ready_once_it_reaches_the_days_end_in_every_partition(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.produce(4, at(MONDAY, 9), partition=1)
+    log.produce(5, at(TUESDAY, 9))
+    assert not wait_ready(log.stream, log.settings, [MONDAY])
+    log.archive(0, 10)
+    assert not wait_ready(log.stream, log.settings, [MONDAY])
+    log.archive(0, 4, partition=1)
+    assert wait_ready(log.stream, log.settings, [MONDAY])
+    assert not wait_ready(log.stream, log.settings, [MONDAY, TUESDAY])
+
+
+def test_an_open_transaction_ends_the_target_before_its_first_record(log: Log) -> None:
+    log.produce(5, at(MONDAY, 9))
+    producer = Producer(
+        {
+            "bootstrap.servers": log.settings.kafka_bootstrap,
+            "transactional.id": log.stream.name,
+            "acks": "all",
+        }
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(log.stream.topic, b"v5", b"k", 0, timestamp=at(MONDAY, 10))
+    producer.produce(log.stream.topic, b"v6", b"k", 0, timestamp=at(TUESDAY, 10))
+    assert producer.flush(20) == 0
+    during = plan_run(log.run(), [MONDAY], False).logs[0].target
+    producer.commit_transaction(20)
+    deadline = time.monotonic() + 20
+    while watermarks(log.settings.kafka_bootstrap, [log.owner()])[0].high_watermark == 5:  # the marker comes afterwards
+        assert time.monotonic() < deadline
+    after = plan_run(log.run(), [MONDAY], False).logs[0].target
+    assert (during.end, during.high_watermark) == (5, 5)
+    # Two records and the transaction's marker; the second record is Tuesday's.
+    assert (after.end, after.high_watermark) == (6, 8)

@@ -1,0 +1,183 @@
+"""Publication: once per run, neighbours at once, never over a day that moved, readable by others."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+from tests.batch.world import World, january, moment, value
+from tidemark.batch.audit import audit_run
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.run import Run
+from tidemark.batch.seal import seal_run
+from tidemark.batch.tables import Standing, standing
+from tidemark.core.errors import ConflictError
+from tidemark.core.offsets import TopicPartition
+from tidemark.settings import Settings
+
+
+@pytest.fixture
+def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
+    """Three days, ten good records each and one broken one."""
+    world = World.make(spark, settings, tmp_path)
+    for day in (14, 15, 16):
+        world.produce([*((moment(day), value(number)) for number in range(10)), (moment(day), b"broken")])
+    world.archive(0, 33)
+    return world
+
+
+def staged(world: World, name: str, *days: int) -> Run:
+    run = world.plan(name, [january(day) for day in days])
+    rebuild_run(run, world.spark)
+    audit_run(run, world.spark)
+    return run
+
+
+def runs_published(world: World) -> list[str | None]:
+    """The runs in main's history, oldest first, without the empty first snapshot."""
+    history = IcebergTable(world.spark, world.settings, world.name).history()
+    return [item["summary"].get("tidemark.run") for item in reversed(history)][1:]
+
+
+def test_every_step_retried_changes_nothing(world: World) -> None:
+    run = staged(world, "first", 14)
+    publish_run(run, world.spark)
+    first = run.require("publish")
+    rows = world.published()
+    for step in (publish_run, rebuild_run, audit_run, publish_run):
+        step(run, world.spark)
+    again = run.require("publish")
+    assert (first["already"], again["already"]) == (False, True)
+    assert again["snapshot_id"] == first["snapshot_id"]
+    assert again["quarantine_snapshot_id"] == first["quarantine_snapshot_id"]
+    assert world.published() == rows == world.expected_rows(january(14))
+    assert runs_published(world) == ["first"]
+    for name in (world.name, f"{world.name}_quarantine"):
+        assert IcebergTable(world.spark, world.settings, name).branches() == {"main"}
+
+
+def test_the_snapshot_says_what_it_was_made_from(world: World) -> None:
+    run = world.reconcile("first", [january(14), january(15)])
+    newest = IcebergTable(world.spark, world.settings, world.name).history()[0]
+    assert newest["id"] == run.require("publish")["snapshot_id"]
+    summary = newest["summary"]
+    assert summary["tidemark.run"] == "first"
+    assert json.loads(summary["tidemark.days"]) == ["2013-01-14", "2013-01-15"]
+    assert json.loads(summary["tidemark.versions"]) == {"2013-01-14": 1, "2013-01-15": 1}
+    assert json.loads(summary["tidemark.ranges"]) == {f"topic-id-1/{world.name}-0": [[0, 33]]}
+
+
+def test_a_run_settled_before_another_published_its_day_is_refused_although_it_rebuilt_after(world: World) -> None:
+    stale = world.plan("stale", [january(14)])
+    world.reconcile("newer", [january(14)])
+    rebuild_run(stale, world.spark)
+    audit_run(stale, world.spark)
+    with pytest.raises(ConflictError, match=r"run newer published 2013-01-14 since.*Start again from step plan"):
+        publish_run(stale, world.spark)
+    assert runs_published(world) == ["newer"]
+
+
+def test_a_plan_settled_anew_after_the_rebuild_is_neither_published_nor_sealed(world: World) -> None:
+    run = staged(world, "first", 14)
+    world.produce([(moment(14), value(99))])
+    world.archive(33, 34)
+    world.plan("first", [january(14)])
+    for step in (lambda: publish_run(run, world.spark), lambda: seal_run(run)):
+        with pytest.raises(ConflictError, match="settled anew after its rebuild"):
+            step()
+    assert runs_published(world) == []
+
+
+def test_a_run_whose_transformation_was_repaired_publishes_again(world: World) -> None:
+    run = staged(world, "first", 14)
+    publish_run(run, world.spark)
+    code = world.settings.streams_dir / f"{world.name}.py"
+    code.write_text(code.read_text(encoding="utf-8") + "\n# repaired\n", encoding="utf-8")
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, world.spark)
+    assert run.require("publish")["already"] is False
+    assert runs_published(world) == ["first", "first"]
+    assert world.published() == world.expected_rows(january(14))
+
+
+def test_a_day_that_another_run_published_before_the_seal_is_not_sealed(world: World) -> None:
+    late = staged(world, "late", 14)
+    publish_run(late, world.spark)
+    world.reconcile("other", [january(14)])
+    with pytest.raises(ConflictError, match="expected run late, found run other"):
+        seal_run(late)
+
+
+def test_a_record_stands_where_the_snapshots_of_its_seal_have_it(world: World) -> None:
+    done = world.reconcile("first", [january(14)]).require("publish")
+    stream = world.run("first").stream
+    snapshots = {name: done[name] for name in ("snapshot_id", "quarantine_snapshot_id")}
+    log = TopicPartition(topic=world.name, topic_id="topic-id-1", partition=0)
+
+    def found(offset: int) -> Standing | None:
+        return standing(world.settings, stream, log, offset, **snapshots)
+
+    assert found(9) == ("published", None)
+    assert found(10) == ("quarantined", "the value is not one JSON object")
+    assert found(11) is None  # of the next day
+
+
+def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> None:
+    world.reconcile("before", [january(14), january(15)])
+    runs = [staged(world, "left", 14), staged(world, "middle", 15), staged(world, "right", 16)]
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(publish_run, run, world.spark) for run in runs]:
+            done.result()
+    days = [january(day) for day in (14, 15, 16)]
+    assert world.published() == world.expected_rows(*days)
+    assert world.quarantined() == world.expected_quarantine(*days)
+    assert sorted(map(str, runs_published(world))) == ["before", "left", "middle", "right"]
+    assert IcebergTable(world.spark, world.settings, world.name).branches() == {"main"}
+
+
+def test_a_day_that_moved_is_refused_until_the_run_is_settled_anew(world: World) -> None:
+    slow = staged(world, "slow", 14, 15)
+    world.reconcile("fast", [january(15)])
+    with pytest.raises(ConflictError, match=r"found run fast published 2013-01-15 since"):
+        publish_run(slow, world.spark)
+    assert world.published() == world.expected_rows(january(15))
+    world.plan("slow", [january(14), january(15)])
+    rebuild_run(slow, world.spark)
+    audit_run(slow, world.spark)
+    publish_run(slow, world.spark)
+    assert world.published() == world.expected_rows(january(14), january(15))
+
+
+def test_a_foreign_writer_of_the_same_day_is_refused_by_iceberg(world: World) -> None:
+    world.reconcile("first", [january(14)])
+    run = staged(world, "second", 14)
+    world.spark.sql(f"DELETE FROM {world.table} WHERE _offset = 3")
+    with pytest.raises(ConflictError, match="Iceberg refused the commit"):
+        publish_run(run, world.spark)
+    assert len(world.published()) == 9
+
+
+def test_another_process_reads_whole_days_with_pyiceberg(world: World) -> None:
+    world.reconcile("first", [january(14)])
+    settings = world.settings
+    catalog = SqlCatalog(
+        settings.catalog,
+        uri=settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
+        warehouse=settings.warehouse,
+        **{
+            "s3.endpoint": str(settings.s3_endpoint),
+            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
+            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+            "s3.region": settings.s3_region,
+        },
+    )
+    try:
+        rows = catalog.load_table(f"{settings.namespace}.{world.name}").scan().to_arrow().to_pylist()
+    finally:
+        catalog.engine.dispose()
+    assert sorted((row["_offset"], row["id"], row["name"]) for row in rows) == [(at, at, "ROW") for at in range(10)]

@@ -1,0 +1,159 @@
+"""The rebuilt days against an oracle in plain Python: overlaps, seams, malformed rows, neighbours' rows, losses."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.world import TRANSFORM, World, january, moment, value
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.rebuild import write_layout
+from tidemark.core.errors import ConfigError, IncompleteError
+from tidemark.settings import Settings
+
+
+@pytest.fixture
+def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
+    return World.make(spark, settings, tmp_path)
+
+
+def two_days(world: World) -> None:
+    """Two partitions over the 14th and 15th, archived in overlapping ranges that straddle midnight."""
+    world.produce([(moment(14, 20), value(number)) for number in range(40)])
+    world.produce([(moment(14, 21), value(50, "refused")), (moment(14, 21), b"{broken"), (moment(14, 21), None)])
+    world.produce([(moment(15, 1), value(number, "naïve <b>")) for number in range(60, 80)])
+    # A late record of the 14th among those of the 15th, and one of the day after.
+    world.produce([(moment(14, 23, 59), value(90, "late")), (moment(16, 0), value(91)), (moment(15, 2), b"")])
+    world.produce([(moment(15, 0, 0), value(number)) for number in range(30)], partition=1)
+    world.archive(0, 25)
+    world.archive(30, 50)
+    world.archive(50, 66)
+    world.archive(10, 45, writer="second")  # other boundaries, as after a lost checkpoint: both seams are trimmed
+    world.archive(55, 66, writer="third")
+    world.archive(0, 30, partition=1)
+
+
+def test_two_days_from_overlapping_ranges_equal_the_log_row_for_row(world: World) -> None:
+    two_days(world)
+    days = (january(14), january(15))
+    run = world.reconcile("first", days)
+    assert world.published() == world.expected_rows(*days)
+    assert world.quarantined() == world.expected_quarantine(*days)
+    assert run.require("rebuild")["days"] == {
+        "2013-01-14": {"read": 44, "published": 41, "quarantined": 3, "duplicates_trimmed": 29},
+        "2013-01-15": {"read": 51, "published": 50, "quarantined": 1, "duplicates_trimmed": 11},
+    }
+
+
+def test_only_the_planned_day_changes_though_its_files_hold_others(world: World) -> None:
+    two_days(world)
+    run = world.reconcile("first", [january(14)])
+    assert world.published() == world.expected_rows(january(14))
+    counts = run.require("rebuild")
+    assert counts["days"].keys() == {"2013-01-14"}
+    # The 14th's rows of partition 0; partition 1 has none of that day.
+    assert [(item["partition"], item["rows"], item["offsets"]) for item in counts["logs"]] == [(0, 44, 66), (1, 0, 30)]
+
+
+def test_both_sides_of_a_topic_made_again_are_kept_apart(world: World) -> None:
+    world.produce([(moment(14), value(number)) for number in range(5)])
+    world.archive(0, 5)
+    world.topic_id = "topic-id-2"
+    world.produce([(moment(14), value(number, "new")) for number in range(8)])
+    world.archive(0, 8, writer="again")
+    run = world.reconcile("first", [january(14)])
+    assert world.published() == world.expected_rows(january(14))
+    assert [item["rows"] for item in run.require("rebuild")["logs"]] == [5, 8]
+
+
+def test_an_object_in_a_folder_inside_another_one_is_read_once(world: World) -> None:
+    world.produce([(moment(14), value(number)) for number in range(9)])
+    world.archive(0, 3, folder="a")
+    world.archive(3, 6, folder="a/stream/deeper")
+    world.archive(6, 9, folder="odd name=é%20+")
+    world.reconcile("first", [january(14)])
+    assert world.published() == world.expected_rows(january(14))
+
+
+def test_a_missing_object_stops_the_rebuild_and_is_named(world: World) -> None:
+    world.produce([(moment(14), value(number)) for number in range(6)])
+    world.archive(0, 3)
+    key = world.archive(3, 6)
+    run = world.plan("first", [january(14)])
+    run.store.delete(key)
+    with pytest.raises(IncompleteError, match=r"expected 2 objects, found 1; missing: .*\+00000000000000000003\+"):
+        world.rebuild(run)
+
+
+def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    dropping = TRANSFORM.replace("return records", "return records.where('event.id <> 2')")
+    world = World.make(spark, settings, tmp_path, transform=dropping)
+    world.produce([(moment(14), value(number)) for number in range(4)])
+    world.archive(0, 4)
+    run = world.plan("first", [january(14)])
+    with pytest.raises(IncompleteError, match=r"expected 4 rows read, found 3 published \+ 0 quarantined"):
+        world.rebuild(run)
+    assert run.load("rebuild") is not None
+
+
+def test_rows_a_transformation_moves_to_another_day_are_noticed(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    moving = TRANSFORM.replace('"event_time"', "(F.col('event_time') + F.expr('interval 3 days')).alias('event_time')")
+    world = World.make(spark, settings, tmp_path, transform=moving)
+    world.produce([(moment(14), value(1))])
+    world.archive(0, 1)
+    with pytest.raises(IncompleteError, match=r"expected rows of 2013-01-14, found rows of 2013-01-17"):
+        world.rebuild(world.plan("first", [january(14)]))
+
+
+def test_a_changed_transformation_is_refused_with_both_sides(world: World) -> None:
+    world.produce([(moment(14), value(1))])
+    world.archive(0, 1)
+    world.reconcile("first", [january(14)])
+    changed = TRANSFORM.replace('"event.delay"', '"event.delay", F.lit(1).alias("extra")')
+    (world.settings.streams_dir / f"{world.name}.py").write_text(changed, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"expected extra int"):
+        world.rebuild(world.plan("second", [january(14)]))
+    assert world.published() == world.expected_rows(january(14))
+
+
+def test_a_day_that_became_empty_is_emptied(world: World) -> None:
+    world.produce([(moment(14), value(1)), (moment(14), b"broken"), (moment(15), value(2))])
+    world.archive(0, 3)
+    world.reconcile("first", [january(14), january(15)])
+    # The same log as if its first records had never been of that day: what accepting a loss may leave.
+    world.records, world.manifests = [], []
+    world.produce([(moment(15), value(1)), (moment(15), value(1)), (moment(15), value(2))])
+    world.archive(0, 3, writer="other")
+    run = world.reconcile("second", [january(14)])
+    assert [row[0] for row in world.published()] == [january(15)]
+    assert world.quarantined() == []
+    assert "empty on purpose" in run.require("audit")["note"]
+
+
+def test_a_run_without_days_stages_nothing(world: World) -> None:
+    world.produce([(moment(14), value(1))])
+    world.archive(0, 1)
+    run = world.reconcile("first", [])
+    assert run.require("rebuild")["branch"] is None
+    assert (run.require("publish")["snapshot_id"], run.require("audit")["passed"]) == (None, True)
+
+
+def test_a_repeated_rebuild_leaves_one_commit_on_the_branch(world: World) -> None:
+    two_days(world)
+    run = world.plan("first", [january(14)])
+    once = world.rebuild(run)
+    twice = world.rebuild(run)
+    assert once["days"] == twice["days"]
+    assert once["base_snapshot"] == twice["base_snapshot"]
+    staged = IcebergTable(world.spark, world.settings, world.name).read(twice["branch"])
+    assert staged.count() == len(world.expected_rows(january(14)))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "days", "layout"),
+    [(0, 1, (1, "none")), (500_001, 2, (2, "none")), (20_000_000, 1, (40, "none")), (20_000_000, 2, (40, "hash"))],
+)
+def test_files_stay_few_without_a_shuffle_or_with_one(offsets: int, days: int, layout: tuple[int, str]) -> None:
+    assert write_layout(offsets, days) == layout

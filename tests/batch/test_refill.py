@@ -1,0 +1,182 @@
+"""Step refill: exactly the plan's gaps, from Kafka into the archive, with real Spark."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from tests.batch.logs import MONDAY, Log, at
+from tests.batch.test_plan import drop_below, recreate
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.refill import refill_run, rounds
+from tidemark.core.errors import ConflictError, IncompleteError
+from tidemark.core.manifest import Manifest
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import Gap, Hole
+
+
+def refills(log: Log) -> list[Manifest]:
+    return [item for item in log.manifests() if item.writer == "refill-run-1"]
+
+
+def archived(log: Log, manifests: list[Manifest]) -> list[tuple[int, int, bytes, bytes, int]]:
+    """(partition, offset, key, value, timestamp in ms) of every row, sorted."""
+    rows = []
+    for manifest in manifests:
+        for file in manifest.files:
+            body = log.store.get(file.key)
+            assert body is not None
+            for row in pq.read_table(io.BytesIO(body)).to_pylist():
+                stamp = round(row["timestamp"].timestamp() * 1000)
+                rows.append((row["partition"], row["offset"], row["key"], row["value"], stamp))
+    return sorted(rows)
+
+
+def two_gaps_and_a_whole_partition_missing(log: Log) -> None:
+    log.produce(30, at(MONDAY, 9))
+    log.produce(6, at(MONDAY, 10), partition=1)
+    log.archive(0, 10)
+    log.archive(13, 20)
+    log.archive(25, 30)
+
+
+def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: Log, spark: SparkSession) -> None:
+    two_gaps_and_a_whole_partition_missing(log)
+    run = log.run()
+    plan = plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    first, second = refills(log)
+    assert {item.log.partition: item.range for item in first.ranges} == {
+        0: OffsetRange(start=10, end=13),
+        1: OffsetRange(start=0, end=6),
+    }
+    assert {item.log.partition: item.range for item in second.ranges} == {0: OffsetRange(start=20, end=25)}
+    nine, ten = at(MONDAY, 9), at(MONDAY, 10)
+    assert archived(log, [first, second]) == [
+        *((0, offset, b"k", f"v{offset}".encode(), nine) for offset in (10, 11, 12, 20, 21, 22, 23, 24)),
+        *((1, offset, b"k", f"v{offset}".encode(), ten) for offset in range(6)),
+    ]
+    settled = settle_run(run)
+    assert [item.gaps for item in settled.logs] == [(), ()]
+    assert [item.overlaps for item in settled.logs] == [(), ()]
+    assert settled.days[0].archived_rows == 36
+    saved = run.require("refill")
+    assert saved["rows"] == 14
+    assert saved["files"] == len(first.files) + len(second.files)
+    assert sorted((item["partition"], item["start"], item["end"], item["batch"]) for item in saved["ranges"]) == [
+        (0, 10, 13, 0),
+        (0, 20, 25, 1),
+        (1, 0, 6, 0),
+    ]
+    assert [list(item) for item in rounds(plan)] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
+
+
+def test_a_retried_refill_finds_its_batches_and_adds_none(log: Log, spark: SparkSession) -> None:
+    two_gaps_and_a_whole_partition_missing(log)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    before, saved = refills(log), run.require("refill")
+    # As after a kill between the second round's objects and its manifest.
+    log.store.delete(log.layout.manifest_key("refill-run-1", 1))
+    refill_run(run, spark)
+    again = run.require("refill")
+    assert [(item.batch, item.ranges, item.files) for item in refills(log)] == [
+        (item.batch, item.ranges, item.files) for item in before
+    ]
+    assert {name: again[name] for name in ("ranges", "rows", "files")} == {
+        name: saved[name] for name in ("ranges", "rows", "files")
+    }
+
+
+def test_a_plan_made_again_under_the_same_run_refills_behind_what_it_refilled(log: Log, spark: SparkSession) -> None:
+    two_gaps_and_a_whole_partition_missing(log)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    log.produce(2, at(MONDAY, 11))
+    log.archive(31, 32)
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    assert [(item.batch, [part.range for part in item.ranges]) for item in refills(log)][2:] == [
+        (2, [OffsetRange(start=30, end=31)])
+    ]
+    assert settle_run(run).logs[0].gaps == ()
+
+
+def test_a_plan_without_gaps_refills_nothing(log: Log, spark: SparkSession) -> None:
+    log.produce(3, at(MONDAY, 9))
+    log.archive(0, 3)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    saved = run.require("refill")
+    assert (saved["ranges"], saved["rows"], saved["files"], refills(log)) == ([], 0, 0, [])
+
+
+def test_a_gap_that_retention_took_since_the_plan_is_refused_with_what_is_left(log: Log, spark: SparkSession) -> None:
+    two_gaps_and_a_whole_partition_missing(log)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    drop_below(log, 12)
+    with pytest.raises(IncompleteError, match=r"expected \[10, 13\), found \[12, 30\)"):
+        refill_run(run, spark)
+    assert refills(log) == []
+
+
+def test_a_topic_made_again_since_the_plan_is_a_conflict_of_ids(log: Log, spark: SparkSession) -> None:
+    two_gaps_and_a_whole_partition_missing(log)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    before = log.owner()
+    recreate(log)
+    with pytest.raises(ConflictError) as caught:
+        refill_run(run, spark)
+    assert f"expected topic id {before.topic_id}, found topic id {log.owner().topic_id}" in str(caught.value)
+    assert refills(log) == []
+
+
+def test_the_application_refills_in_a_process_of_its_own(log: Log) -> None:
+    log.produce(5, at(MONDAY, 9))
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    script = Path(__file__).parents[2] / "spark_apps" / "refill.py"
+    ended = subprocess.run(
+        [sys.executable, str(script), "--stream", log.stream.name, "--run", run.name],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert settle_run(run).logs[0].gaps == ()
+
+
+def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, spark: SparkSession) -> None:
+    producer = Producer({"bootstrap.servers": log.settings.kafka_bootstrap, "transactional.id": log.stream.name})
+    producer.init_transactions(20)
+    for number, end in ((3, producer.commit_transaction), (2, producer.abort_transaction)):
+        producer.begin_transaction()
+        for item in range(number):
+            producer.produce(log.stream.topic, f"v{item}".encode(), b"k", 0, timestamp=at(MONDAY, 9))
+        assert producer.flush(20) == 0
+        end(20)
+    # 3 records, a marker, 2 aborted records, a marker. Markers bear the present time, so that by time Monday ends at
+    # the first one; what is archived behind it moves the target on.
+    log.archive(6, 7)
+    run = log.run()
+    assert plan_run(run, [MONDAY], False).logs[0].gaps == (Gap(range=OffsetRange(start=0, end=6), kind="refill"),)
+    refill_run(run, spark)
+    settled = settle_run(run)
+    assert settled.logs[0].gaps == ()
+    assert settled.logs[0].holes == (
+        Hole(range=OffsetRange(start=0, end=6), missing=3, cause="unexplained", exact=True),
+        Hole(range=OffsetRange(start=6, end=7), missing=1, cause="unexplained", exact=True),
+    )
+    nine = at(MONDAY, 9)
+    assert archived(log, refills(log)) == [(0, offset, b"k", f"v{offset}".encode(), nine) for offset in range(3)]

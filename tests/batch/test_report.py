@@ -1,0 +1,220 @@
+"""The report of runs that ended well, badly, and nowhere: its figures, its words, and that its page is inert."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.world import World, january, moment, value
+from tidemark.batch.audit import audit_run
+from tidemark.batch.report import STEPS, make_report, report_run
+from tidemark.batch.report_page import WIDTH, draw, render, writer_colours
+from tidemark.batch.run import Run
+from tidemark.batch.seal import seal_run
+from tidemark.core.errors import QualityError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
+from tidemark.core.plan_json import plan_to_value
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """Collects a page's tags, attributes and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: dict[str, list[str]] = {}
+        self.text = ""
+        self.feed(html)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, content in attrs:
+            self.attributes.setdefault(name, []).append(content or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def page_of(run: Run, key: str) -> Page:
+    body = run.store.get(key)
+    assert body is not None
+    return Page(body.decode())
+
+
+def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    world = World.make(spark, settings, tmp_path)
+    world.produce([(moment(14), value(number)) for number in range(1500)])
+    world.produce([(moment(14), b"broken"), (moment(15), value(1))])
+    world.archive(0, 1000)
+    world.archive(400, 1502, writer="refill-first")
+    run = world.reconcile("first", [january(14)])
+    seal_run(run)
+    key = report_run(run)
+    assert key == run.layout.run_key("first", "report.html")
+    report = run.require("report")
+    assert report["verdict"]["status"] == "complete"
+    assert report["days"] == [
+        {
+            "day": "2013-01-14",
+            "version": 1,
+            "reason": "requested",
+            "archived": 2101,
+            "read": 1501,
+            "published": 1500,
+            "quarantined": 1,
+            "duplicates_trimmed": 600,
+            "conserved": True,
+            "seal": run.layout.seal_key(january(14), 1),
+        }
+    ]
+    assert report["logs"][0]["offsets"] == {
+        "target": 1502,
+        "used": 1502,
+        "refilled": 502,
+        "lost": 0,
+        "unfilled": 0,
+        "pending": 0,
+        "overlapping": 600,
+        "holes": 0,
+    }
+    assert report["html_url"] == f"s3://{settings.bucket}/{key}"
+    page = page_of(run, key)
+    assert "2013-01-14 is complete" in page.text
+    assert "1,501 read = 1,500 published + 1 quarantined" in page.text
+    assert "2,101 archived rows − 600 duplicates trimmed by offset = 1,501 read" in page.text
+    assert str(run.require("publish")["snapshot_id"]) in page.text
+
+
+def test_a_failed_audit_is_told_with_hostile_values_escaped(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    names = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": [HOSTILE]}}
+    world = World.make(spark, settings, tmp_path, checks=[names])
+    world.produce([(moment(14), value(1, "<img src=x onerror=alert(2)>"))])
+    world.archive(0, 1, writer='"><b>writer')
+    run = world.plan("first", [january(14)])
+    world.rebuild(run)
+    with pytest.raises(QualityError):
+        audit_run(run, spark)
+    page = page_of(run, report_run(run))
+    verdict = run.require("report")["verdict"]
+    assert (verdict["status"], verdict["title"]) == ("failed", "2013-01-14 failed at step audit")
+    assert "Nothing was published: readers still see the days as they were before this run." in page.text
+    assert HOSTILE in page.text  # as text
+    assert "<IMG SRC=X ONERROR=ALERT(2)>" in page.text
+    assert not {"script", "img", "link", "iframe"} & set(page.tags)
+    assert not {"src", "href", "onerror", "onload"} & set(page.attributes)
+    assert '"><b>writer' in page.attributes["title"]
+    assert page.text.count("not reached") == 2  # publish and seal
+
+
+def test_a_run_that_never_planned_still_has_a_page(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    world = World.make(spark, settings, tmp_path)
+    run = world.run("nothing")
+    page = page_of(run, report_run(run))
+    assert "The run stopped before step plan" in page.text
+    assert {item["status"] for item in run.require("report")["steps"]} == {"not reached"}
+
+
+LOG = TopicPartition(topic="t", topic_id="id", partition=0)
+OK = {"seconds": 1.0, "status": "ok", "error": None}
+
+
+@pytest.fixture
+def run(settings: Settings, store: ObjectStore) -> Run:
+    """A run whose steps' results are given, not stored."""
+    stream = Stream.model_validate(
+        {"name": "t", "topic": "t", "value_schema": "id INT", "speed": {"topic": "a", "dead_letter_topic": "b"}}
+    )
+    return Run(stream=stream, settings=settings, store=store, layout=Layout(prefix="", stream="t"), name="r")
+
+
+def span(start: int, end: int) -> OffsetRange:
+    return OffsetRange(start=start, end=end)
+
+
+def used(start: int, end: int, writer: str = "w") -> Used:
+    return Used(range=span(start, end), committed=span(start, end), writer=writer, batch=0)
+
+
+def finished(log: LogPlan) -> dict[str, dict[str, Any] | None]:
+    """The steps of a run that succeeded, over one log."""
+    day = DayPlan(day=january(14), version=2, reason="late", archived_rows=9)
+    plan = Plan(stream="t", run="r", days=(day,), unchanged=(), logs=(log,), slices=())
+    steps: dict[str, dict[str, Any] | None] = {name: dict(OK) for name in STEPS}
+    steps["settled"] = {**OK, "plan": plan_to_value(plan), "broken_chains": []}
+    rows = {"read": 7, "published": 7, "quarantined": 0, "duplicates_trimmed": 2}
+    steps["rebuild"] = {**OK, "days": {"2013-01-14": rows}}
+    return steps
+
+
+def log_plan(**findings: Any) -> LogPlan:
+    none: dict[str, Any] = {"used": (), "gaps": (), "overlaps": (), "holes": (), "pending": None}
+    target = Target(log=LOG, origin=100, end=200, log_start=0, high_watermark=300)
+    return LogPlan(target=target, **{**none, **findings})
+
+
+def test_an_accepted_loss_and_an_unexplained_hole_are_not_called_complete(run: Run) -> None:
+    lost = log_plan(used=(used(100, 150),), gaps=(Gap(range=span(150, 200), kind="lost"),))
+    verdict = make_report(run, finished(lost))["verdict"]
+    assert verdict["title"] == "2013-01-14 is sealed with a known loss"
+    assert verdict["sentences"][0].startswith("Retention took 50 offsets")
+    hole = Hole(range=span(120, 130), missing=3, cause="unexplained")
+    verdict = make_report(run, finished(log_plan(used=(used(100, 200),), holes=(hole,))))["verdict"]
+    assert verdict["title"] == "2013-01-14 is published, with 3 unexplained offsets"
+    explained = Hole(range=span(120, 130), missing=3, cause="transactional")
+    verdict = make_report(run, finished(log_plan(used=(used(100, 200),), holes=(explained,))))["verdict"]
+    assert verdict["status"] == "complete"
+
+
+def test_the_bar_places_every_range_between_origin_and_high_watermark(run: Run) -> None:
+    log = log_plan(
+        used=(used(100, 110), used(110, 120), used(120, 140, "refill-r")),
+        gaps=(Gap(range=span(140, 150), kind="lost"), Gap(range=span(150, 200), kind="refill")),
+        overlaps=(Overlap(range=span(100, 120), copies=2),),
+        holes=(Hole(range=span(299, 300), missing=1, cause="unexplained"),),
+        pending=span(200, 300),
+    )
+    report = make_report(run, finished(log))
+    drawing = draw(report["logs"][0], writer_colours(report["logs"]))
+    assert [(item.kind, item.x, item.width) for item in drawing.segments] == [
+        ("w0", 0.0, 100.0),
+        ("refill", 100.0, 100.0),
+        ("lost", 200.0, 50.0),
+        ("unfilled", 250.0, 250.0),
+        ("pending", 500.0, 500.0),
+    ]
+    assert drawing.segments[0].title == "[100, 120) 2 ranges of w"
+    assert [(item.x, item.width) for item in drawing.overlaps] == [(0.0, 100.0)]
+    assert drawing.holes[0].x + drawing.holes[0].width <= WIDTH
+    page = Page(render(report))
+    assert (page.tags.count("svg"), page.tags.count("rect")) == (1, 8)
+
+
+def test_results_of_an_earlier_attempt_are_not_taken_for_this_one(run: Run) -> None:
+    steps: dict[str, dict[str, Any] | None] = dict.fromkeys(STEPS)
+    steps["plan"] = {**OK, "started_at": "2026-01-02T00:00:00"}
+    steps["settled"] = {**OK, "started_at": "2026-01-02T00:01:00"}
+    steps["rebuild"] = {**OK, "started_at": "2026-01-01T00:00:00", "days": {}}
+    report = make_report(run, steps)
+    states = [item["status"] for item in report["steps"]]
+    assert states == ["not needed", "ok", "not needed", "ok", "earlier attempt", *["not reached"] * 3]
+    assert report["verdict"]["title"] == "The run stopped before step rebuild"
+
+
+def test_a_thousand_ranges_are_listed_in_part_and_said_so(run: Run) -> None:
+    pieces = tuple(used(100 + number, 101 + number, f"w{number % 2}") for number in range(100))
+    many = log_plan(used=pieces)
+    report = make_report(run, finished(many))
+    report["logs"][0]["used"] *= 3
+    assert "100 more are in report.json" in Page(render(report)).text

@@ -1,0 +1,163 @@
+"""The local stack and Spark as fixtures, and factories for topics, records and streams with names of their own."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from tidemark.kafka import ensure_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark.session import spark_session
+from tidemark.stack.java import BRIEF_JVM
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Stream, load_stream
+
+TRANSFORM = """\
+def transform(records):
+    return records.select("source", "event_time", "event.*")
+"""
+_NUMBERS = count(1)
+
+# Key, value, timestamp in ms, partition, headers
+Record = tuple[bytes | None, bytes | None, int, int, Sequence[tuple[str, bytes | None]]]
+Produce = Callable[[str, Sequence[Record]], list[int]]
+
+
+class MakeTopic(Protocol):
+    def __call__(self, partitions: int = 1, **config: str) -> str: ...
+
+
+class MakeStream(Protocol):
+    def __call__(self, *, partitions: int = 1, transform: str = TRANSFORM, **overrides: Any) -> Stream: ...
+
+
+def unique(prefix: str) -> str:
+    """A name no other test uses: ``prefix_<n>``."""
+    return f"{prefix}_{next(_NUMBERS)}"
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """A running local stack. Its settings' streams folder is its own, with a copy of the project's streams."""
+    root = tmp_path_factory.mktemp("stack")
+    streams = root / "streams"
+    shutil.copytree(PROJECT / "include" / "streams", streams, ignore=shutil.ignore_patterns("__pycache__"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in BRIEF_JVM.items():
+            patch.setenv(name, value)
+        with LocalStack(f"test-{os.getpid()}", root=root, streams_dir=streams) as running:
+            for name, value in running.env.items():  # Spark's Python workers inherit it, and settings() reads it
+                patch.setenv(name, value)
+            patch.setenv("PYTHONPATH", str(PROJECT), prepend=os.pathsep)  # workers load functions of tests by name
+            yield running
+
+
+@pytest.fixture(autouse=True)
+def _stack_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test during which a server died says so, with the server's log."""
+    yield
+    if "stack" in request.fixturenames:
+        request.getfixturevalue("stack").processes.check()
+
+
+@pytest.fixture(scope="session")
+def settings(stack: LocalStack) -> Settings:
+    return stack.settings
+
+
+@pytest.fixture(scope="session")
+def store(settings: Settings) -> ObjectStore:
+    return ObjectStore(settings)
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    session = spark_session(settings, "tidemark-tests")
+    yield session
+    gateway: Any = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it; waiting for that leaves nothing running behind the tests
+    gateway.proc.wait(60)
+
+
+@pytest.fixture(scope="session")
+def make_topic(settings: Settings) -> MakeTopic:
+    """Creates a topic with a name of its own; ``config`` keys are Kafka's with ``_`` for ``.``."""
+
+    def make(partitions: int = 1, **config: str) -> str:
+        name = unique("topic")
+        wanted = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
+        assert ensure_topic(settings.kafka_bootstrap, name, partitions=partitions, config=wanted)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def produce(settings: Settings) -> Produce:
+    """Writes records and waits for their acknowledgement; gives their offsets, in the records' order."""
+
+    def write(topic: str, records: Sequence[Record]) -> list[int]:
+        producer = Producer(
+            {
+                "bootstrap.servers": settings.kafka_bootstrap,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.max.bytes": 16_000_000,
+            }
+        )
+        offsets: dict[int, int] = {}
+        for number, (key, value, timestamp_ms, partition, headers) in enumerate(records):
+
+            def delivered(error: Any, message: Any, number: int = number) -> None:
+                assert error is None, error
+                offsets[number] = message.offset()
+
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        value,
+                        key,
+                        partition,
+                        timestamp=timestamp_ms,
+                        headers=list(headers),
+                        on_delivery=delivered,
+                    )
+                    break
+                except BufferError:  # the queue is full
+                    producer.poll(0.1)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        return [offsets[number] for number in range(len(records))]
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def make_stream(settings: Settings, make_topic: MakeTopic) -> MakeStream:
+    """Writes a stream's YAML and Python file into the stack's streams folder and creates its three topics.
+
+    ``overrides`` are top-level keys of the YAML; topics named there are not created.
+    """
+
+    def make(*, partitions: int = 1, transform: str = TRANSFORM, **overrides: Any) -> Stream:
+        name = overrides.get("name") or unique("stream")
+        wanted: dict[str, Any] = {"name": name, "value_schema": "n BIGINT", **overrides}
+        if "topic" not in wanted:
+            wanted["topic"] = make_topic(partitions)
+        if "speed" not in wanted:
+            wanted["speed"] = {"topic": make_topic(partitions), "dead_letter_topic": make_topic(1)}
+        (settings.streams_dir / f"{name}.yaml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
+        (settings.streams_dir / f"{name}.py").write_text(transform, encoding="utf-8")
+        return load_stream(name, settings.streams_dir)
+
+    return make

@@ -1,0 +1,130 @@
+"""The DAG folder, parsed in a process of its own as Airflow's DAG processor does it."""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+STREAMS = PROJECT / "include" / "streams"
+PARSER = Path(__file__).with_name("dag_folder.py")
+STEPS = ("wait", "plan", "refill", "settle", "rebuild", "audit", "publish", "seal", "report")
+
+
+def parse(streams: Path, home: Path) -> dict[str, Any]:
+    """What DagBag makes of the project's DAG folder, for these stream definitions."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("TIDEMARK_", "AIRFLOW"))}
+    done = subprocess.run(
+        [sys.executable, str(PARSER), str(PROJECT / "dags")],
+        env={
+            **inherited,
+            "PYTHONPATH": str(PROJECT / "include"),
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+            "TIDEMARK_KAFKA_BOOTSTRAP": "127.0.0.1:1",
+            "TIDEMARK_S3_ACCESS_KEY": "an-access-key",
+            "TIDEMARK_S3_SECRET_KEY": "a-secret-key",
+            "TIDEMARK_BUCKET": "bucket",
+            "TIDEMARK_CATALOG_URI": "jdbc:sqlite:/nowhere/catalog.db",
+            "TIDEMARK_STREAMS_DIR": str(streams),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return parse(STREAMS, tmp_path_factory.mktemp("airflow"))
+
+
+@pytest.fixture(scope="module")
+def flights(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    dag: dict[str, Any] = parsed["dags"]["reconcile_flights"]
+    return dag
+
+
+def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapping[str, Any]) -> None:
+    assert parsed["errors"] == {}
+    assert parsed["heavy"] == []
+    assert parsed["seconds"] < 1
+
+
+def test_every_stream_has_its_dag(parsed: Mapping[str, Any]) -> None:
+    assert set(parsed["dags"]) == {f"reconcile_{path.stem}" for path in STREAMS.glob("*.yaml")}
+
+
+def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights: Mapping[str, Any]) -> None:
+    assert flights["timetable"] == "CronDataIntervalTimetable"
+    assert flights["cron"] == ["30 0 * * *", "America/New_York"]
+    assert flights["catchup"] is False
+    assert flights["max_active_runs"] == 2
+
+
+def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[str, Any]) -> None:
+    downstream = {name: task["downstream"] for name, task in flights["tasks"].items()}
+    chain = {before: [after] for before, after in itertools.pairwise(STEPS)}
+    assert downstream == {**chain, "seal": ["complete", "report"], "report": ["complete"], "complete": []}
+    rules = {name: task["rule"] for name, task in flights["tasks"].items() if task["rule"] != "all_success"}
+    assert rules == {"settle": "none_failed", "report": "all_done"}
+
+
+def test_spark_steps_are_submitted_and_show_no_settings_in_templates(flights: Mapping[str, Any]) -> None:
+    spark = {name: task["templates"] for name, task in flights["tasks"].items() if task["operator"] == "SparkStep"}
+    assert spark == {name: ["application"] for name in ("refill", "rebuild", "audit", "publish")}
+
+
+def test_every_step_is_retried_bounded_and_only_publishing_is_serial(flights: Mapping[str, Any]) -> None:
+    steps = {name: task for name, task in flights["tasks"].items() if name in STEPS}
+    assert {task["retries"] for task in steps.values()} == {2}
+    assert all(task["bounded"] for task in steps.values())
+    assert [name for name, task in steps.items() if task["at_once"] is not None] == ["publish"]
+    assert steps["publish"]["at_once"] == 1
+
+
+def test_sealing_announces_the_streams_asset(flights: Mapping[str, Any]) -> None:
+    outlets = {name: task["outlets"] for name, task in flights["tasks"].items() if task["outlets"]}
+    assert outlets == {"seal": ["tidemark://streams/flights/sealed"]}
+
+
+def test_the_form_asks_for_days_and_force(flights: Mapping[str, Any]) -> None:
+    day = {"type": ["null", "string"], "format": "date"}
+    assert flights["params"] == {
+        "from_day": {**day, "title": "From day"},
+        "to_day": {**day, "title": "To day"},
+        "force": {"type": "boolean", "title": "Rebuild unchanged days"},
+    }
+    assert flights["undescribed"] == []
+
+
+def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(tmp_path: Path) -> None:
+    streams = tmp_path / "streams"
+    shutil.copytree(STREAMS, streams, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (streams / "flights.yaml").read_text(encoding="utf-8")
+    broken = text.replace("name: flights", "name: trains").replace("schedule:", "scedule:")
+    (streams / "trains.yaml").write_text(broken, encoding="utf-8")
+
+    found = parse(streams, tmp_path / "airflow")
+
+    (file, error), *others = found["errors"].items()
+    assert (Path(file).name, others) == ("stream_definitions.py", [])
+    assert "batch.scedule: unknown key" in error
+    assert "trains.yaml" in error
+    good, bad = found["dags"]["reconcile_flights"], found["dags"]["reconcile_trains"]
+    assert good["cron"] == ["30 0 * * *", "America/New_York"]
+    assert bad["timetable"] == "NullTimetable"
+    assert "batch.scedule: unknown key" in bad["doc"]
+    assert list(bad["tasks"]) == list(good["tasks"])

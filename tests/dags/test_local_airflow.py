@@ -1,0 +1,65 @@
+"""Airflow of the local stack, for real: what its own scheduler and DAG processor make of our DAGs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+from tidemark.stack.airflow import LocalAirflow
+from tidemark.stack.local import LocalStack
+
+pytestmark = pytest.mark.timeout(420)
+
+
+@pytest.fixture(scope="module")
+def airflow(stack: LocalStack) -> Iterator[LocalAirflow]:
+    broken = stack.streams_dir / "trains.yaml"
+    text = (stack.streams_dir / "flights.yaml").read_text(encoding="utf-8")
+    broken.write_text(text.replace("name: flights", "name: trains").replace("schedule:", "scedule:"), encoding="utf-8")
+    running = LocalAirflow(stack, schedules=False)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+        broken.unlink()
+
+
+def test_a_broken_definition_is_an_import_error_and_the_other_streams_run_on(airflow: LocalAirflow) -> None:
+    api = airflow.api
+    wait_until(
+        lambda: api.dag_known("reconcile_flights") and bool(api.import_errors()),
+        "the definitions are parsed",
+        timeout_s=90,
+    )
+    ((file, error),) = api.import_errors().items()
+    assert Path(file).name == "stream_definitions.py"
+    assert "batch.scedule: unknown key" in error
+    assert api.dag_known("reconcile_trains")
+
+
+def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported(airflow: LocalAirflow) -> None:
+    api, dag = airflow.api, "reconcile_flights"
+    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=90)
+    api.unpause(dag)
+    run = api.trigger(dag, {})
+    wait_until(lambda: api.run_state(dag, run) in {"success", "failed"}, "the run ends", timeout_s=120)
+
+    assert api.run_state(dag, run) == "failed"
+    tasks = {item.task: item for item in api.task_states(dag, run)}
+    assert {name: item.state for name, item in tasks.items()} == {
+        "wait": "failed",
+        **dict.fromkeys(("plan", "refill", "settle", "rebuild", "audit", "publish", "seal"), "upstream_failed"),
+        "report": "success",
+        "complete": "upstream_failed",
+    }
+    assert tasks["wait"].tries == 1
+    (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=wait").glob("*.log")
+    assert "Trigger the DAG again and fill in from_day and to_day" in log.read_text(encoding="utf-8")
+
+
+def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (airflow.password_file, airflow.home / "airflow.cfg")}
+    assert modes == {"passwords.json": 0o600, "airflow.cfg": 0o600}
+    assert airflow.home.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,57 @@
+"""Rows as they come from Spark's Kafka source, and a stream to read them with."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from tidemark.streams import Stream
+
+NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
+
+KAFKA_SCHEMA = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+    .add("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType())))
+)
+
+
+def stream(value_schema: str = "n BIGINT", **overrides: Any) -> Stream:
+    """A definition that names no file."""
+    wanted = {
+        "name": "sample",
+        "topic": "source",
+        "value_schema": value_schema,
+        "speed": {"topic": "live", "dead_letter_topic": "dead"},
+        **overrides,
+    }
+    return Stream.model_validate(wanted)
+
+
+def kafka_rows(spark: SparkSession, values: Sequence[bytes | None], timestamp: datetime = NOON) -> DataFrame:
+    """One record per value: offset is its place, partition 3, the key ``k<offset>``, headers null, as without any."""
+    rows = [
+        (f"k{offset}".encode(), value, "source", 3, offset, timestamp, 0, None) for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, KAFKA_SCHEMA)
+
+
+def microseconds(moment: datetime) -> int:
+    """µs since the epoch, exactly; float seconds would round."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

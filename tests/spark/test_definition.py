@@ -1,0 +1,151 @@
+"""A definition checked on Spark: each kind of mistake is found, named with its file and what would be right."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conftest import TRANSFORM
+from tidemark.batch.definition import Checked, check_definition
+from tidemark.streams import Stream
+
+SCHEMA = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>"
+NOT_NULL = "expect_column_values_to_not_be_null"
+LINEAGE = "_day, _topic_id, _kafka_partition, _offset, _timestamp, _event_time"
+
+
+def checked(spark: SparkSession, folder: Path, transform: str = TRANSFORM, **overrides: Any) -> Checked:
+    (folder / "orders.py").write_text(transform, encoding="utf-8")
+    raw = {
+        "name": "orders",
+        "topic": "orders",
+        "value_schema": SCHEMA,
+        **overrides,
+        "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead", **overrides.get("speed", {})},
+    }
+    return check_definition(spark, Stream.model_validate(raw), folder)
+
+
+def one(expectation: str, **kwargs: Any) -> dict[str, Any]:
+    return {"batch": {"checks": [{"expectation": expectation, "kwargs": kwargs}]}}
+
+
+def test_a_right_definition_has_its_columns_and_no_problem(spark: SparkSession, tmp_path: Path) -> None:
+    checks = [
+        {"expectation": NOT_NULL, "kwargs": {"column": "id", "mostly": 0.9}},
+        {"expectation": NOT_NULL, "kwargs": {"column": "_offset"}},
+        {"expectation": "expect_compound_columns_to_be_unique", "kwargs": {"column_list": ["id", "at"]}},
+    ]
+    transform = TRANSFORM.replace('"event.*"', '"event.*", records.event.id.cast("string").alias("reject")')
+    found = checked(
+        spark,
+        tmp_path,
+        transform,
+        event_time={"extractor": "record_field", "field": "$.at"},
+        speed={"key": "id"},
+        batch={"checks": checks},
+    )
+    assert found == Checked(columns=("id", "at", "tags"), problems=())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"event_time": {"extractor": "record_field", "field": "$.when.at"}},
+            "event_time.field: not a field of value_schema: expected one of: id, at, tags, found when",
+        ),
+        (
+            {"speed": {"key": "ident"}},
+            "speed.key: not a plain column of the transformation: expected one of: id, at, found ident",
+        ),
+        (
+            {"speed": {"key": "tags"}},
+            "speed.key: not a plain column of the transformation: expected one of: id, at, found tags",
+        ),
+        (
+            one(NOT_NULL, column="idd"),
+            (
+                "batch.checks.0.kwargs.column: not a column of the table: "
+                f"expected one of: {LINEAGE}, id, at, tags, found idd"
+            ),
+        ),
+        (
+            one("expect_column_pair_values_to_be_equal", column_A="id", column_B="x"),
+            (
+                "batch.checks.0.kwargs.column_B: not a column of the table: "
+                f"expected one of: {LINEAGE}, id, at, tags, found x"
+            ),
+        ),
+        (
+            one("expect_compound_columns_to_be_unique", column_list=["id", "x"]),
+            (
+                "batch.checks.0.kwargs.column_list: not a column of the table: "
+                f"expected one of: {LINEAGE}, id, at, tags, found x"
+            ),
+        ),
+    ],
+    ids=["event time", "key", "nested key", "column", "column of a pair", "column of a list"],
+)
+def test_a_name_that_is_not_there_is_answered_with_those_that_are(
+    spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
+) -> None:
+    found = checked(spark, tmp_path, **overrides)
+    assert [str(item) for item in found.problems] == [f"{message} [{tmp_path / 'orders.yaml'}]"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        ({"value_schema": "id BIGNT"}, ["value_schema: not Spark DDL", "found 'id BIGNT'", "BIGNT"]),
+        ({"value_schema": "BIGINT"}, ["value_schema: not Spark DDL", "a type without a field's name"]),
+        (one("expect_column_values_to_not_be_nul"), ["checks.0.expectation: no such", NOT_NULL, "found expect_"]),
+        (one(NOT_NULL, column="id", mostli=1), ["kwargs.mostli: extra fields", "among column,", "mostly", "found 1"]),
+        (one(NOT_NULL), ["kwargs.column: field required", "found nothing"]),
+    ],
+    ids=["unknown type", "no field", "misspelt expectation", "misspelt argument", "missing argument"],
+)
+def test_a_value_spark_or_great_expectations_refuses_is_a_problem_of_the_definition(
+    spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], parts: list[str]
+) -> None:
+    (problem,) = checked(spark, tmp_path, **overrides).problems
+    assert [part for part in parts if part not in str(problem)] == []
+    assert problem.where == str(tmp_path / "orders.yaml")
+
+
+@pytest.mark.parametrize(
+    ("selected", "parts"),
+    [
+        ('"source", "event_time", "event.idd"', ["does not fit its stream", f"event of {SCHEMA}", "`idd`"]),
+        ('"event_time", "event.id"', ["breaks its contract", "source and event_time as they were", "no source"]),
+        ('"source", "event_time", "event.id").collect(', ["transform fails", "a DataFrame", "found AttributeError"]),
+        ('"source", 1 / 0', ["transform fails", "found ZeroDivisionError: division by zero"]),
+    ],
+    ids=["misspelt column", "no source", "no frame", "crash"],
+)
+def test_a_transformation_that_does_not_run_is_a_problem_of_its_file(
+    spark: SparkSession, tmp_path: Path, selected: str, parts: list[str]
+) -> None:
+    transform = f"def transform(records):\n    return records.select({selected})\n"
+    found = checked(spark, tmp_path, transform, speed={"key": "unknowable"})
+    assert found.columns == ()
+    (problem,) = found.problems
+    assert [part for part in parts if part not in str(problem)] == []
+    assert problem.where == str(tmp_path / "orders.py")
+
+
+def test_problems_of_every_part_are_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    found = checked(
+        spark,
+        tmp_path,
+        event_time={"extractor": "record_field", "field": "$.when"},
+        speed={"key": "x"},
+        batch={"checks": [{"expectation": NOT_NULL, "kwargs": {"column": "y"}}, {"expectation": "expect_wonders"}]},
+    )
+    assert [item.problem.partition(":")[0] for item in found.problems] == [
+        "event_time.field",
+        "speed.key",
+        "batch.checks.0.kwargs.column",
+        "batch.checks.1.expectation",
+    ]

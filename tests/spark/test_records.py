@@ -1,0 +1,177 @@
+"""Event time and its calendar day, against Python's datetime and zoneinfo."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tests.spark.rows import NOON, kafka_rows, microseconds, stream
+from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time, records
+
+
+def extracted(spark: SparkSession, values: list[bytes | None], form: str, field: str = "$.at") -> list[int]:
+    """The event time of each value, in µs."""
+    definition = stream(event_time={"extractor": "record_field", "field": field, "format": form})
+    rows = kafka_rows(spark, values).select("offset", F.unix_micros(event_time(definition)).alias("us"))
+    return [row.us for row in rows.orderBy("offset").collect()]
+
+
+def at(text: str) -> bytes:
+    return b'{"at":' + text.encode() + b"}"
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]  # year, month, …
+
+
+FORMS: dict[str, dict[bytes | None, datetime]] = {
+    "iso8601": {
+        at('"2013-01-01T05:15:00Z"'): utc(2013, 1, 1, 5, 15),
+        at('"2013-01-01T05:15:00-05:00"'): utc(2013, 1, 1, 10, 15),
+        at('"2013-01-01T05:15:00+0530"'): utc(2012, 12, 31, 23, 45),
+        at('"2013-01-01T05:15:00+05"'): utc(2013, 1, 1, 0, 15),
+        at('"2013-01-01T05:15:00"'): utc(2013, 1, 1, 5, 15),
+        at('"2013-01-01 05:15"'): utc(2013, 1, 1, 5, 15),
+        at('"2013-01-01"'): utc(2013, 1, 1),
+        at('"2013-01-01T05:15:00.5Z"'): utc(2013, 1, 1, 5, 15, 0, 500_000),
+        at('"2013-01-01T05:15:00.123456789Z"'): utc(2013, 1, 1, 5, 15, 0, 123_456),
+        at('"12:30"'): NOON,
+        at('"T12:30:00"'): NOON,
+        at('"2013"'): NOON,
+        at('"2013-13-01T00:00:00Z"'): NOON,
+        at('"2013-02-29T00:00:00Z"'): NOON,
+        at('"2013-01-01T25:00:00Z"'): NOON,
+        at('"yesterday"'): NOON,
+        at('"now"'): NOON,
+        at('""'): NOON,
+        at("1356998400"): NOON,
+        at("{}"): NOON,
+    },
+    "epoch_ms": {
+        at("1356998400123"): utc(2013, 1, 1, 0, 0, 0, 123_000),
+        at('"1356998400123"'): utc(2013, 1, 1, 0, 0, 0, 123_000),
+        at("0"): utc(1970, 1, 1),
+        at("-1"): utc(1969, 12, 31, 23, 59, 59, 999_000),
+        at("1356998400123.5"): utc(2013, 1, 1, 0, 0, 0, 123_500),
+        at("9223372036854775807"): NOON,
+        at("-9223372036854775808"): NOON,
+        at("253402300800000"): NOON,  # the first moment of year 10000
+        at('"2013-01-01T00:00:00Z"'): NOON,
+        at("true"): NOON,
+        at("[1356998400123]"): NOON,
+    },
+    "epoch_s": {
+        at("1356998400"): utc(2013, 1, 1),
+        at("1356998400.25"): utc(2013, 1, 1, 0, 0, 0, 250_000),
+        at('"1356998400"'): utc(2013, 1, 1),
+        at("1356998400123"): NOON,  # milliseconds by mistake: year 44970
+        at("9223372036854775807"): NOON,
+        at('"soon"'): NOON,
+    },
+}
+NO_TIME: tuple[bytes | None, ...] = (
+    None,
+    b"",
+    b"{}",
+    b'{"at":null}',
+    b'{"other":1}',
+    b"[1]",
+    b"{",
+    b'{"at":',
+    b'{"at":"\xff"}',
+    b"\xff\xfe",
+    b'{"at":' + b"[" * 2000,
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_field_gives_the_event_time_and_anything_that_is_no_time_leaves_the_records(
+    spark: SparkSession, form: str
+) -> None:
+    wanted = FORMS[form] | dict.fromkeys(NO_TIME, NOON)
+    found = dict(zip(wanted, extracted(spark, list(wanted), form), strict=True))
+    assert found == {value: microseconds(moment) for value, moment in wanted.items()}
+
+
+def test_a_field_inside_an_object_and_a_list_is_found_by_its_path(spark: SparkSession) -> None:
+    value = b'{"trip":{"stops":[{"t":1},{"t":60}]}}'
+    assert extracted(spark, [value], "epoch_s", "$.trip.stops[1].t") == [60_000_000]
+
+
+@pytest.mark.parametrize(
+    ("year", "wanted"), [(10001, utc(9999, 12, 30)), (45000, utc(9999, 12, 30)), (2013, utc(2013, 1, 1))]
+)
+def test_a_record_time_no_calendar_holds_counts_as_the_last_one_it_does(
+    spark: SparkSession, year: int, wanted: datetime
+) -> None:
+    stamped = kafka_rows(spark, [b"x"]).withColumn("timestamp", F.expr(f"make_timestamp({year}, 1, 1, 0, 0, 0)"))
+    rows = records(stamped, stream())
+    ((found, days),) = rows.select(F.unix_micros("event_time"), day(stream()).cast("string")).collect()
+    assert (found, days) == (microseconds(wanted), wanted.date().isoformat())
+
+
+def test_rows_have_the_archives_columns_and_no_null_list(spark: SparkSession) -> None:
+    rows = records(kafka_rows(spark, [b"x"]), stream())
+    assert [(item.name, item.dataType) for item in rows.schema] == [
+        (item.name, item.dataType) for item in ARCHIVE_SCHEMA
+    ]
+    row = rows.select("*", F.unix_micros("event_time").alias("us")).collect()[0]
+    assert (row.topic, row.partition, row.offset, row.timestamp_type, row.key, row.value, row.headers, row.us) == (
+        "source",
+        3,
+        0,
+        0,
+        b"k0",
+        b"x",
+        [],
+        microseconds(NOON),
+    )
+
+
+# Clocks go forward and back, at midnight and at other hours, by half an hour, and once by a whole day.
+ZONES = (
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Asia/Kolkata",
+    "Asia/Beirut",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_day_is_the_calendar_day_of_the_zone_on_every_quarter_hour_around_every_change(
+    spark: SparkSession, zone: str
+) -> None:
+    info = ZoneInfo(zone)
+    changes = [
+        moment
+        for moment in (utc(2010, 1, 1) + timedelta(hours=number) for number in range(24 * 366 * 4))
+        if moment.astimezone(info).utcoffset() != (moment + timedelta(hours=1)).astimezone(info).utcoffset()
+    ]
+    assert (zone in {"UTC", "Asia/Kolkata"}) == (not changes)
+    spans = [(change - timedelta(hours=30), 60 * 4) for change in changes] + [(utc(2013, 1, 1), 48 * 4)]
+    moments = sorted({start + timedelta(minutes=15 * step) for start, steps in spans for step in range(steps)})
+    frame = spark.createDataFrame([(microseconds(moment),) for moment in moments], "us BIGINT")
+    rows = frame.select("us", F.timestamp_micros("us").alias("event_time")).select(
+        "us", day(stream(time_zone=zone)).alias("day")
+    )
+    found = {row.us: row.day for row in rows.collect()}
+    assert found == {microseconds(moment): moment.astimezone(info).date() for moment in moments}
+
+
+@pytest.mark.parametrize(
+    ("on", "hours"), [(date(2013, 3, 10), 23), (date(2013, 3, 11), 24), (date(2013, 11, 3), 25)], ids=str
+)
+def test_a_new_york_day_has_as_many_hours_as_its_clocks_show(spark: SparkSession, on: date, hours: int) -> None:
+    start = utc(on.year, on.month, on.day)
+    frame = spark.range(72 * 60).select(
+        F.timestamp_seconds(F.lit(int((start - timedelta(days=1)).timestamp())) + F.col("id") * 60).alias("event_time")
+    )
+    new_york: Any = stream(time_zone="America/New_York")
+    assert frame.where(day(new_york) == on).count() == hours * 60

@@ -1,0 +1,145 @@
+"""The speed stream as a process of its own, and what it left in its two output topics."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tidemark.settings import Settings
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Stream
+
+DEADLINE_S = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """One record of an output topic; ``headers`` in order, as they are on the wire."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    def header(self, name: str) -> str:
+        """The text of the last header ``tidemark.<name>``."""
+        found = dict(self.headers)[f"tidemark.{name}"]
+        assert found is not None
+        return found.decode()
+
+    @property
+    def source(self) -> tuple[int, int]:
+        """Partition and offset of the source record."""
+        return int(self.header("partition")), int(self.header("offset"))
+
+
+def read_topic(settings: Settings, topic: str) -> list[Delivered]:
+    """Everything in the topic, in log order per partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": settings.kafka_bootstrap,
+            "group.id": "speed-tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    found: list[Delivered] = []
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        left = set(partitions)
+        while left:
+            message = consumer.poll(20)
+            assert message is not None, f"{topic}: partitions {left} did not reach their end"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                left.discard(message.partition())
+                continue
+            found.append(Delivered(key=message.key(), value=message.value(), headers=_pairs(message.headers())))
+    finally:
+        consumer.close()
+    return found
+
+
+def _pairs(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple(headers or ())
+
+
+class SpeedApp:
+    """A running ``spark_apps/speed_stream.py``; ``output`` is what it printed so far, both streams."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """The structured lines of one kind; a line still being written is left out."""
+        lines = [
+            line for line in self.output.splitlines(keepends=True) if line.startswith("{") and line.endswith("}\n")
+        ]
+        return [fields for fields in map(json.loads, lines) if fields["event"] == event]
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Until the condition holds; fails with the output when the process ends or two minutes passed before."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.output}"
+            assert time.monotonic() < deadline, f"waited {DEADLINE_S} s in vain:\n{self.output}"
+            time.sleep(0.1)
+
+    def jvms(self) -> list[psutil.Process]:
+        """Its Java processes; a launcher script on its way to become one is none yet."""
+        return [child for child in psutil.Process(self.process.pid).children(recursive=True) if child.name() == "java"]
+
+    def wait(self) -> int:
+        """The exit code."""
+        return self.process.wait(DEADLINE_S)
+
+    def kill(self) -> None:
+        """SIGKILL to Python and to its JVM, at once."""
+        parent = psutil.Process(self.process.pid)
+        family = [parent, *parent.children(recursive=True)]
+        for member in family:
+            member.kill()
+        self.process.wait(30)
+        psutil.wait_procs(family[1:], timeout=30)
+
+
+@contextmanager
+def speed_app(stack: LocalStack, stream: Stream, log: Path, *arguments: str) -> Iterator[SpeedApp]:
+    """Start it; whatever is left of it at the end is killed."""
+    command = [sys.executable, str(PROJECT / "spark_apps" / "speed_stream.py"), stream.name, *arguments]
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **stack.env, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    app = SpeedApp(process, log)
+    try:
+        yield app
+    finally:
+        if process.poll() is None:
+            app.kill()
+
+
+def deliver_all(stack: LocalStack, stream: Stream, log: Path) -> SpeedApp:
+    """Run the app over everything there is; it must end well."""
+    with speed_app(stack, stream, log, "--available-now") as app:
+        assert app.wait() == 0, app.output
+    return app

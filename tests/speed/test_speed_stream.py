@@ -1,0 +1,220 @@
+"""The speed stream, end to end: real broker, real S3, the application as a process."""
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.conftest import MakeStream, Produce, Record
+from tests.speed.live import Delivered, deliver_all, read_topic, speed_app
+from tidemark.core.layout import Layout
+from tidemark.kafka import describe_topic, ensure_topic, watermarks
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.stack.local import LocalStack
+
+START_MS = 1_700_000_000_000
+KEYS = (b"a", b"\xff\x00", b"", None)
+SCHEMA = "n BIGINT, name STRING, at TIMESTAMP"
+# Doubles n, keeps the rest, and does not want n = 13.
+TRANSFORM = """\
+from pyspark.sql import functions as F
+
+def transform(records):
+    unwanted = F.when(F.col("event.n") == 13, "thirteen")
+    twice = (F.col("event.n") * 2).alias("twice")
+    return records.select("source", "event_time", twice, "event.name", "event.at", unwanted.alias("reject"))
+"""
+
+
+def value(n: int) -> bytes:
+    """A record's JSON; every third has no name."""
+    fields = {"n": n, "name": f"name {n} é"} if n % 3 else {"n": n}
+    return json.dumps({**fields, "at": f"2024-01-01T00:00:{n % 60:02}.{n:06}+01:00"}).encode()
+
+
+def live_value(n: int) -> dict[str, object]:
+    """What must come out for ``value(n)``, worked out here in plain Python."""
+    return {
+        "twice": 2 * n,
+        "name": f"name {n} é" if n % 3 else None,
+        "at": f"2023-12-31T23:00:{n % 60:02}.{n:06}Z",
+    }
+
+
+def coordinates(item: Delivered) -> dict[str, str]:
+    return {
+        name: item.header(name)
+        for name in ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
+    }
+
+
+def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_rest_on_the_dead_letter_topic(
+    stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+) -> None:
+    stream = make_stream(
+        partitions=3,
+        transform=TRANSFORM,
+        version=4,
+        value_schema=SCHEMA,
+        speed={"topic": "live_all", "dead_letter_topic": "dead_all", "key": "name"},
+    )
+    good = [n for n in range(300) if n != 13]
+    bad = [
+        (b"{", "the value is not one JSON object"),
+        (None, "the value is null (a tombstone)"),
+        (b'{"n":"four"}', "a field of the value does not fit the stream's value_schema"),
+        (b"\xff\xfe{}", "the value is not UTF-8"),
+        (value(13), "thirteen"),
+    ]
+    headers: list[tuple[str, bytes | None]] = [("trace", b"\x00\x01"), ("trace", b"second"), ("empty", None)]
+    records: list[Record] = [(f"key {n}".encode(), value(n), START_MS + n, n % 3, []) for n in good]
+    records += [
+        (None if n == 0 else f"bad {n}".encode(), raw, START_MS - n, 1, headers) for n, (raw, _) in enumerate(bad)
+    ]
+    offsets = produce(stream.topic, records)
+    topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+
+    app = deliver_all(stack, stream, tmp_path / "app.log")
+
+    def source_of(at: int) -> dict[str, str]:
+        _, _, timestamp_ms, partition, _ = records[at]
+        return {
+            "topic-id": topic_id,
+            "topic": stream.topic,
+            "partition": str(partition),
+            "offset": str(offsets[at]),
+            "timestamp": str(timestamp_ms),
+            "stream": stream.name,
+            "version": "4",
+        }
+
+    live = {item.source: item for item in read_topic(settings, "live_all")}
+    assert len(read_topic(settings, "live_all")) == len(good)
+    for at, n in enumerate(good):
+        item = live[n % 3, offsets[at]]
+        assert json.loads(item.value or b"") == live_value(n)
+        assert item.key == (f"name {n} é".encode() if n % 3 else None)
+        assert coordinates(item) == source_of(at)
+
+    dead = {item.source: item for item in read_topic(settings, "dead_all")}
+    assert len(read_topic(settings, "dead_all")) == len(bad)
+    for number, (raw, reason) in enumerate(bad):
+        at = len(good) + number
+        item = dead[1, offsets[at]]
+        assert (item.value, item.key) == (raw, records[at][0])
+        assert item.headers[:3] == tuple(headers)
+        assert coordinates(item) == source_of(at)
+        assert item.header("reason") == reason
+
+    batches = app.events("batch")
+    assert sum(line["published"] for line in batches) == len(good)
+    assert sum(line["dead_lettered"] for line in batches) == len(bad)
+    assert app.events("lost") == []
+
+
+def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show_by_their_coordinates(
+    stack: LocalStack, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce, tmp_path: Path
+) -> None:
+    stream = make_stream(
+        partitions=2, speed={"topic": "live_kill", "dead_letter_topic": "dead_kill", "trigger_seconds": 0}
+    )
+    # All of it is there before the start, so that the first batch holds all of it: whatever was delivered at the
+    # kill belongs to the one batch that begins again.
+    records: list[Record] = [
+        (KEYS[n % 4], b'{"n":%d}' % n if n % 10 else b"{", START_MS, n % 2, []) for n in range(40_000)
+    ]
+    offsets = produce(stream.topic, records)
+    produced = {(n % 2, offset): KEYS[n % 4] for n, offset in enumerate(offsets)}
+    checkpoint = Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("speed")
+
+    def delivered_so_far() -> int:
+        logs = describe_topic(settings.kafka_bootstrap, "live_kill")
+        return sum(mark.high_watermark for mark in watermarks(settings.kafka_bootstrap, logs))
+
+    with speed_app(stack, stream, tmp_path / "first.log") as app:
+        app.wait_until(lambda: any(item.key.endswith("/offsets/0") for item in store.list(checkpoint)))
+        app.wait_until(lambda: delivered_so_far() > 0)
+        app.kill()
+        assert app.process.returncode == -signal.SIGKILL
+    store.delete(f"{checkpoint}commits/0")  # where the kill came a moment too late: as if it had not
+
+    deliver_all(stack, stream, tmp_path / "second.log")
+    delivered = read_topic(settings, "live_kill") + read_topic(settings, "dead_kill")
+    counts = Counter(item.source for item in delivered)
+    assert {item.source: item.key for item in delivered} == produced
+    assert len(delivered) - len(produced) == sum(copies - 1 for copies in counts.values()) > 0
+    assert all(item.header("reason") for item in delivered if item.value == b"{")
+    for topic in ("live_kill", "dead_kill"):
+        assert len(describe_topic(settings.kafka_bootstrap, topic)) == 2
+
+
+def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_retention_took_meanwhile(
+    stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+) -> None:
+    stream = make_stream(speed={"topic": "live_term", "dead_letter_topic": "dead_term", "trigger_seconds": 0})
+    rows: list[Record] = [(None, b'{"n":%d}' % n, START_MS, 0, []) for n in range(30)]
+    produce(stream.topic, rows[:10])
+    with speed_app(stack, stream, tmp_path / "first.log") as app:
+        app.wait_until(lambda: sum(line["rows"] for line in app.events("batch")) == 10)
+        os.killpg(app.process.pid, signal.SIGTERM)
+        assert app.wait() == 0, app.output
+        assert [line["stream"] for line in app.events("stopped")] == [stream.name]
+        assert app.events("lost") == []
+        assert "Traceback" not in app.output
+    produce(stream.topic, rows[10:])
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(stream.topic, 0, 17)]).values()
+    assert deleted.result().low_watermark == 17
+
+    app = deliver_all(stack, stream, tmp_path / "second.log")
+    assert [(line["partition"], line["start"], line["end"]) for line in app.events("lost")] == [(0, 10, 17)]
+    assert sorted(item.source[1] for item in read_topic(settings, "live_term")) == [*range(10), *range(17, 30)]
+
+
+def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
+    stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+) -> None:
+    stream = make_stream(speed={"topic": "live_new", "dead_letter_topic": "dead_new"})
+    produce(stream.topic, [(None, b'{"n":1}', START_MS, 0, [])])
+    deliver_all(stack, stream, tmp_path / "first.log")
+    old = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    admin.delete_topics([stream.topic])[stream.topic].result()
+    with speed_app(stack, stream, tmp_path / "gone.log", "--available-now") as app:
+        assert app.wait() == 1
+        assert stream.topic in app.output
+        assert "Traceback" not in app.output
+    while not ensure_topic(settings.kafka_bootstrap, stream.topic, partitions=1):
+        pass  # the broker still takes the old one away
+    new = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    with speed_app(stack, stream, tmp_path / "second.log", "--available-now") as app:
+        assert app.wait() == 1
+        assert "Traceback" not in app.output
+    for text in (old, new, f"checkpoints/{stream.name}/speed/"):
+        assert text in app.output
+
+
+def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
+    stack: LocalStack, make_stream: MakeStream, tmp_path: Path
+) -> None:
+    stream = make_stream(speed={"topic": "live_early", "dead_letter_topic": "dead_early"})
+    with speed_app(stack, stream, tmp_path / "app.log") as app:
+        app.wait_until(lambda: bool(app.jvms()))
+        os.killpg(app.process.pid, signal.SIGTERM)
+        assert app.wait() == 0, app.output
+        assert app.events("stopped")
+
+
+def test_a_dead_jvm_ends_it_with_an_error(stack: LocalStack, make_stream: MakeStream, tmp_path: Path) -> None:
+    stream = make_stream(speed={"topic": "live_jvm", "dead_letter_topic": "dead_jvm"})
+    with speed_app(stack, stream, tmp_path / "app.log") as app:
+        app.wait_until(lambda: bool(app.events("started")))
+        for jvm in app.jvms():
+            jvm.kill()
+        assert app.wait() == 1
+        assert "Spark's JVM is gone" in app.output

@@ -1,0 +1,88 @@
+"""What the speed stream says after a batch, for progress as Spark reports it."""
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.conftest import MakeStream, Produce
+from tidemark.core.errors import ConflictError, ServiceError
+from tidemark.kafka import describe_topic
+from tidemark.settings import Settings
+from tidemark.speed import stream as speed
+from tidemark.streams import Stream
+
+
+def progress(stream: Stream, batch: int, start: int | None, end: int, rows: int) -> dict[str, Any]:
+    """Of one partition; two of the rows are dead letters."""
+    return {
+        "batchId": batch,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 1500, "addBatch": 1000},
+        "sources": [
+            {
+                "startOffset": None if start is None else {stream.topic: {"0": start}},
+                "endOffset": {stream.topic: {"0": end}},
+                "latestOffset": {stream.topic: {"0": end + 3}},
+            }
+        ],
+        "observedMetrics": {"speed": {"rows": rows, "dead_lettered": 2}},
+    }
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_batch_is_one_line_with_its_range_rows_lag_and_time(
+    settings: Settings, make_stream: MakeStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = make_stream()
+    topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    watch = speed.Watch(stream, settings, topic_id)
+    watch(progress(stream, 0, None, 10, 10))
+    watch(progress(stream, 1, 10, 14, 4))
+    common = {"event": "batch", "layer": "speed", "stream": stream.name, "lag": 3, "seconds": 1.5, "dead_lettered": 2}
+    lines = [{key: value for key, value in line.items() if key != "time"} for line in told(capsys)]
+    assert lines == [
+        {**common, "batch": 0, "rows": 10, "offsets": {"0": [None, 10]}, "published": 8},
+        {**common, "batch": 1, "rows": 4, "offsets": {"0": [10, 14]}, "published": 2},
+    ]
+
+
+def test_a_hole_above_the_log_start_is_no_loss_and_one_below_is_named_even_if_kafka_did_not_answer_at_first(
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, [(None, b"x", 1_700_000_000_000, 0, []) for _ in range(20)])
+    topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    watch = speed.Watch(stream, settings, topic_id)
+    watch(progress(stream, 1, 4, 8, 3))
+    assert [line["event"] for line in told(capsys)] == ["batch"]
+
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(stream.topic, 0, 12)]).values()
+    deleted.result()
+    with monkeypatch.context() as away:
+
+        def silent(*_: object) -> None:
+            raise ServiceError("Kafka does not answer")
+
+        away.setattr(speed, "describe_topic", silent)
+        watch(progress(stream, 2, 8, 15, 3))
+    watch(progress(stream, 3, 15, 20, 5))
+    _, unchecked, _, lost = told(capsys)
+    assert (unchecked["event"], unchecked["error"]) == ("unchecked", "Kafka does not answer")
+    assert (lost["event"], lost["batch"], lost["partition"], lost["start"], lost["end"]) == ("lost", 2, 0, 8, 12)
+
+
+def test_another_topic_id_stops_the_stream(settings: Settings, make_stream: MakeStream) -> None:
+    stream = make_stream()
+    with pytest.raises(ConflictError, match=r"made again while the stream ran.*expected topic id gone"):
+        speed.Watch(stream, settings, "gone")(progress(stream, 1, 4, 8, 3))

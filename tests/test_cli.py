@@ -1,0 +1,294 @@
+"""The command line: its answers, and its errors as one paragraph without a traceback."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.conftest import MakeStream, unique
+from tests.waiting import wait_until
+from tidemark.batch.where import Copy, Located, Sealed
+from tidemark.cli import app as command_line
+from tidemark.cli import where as where_command
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.stack.local import PROJECT, LocalStack
+
+STREAM = {
+    "value_schema": "id BIGINT",
+    "topic": "orders",
+    "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
+}
+
+
+def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, without a deployment's variables but for those given."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
+    environment = {**inherited, "PYTHONPATH": str(PROJECT / "include"), "COLUMNS": "200", "NO_COLOR": "1", **variables}
+    command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def define(folder: Path, name: str, transform: str = "def transform(records):\n    return records\n") -> None:
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **STREAM}), encoding="utf-8")
+    (folder / f"{name}.py").write_text(transform, encoding="utf-8")
+
+
+def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
+    script = (
+        "import sys\nfrom tidemark.cli.app import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pyspark', 'confluent_kafka', 'boto3', 'great_expectations', 'airflow'} & set(sys.modules)\n"
+        "print('heavy:', sorted(heavy))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include"), "NO_COLOR": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert re.findall(r"(?m)^│ (\w+) ", done.stdout.partition("Commands")[2]) == [
+        "up",
+        "streams",
+        "where",
+        "report",
+        "demo",
+    ]
+    assert done.stdout.endswith("heavy: []\n")
+
+
+def test_streams_lists_right_definitions_without_any_server(tmp_path: Path) -> None:
+    define(tmp_path, "orders")
+    done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "orders  ok: definition, transformation (1 column), 0 checks\n"
+
+
+def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path) -> None:
+    define(tmp_path, "good")
+    (tmp_path / "typo.yaml").write_text(
+        yaml.safe_dump({**STREAM, "name": "typo", "flush": 1, "topic": "a b"}), encoding="utf-8"
+    )
+    define(tmp_path, "crashes", "1 / 0\n")
+    define(tmp_path, "empty", "")
+    (tmp_path / "alone.yaml").write_text(yaml.safe_dump({"name": "alone", **STREAM}), encoding="utf-8")
+    done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
+    assert done.returncode == 1
+    verdicts = dict(re.findall(r"(?m)^(\w+) +(ok|wrong: .*)(?:: .*)?$", done.stdout))
+    one = "wrong: 1 problem"
+    assert verdicts == {"alone": one, "crashes": one, "empty": one, "good": "ok", "typo": "wrong: 2 problems"}
+    text = done.stdout
+    assert len(text.splitlines()) == 5 + 5
+    assert (
+        f"topic: String should match pattern '^[a-zA-Z0-9._-]{{1,249}}$', found 'a b' [{tmp_path / 'typo'}.yaml]"
+        in text
+    )
+    assert "flush: unknown key, found 1, allowed keys: archive, batch, event_time" in text
+    assert f"does not load: found ZeroDivisionError('division by zero') [{tmp_path / 'crashes'}.py]" in text
+    assert "no transformation: expected def transform(records: DataFrame) -> DataFrame" in text
+    assert f"a stream has no transformation: expected a file {tmp_path / 'alone'}.py" in text
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_folder_without_streams_is_an_explained_error(tmp_path: Path) -> None:
+    done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"ConfigError: no streams: expected <name>.yaml files [{tmp_path}]\n"
+
+
+def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(stack: str | None) -> bool:
+        raise RuntimeError(f"a bug, stack {stack}")
+
+    monkeypatch.setattr("tidemark.cli.streams.check_streams", crash)
+    monkeypatch.setattr(sys, "argv", ["tidemark", "streams"])
+    with pytest.raises(RuntimeError, match="a bug, stack None"):
+        command_line.main()
+
+
+def test_an_unknown_local_stack_is_named() -> None:
+    name = f"no-such-{os.getpid()}"
+    done = tidemark("report", "--stack", name)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ConfigError: no such local stack: expected a file ")
+    assert done.stderr.endswith(f"{name}/stack.env, found {name}\n")
+
+
+def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack) -> None:
+    done = tidemark("where", "nothing", "topic", "0", "0", TIDEMARK_ENV_FILE=str(stack.env_file))
+    assert done.returncode == 1
+    assert done.stderr.startswith("ConfigError: no such stream: expected one of: ")
+    assert "found nothing" in done.stderr
+
+
+def test_where_names_object_manifest_seal_and_snapshot(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = TopicPartition(topic="flights", topic_id="AbC", partition=1)
+    copies = [
+        Copy(
+            log=log,
+            range=OffsetRange(start=0, end=50),
+            writer=f"writer-{number}",
+            batch=number,
+            manifest=f"manifests/flights/writer-{number}/000000000007.json",
+            object=f"data/flights/{number}.parquet",
+        )
+        for number in (1, 2)
+    ]
+    seal = Sealed(
+        key="seals/flights/2013-01-14/0002.json",
+        day=date(2013, 1, 14),
+        version=2,
+        run="manual",
+        snapshot_id=4711,
+        quarantine_snapshot_id=None,
+        writer="writer-2",
+        batch=2,
+        standing=("published", None),
+    )
+    quarantined = replace(seal, version=1, standing=("quarantined", "the value is not one JSON object"))
+    asked = []
+
+    def locate(connection: Settings, *question: str | int) -> Located:
+        asked.append((connection, *question))
+        return Located(
+            stream="flights",
+            topic="flights",
+            partition=1,
+            offset=42,
+            day=date(2013, 1, 14),
+            event_time=datetime(2013, 1, 14, 12, tzinfo=UTC),
+            copies=tuple(copies),
+            seals=(quarantined, seal),
+        )
+
+    monkeypatch.setattr(where_command, "connect", lambda _: settings)
+    monkeypatch.setattr(where_command, "locate", locate)
+    monkeypatch.setenv("COLUMNS", "40")
+    where_command.print_location(None, "flights", "flights", 1, 42)
+    assert asked == [(settings, "flights", "flights", 1, 42)]
+    out = capsys.readouterr().out
+    used, other, kept, published = re.split(r"Copy in the archive|Quarantined|Published", out)[1:]
+    assert "the one used" in used
+    assert "data/flights/2.parquet" in used
+    assert "manifests/flights/writer-2/000000000007.json" in used
+    assert "data/flights/1.parquet" in other
+    assert kept.startswith(": the value is not one JSON object\n")
+    assert "seals/flights/2013-01-14/0002.json (version 2)" in published
+    assert re.search(r"snapshot +4711\b", published)
+
+
+def test_report_names_the_newest_reports_verdict_and_place(
+    settings: Settings, store: ObjectStore, make_stream: MakeStream, stack: LocalStack
+) -> None:
+    stream = make_stream(name=unique("reported"))
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    variables = {"TIDEMARK_ENV_FILE": str(stack.env_file)}
+    none = tidemark("report", stream.name, **variables)
+    assert (none.returncode, none.stderr) == (
+        1,
+        f"ConfigError: no report yet [{stream.name}]. Start a reconcile run\n",
+    )
+    for run, moment, status in (
+        ("b-older", "2026-01-01T00:00:00+00:00", "failed"),
+        ("a-newer", "2026-01-02T00:00:00+00:00", "complete"),
+    ):
+        page = layout.run_key(run, "report.html")
+        value = {
+            "status": "ok",
+            "stream": stream.name,
+            "run": run,
+            "generated_at": moment,
+            "verdict": {"status": status, "title": f"{run} is {status}", "sentences": ["One.", "Two."]},
+            "html_key": page,
+            "html_url": f"s3://{settings.bucket}/{page}",
+        }
+        store.put(layout.run_key(run, "report.json"), json.dumps(value).encode())
+        store.put(page, b"<html>")
+    done = tidemark("report", stream.name, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    *lines, place = done.stdout.splitlines()
+    assert lines == [
+        "a-newer is complete",
+        "One.",
+        "Two.",
+        f"Run a-newer of stream {stream.name}, 2026-01-02T00:00:00+00:00",
+    ]
+    assert Path(place).read_bytes() == b"<html>"
+    assert place.endswith(layout.run_key("a-newer", "report.html"))
+
+
+@pytest.mark.parametrize(("number", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--airflow"])])
+def test_up_says_where_everything_is_and_a_signal_stops_it_cleanly(
+    tmp_path: Path, number: signal.Signals, options: list[str]
+) -> None:
+    script = (
+        "from pathlib import Path\nimport tidemark.cli.up as up\n"
+        f"up.PROJECT = Path({str(tmp_path)!r})\nfrom tidemark.cli.app import main\nmain()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", script, "up", "--name", "mine", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        assert running.stdout is not None
+        lines = []
+        for line in running.stdout:
+            lines.append(line.rstrip())
+            if line.startswith("Up."):
+                break
+        pids = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
+        running.send_signal(number)
+        rest, problems = running.communicate(timeout=60)
+    assert (running.returncode, problems) == (0, "")
+    assert rest.endswith("Stopping; the data stays in its folder.\n")
+    told = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines[:-1]}
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", told["Kafka"])
+    assert told["settings and keys"] == f"TIDEMARK_ENV_FILE={tmp_path}/.tidemark/mine/stack.env"
+    assert len(pids) >= 3
+    assert ("Airflow" in told) == bool(options)
+    wanted = rf"http://127\.0\.0\.1:\d+, user admin, password in {tmp_path}/.*/passwords\.json"
+    assert not options or re.fullmatch(wanted, told["Airflow"])
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "everything has ended")
+
+
+def test_up_ends_with_an_explained_error_when_a_server_dies(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path\nimport tidemark.cli.up as up\n"
+        f"up.PROJECT = Path({str(tmp_path)!r})\nfrom tidemark.cli.app import main\nmain()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", script, "up", "--name", "mine"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        assert running.stdout is not None
+        line = next(line for line in running.stdout if line.startswith("s3proxy, pid "))
+        server = psutil.Process(int(line.split()[2]))
+        server.kill()
+        _, problems = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert problems.startswith("StackError: a process of the local stack died: found s3proxy: ended by signal SIGKILL")
+    assert "Traceback" not in problems
+
+
+def test_demo_ends_with_the_demos_own_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def demo(*, exit_after: bool) -> int:
+        asked.append(exit_after)
+        return 0 if exit_after else 3
+
+    monkeypatch.setattr("tidemark.demo.run.demo", demo)
+    runner = CliRunner()
+    assert runner.invoke(command_line.app, ["demo", "--exit"]).exit_code == 0
+    assert runner.invoke(command_line.app, ["demo"]).exit_code == 3
+    assert asked == [True, False]

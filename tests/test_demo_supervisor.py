@@ -1,0 +1,96 @@
+"""How the demo looks after its processes."""
+
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tidemark.core.errors import ServiceError, StackError
+from tidemark.demo.show import Show
+from tidemark.demo.supervise import RESTARTS_MAX, Supervisor
+from tidemark.stack.processes import Managed, Processes
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    found.stop(grace_s=1)
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    return io.StringIO()
+
+
+def supervisor(processes: Processes, said: io.StringIO, *, limit_s: float = 60) -> Supervisor:
+    show = Show(Console(file=said, width=200))
+    return Supervisor(processes, show, essential=frozenset({"kafka"}), deadline=time.monotonic() + limit_s)
+
+
+def start(processes: Processes, name: str, program: str, folder: Path) -> Managed:
+    argv = [sys.executable, "-c", program]
+    return processes.start(name, argv, env={}, ready=lambda: True, timeout_s=10, log=folder / f"{name}.log")
+
+
+def test_a_process_that_keeps_dying_is_restarted_aloud_and_then_named(
+    processes: Processes, said: io.StringIO, tmp_path: Path
+) -> None:
+    start(processes, "stream", "print('no luck'); raise SystemExit(3)", tmp_path)
+    with pytest.raises(StackError) as raised:
+        supervisor(processes, said).until(lambda: False, "something that never comes", timeout_s=60)
+    assert f"died again after {RESTARTS_MAX} restarts" in str(raised.value)
+    assert "stream: exit code 3" in str(raised.value)
+    assert said.getvalue().count("restarting it") == RESTARTS_MAX
+    assert (tmp_path / "stream.log").read_text(encoding="utf-8").count("no luck") == RESTARTS_MAX + 1
+
+
+def test_without_an_essential_process_it_ends_at_once(processes: Processes, said: io.StringIO, tmp_path: Path) -> None:
+    start(processes, "kafka", "import time; time.sleep(60)", tmp_path)
+    watcher = supervisor(processes, said)
+    watcher.check()
+    (running,) = processes
+    os.kill(running.pid, signal.SIGKILL)
+    with pytest.raises(StackError, match=r"(?s)process of the local stack died.*kafka: ended by signal SIGKILL"):
+        watcher.until(lambda: False, "something that never comes", timeout_s=60)
+    assert said.getvalue() == ""
+
+
+def test_a_service_that_refuses_for_a_moment_is_waited_out(processes: Processes, said: io.StringIO) -> None:
+    answers = iter([ServiceError("busy"), None, "ready"])
+
+    def ask() -> str | None:
+        answer = next(answers)
+        if isinstance(answer, ServiceError):
+            raise answer
+        return answer
+
+    assert supervisor(processes, said).until(ask, "the service answers", timeout_s=60) == "ready"
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "limit_s", "limit"), [(0.1, 60, "within 0.1 s"), (60, 0.1, "within the demo's time limit")]
+)
+def test_time_that_is_up_is_told_with_what_was_waited_for(
+    processes: Processes, said: io.StringIO, timeout_s: float, limit_s: float, limit: str
+) -> None:
+    with pytest.raises(StackError) as raised:
+        supervisor(processes, said, limit_s=limit_s).until(lambda: False, "the tide turns", timeout_s=timeout_s)
+    assert "the tide turns: not done in time" in str(raised.value)
+    assert limit in str(raised.value)
+
+
+def test_what_fails_on_another_thread_ends_the_wait(processes: Processes, said: io.StringIO) -> None:
+    work: Future[None] = Future()
+    work.set_exception(StackError("Airflow's database could not be made"))
+    watcher = supervisor(processes, said)
+    watcher.follow(work)
+    with pytest.raises(StackError, match="Airflow's database could not be made"):
+        watcher.until(lambda: True, "anything", timeout_s=60)

@@ -1,0 +1,319 @@
+"""Set-up as a person meets it: wrong jars, wrong Javas, missing packages, the lock, make, and the compose file."""
+
+import os
+import re
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+import setup_jars
+import setup_java
+import setup_packages
+import setup_python
+from tidemark.settings import Settings
+from tidemark.stack.local import PROJECT
+
+GOOD = {"kafka/a-1.jar": "aa" * 32, "spark/b-2.jar": "bb" * 32}
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def java(path: Path, printed: str) -> Path:
+    return executable(path, f"#!/bin/sh\necho '{printed}' >&2\n")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (GOOD, None),
+        (
+            {**GOOD, "spark/b-2.jar": "cc" * 32},
+            f"spark/b-2.jar is not the locked file: expected SHA-256 {'bb' * 32}, found {'cc' * 32}.",
+        ),
+        (
+            {"kafka/a-1.jar": "aa" * 32},
+            f"spark/b-2.jar is missing: expected SHA-256 {'bb' * 32}, found no such file.",
+        ),
+        (
+            {**GOOD, "s3/extra.jar": "dd" * 32},
+            f"s3/extra.jar is not listed in jars/SHA256SUMS: expected no such file, found SHA-256 {'dd' * 32}.",
+        ),
+    ],
+    ids=["right", "changed", "missing", "extra"],
+)
+def test_the_first_wrong_jar_is_named_with_both_sums(found: dict[str, str], sentence: str | None) -> None:
+    assert setup_jars.difference(found, GOOD) == sentence
+
+
+def test_every_jar_of_the_ivy_file_has_a_sum_and_no_other_has() -> None:
+    tree = ET.parse(PROJECT / "jars" / "ivy.xml")  # noqa: S314 - our own file
+    wanted = {
+        f"{item.attrib['conf'].partition('->')[0]}/{item.attrib['name']}-{item.attrib['rev']}.jar"
+        for item in tree.iter("dependency")
+    }
+    text = (PROJECT / "jars" / "SHA256SUMS").read_text(encoding="utf-8")
+    assert set(setup_jars.read_sums(text)) == wanted
+    assert setup_jars.sums_text(setup_jars.read_sums(text)) == text
+    assert {item.attrib.get("transitive") for item in tree.iter("dependency")} == {"false"}
+
+
+class Jars:
+    """A project folder whose Ivy is a script: it puts files with the given content where -retrieve says."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "jars").mkdir()
+        (root / "jars" / "ivy.xml").write_text("<ivy-module/>")
+        executable(root / ".venv/lib/python3.11/site-packages/pyspark/jars/ivy-2.jar", "")
+        self.delivers({"spark/b-2.jar": b"two"})
+
+    def delivers(self, files: dict[str, bytes], code: int = 0) -> None:
+        copies = "".join(
+            f"mkdir -p .tidemark/jars.new/{Path(name).parent}; printf '{body.decode()}' > .tidemark/jars.new/{name}\n"
+            for name, body in files.items()
+        )
+        text = f"#!/bin/sh\n[ $# -gt 6 ] || exit 9\n{copies}echo 'WARN: unresolved dependency: x#y;1'\nexit {code}\n"
+        executable(self.root / "java" / "bin" / "java", text)
+
+    def lock(self, files: dict[str, bytes]) -> None:
+        sums = {name: sha256(body).hexdigest() for name, body in files.items()}
+        (self.root / "jars" / "SHA256SUMS").write_text(setup_jars.sums_text(sums))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(PROJECT / "scripts" / "setup_jars.py"), *arguments]
+        environment = {**os.environ, "JAVA_HOME": str(self.root / "java")}
+        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+
+    def installed(self) -> dict[str, bytes]:
+        folder = self.root / ".tidemark" / "jars"
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.glob("*/*")}
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Jars:
+    return Jars(tmp_path)
+
+
+def test_jars_are_fetched_once_and_then_only_verified(jars: Jars) -> None:
+    jars.lock({"spark/b-2.jar": b"two"})
+    done = jars.run()
+    assert done.returncode == 0, done.stderr
+    assert jars.installed() == {"spark/b-2.jar": b"two"}
+    jars.delivers({}, code=1)  # from now on any fetch fails
+    done = jars.run()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_jar_changed_on_disk_is_named_and_fetched_again(jars: Jars) -> None:
+    jars.lock({"spark/b-2.jar": b"two"})
+    jars.run()
+    (jars.root / ".tidemark/jars/spark/b-2.jar").write_bytes(b"tampered")
+    done = jars.run()
+    assert done.returncode == 0, done.stderr
+    assert "Replacing the jars in .tidemark/jars: spark/b-2.jar is not the locked file" in done.stdout
+    assert jars.installed() == {"spark/b-2.jar": b"two"}
+
+
+def test_a_fetched_jar_with_another_sum_is_refused_and_the_old_jars_stay(jars: Jars) -> None:
+    jars.lock({"spark/b-2.jar": b"two"})
+    jars.run()
+    jars.lock({"spark/b-2.jar": b"another"})
+    done = jars.run()
+    assert done.returncode == 1
+    expected, found = sha256(b"another").hexdigest(), sha256(b"two").hexdigest()
+    assert f"spark/b-2.jar is not the locked file: expected SHA-256 {expected}, found {found}." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert jars.installed() == {"spark/b-2.jar": b"two"}
+
+
+def test_many_jars_that_can_not_be_fetched_make_one_sentence_with_the_first_and_the_cause() -> None:
+    output = """:: problems summary ::
+:::: WARNINGS
+\t\t::          UNRESOLVED DEPENDENCIES         ::
+\t\t:: org.a#b;1.0: not found
+\t\t:: org.c#d;2.0: not found
+:::: ERRORS
+\tServer access error at url https://jars.example/b.pom (javax.net.ssl.SSLHandshakeException: PKIX path)
+\tServer access error at url https://jars.example/d.pom (javax.net.ssl.SSLHandshakeException: PKIX path)
+"""
+    assert setup_jars.complaint(output) == (
+        "Ivy could not fetch the jars. 2 jars are missing, the first is org.a#b;1.0. "
+        "Server access error at url https://jars.example/b.pom (javax.net.ssl.SSLHandshakeException: PKIX path)"
+    )
+
+
+def test_an_unresolvable_set_fails_with_ivys_own_words(jars: Jars) -> None:
+    jars.lock({"spark/b-2.jar": b"two"})
+    jars.delivers({}, code=1)
+    done = jars.run()
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Ivy could not fetch the jars. WARN: unresolved dependency: x#y;1\n",
+    )
+
+
+def test_locking_writes_the_sums_of_what_was_fetched(jars: Jars) -> None:
+    done = jars.run("--lock")
+    assert done.returncode == 0, done.stderr
+    assert (jars.root / "jars" / "SHA256SUMS").read_text() == f"{sha256(b'two').hexdigest()}  spark/b-2.jar\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('openjdk version "17-ea" 2021-09-14', 17),
+        ('java version "1.8.0_392"', 8),
+        ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "21.0.1" 2023-10-17', 21),
+        ("The operation couldn't be completed. Unable to locate a Java Runtime.", None),
+        ("", None),
+    ],
+)
+def test_javas_own_words_are_read(printed: str, version: int | None) -> None:
+    assert setup_java.parse_version(printed) == version
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21.0.1"])
+def test_a_supported_java_passes(tmp_path: Path, version: str) -> None:
+    command = java(tmp_path / "java", f'openjdk version "{version}"')
+    assert setup_java.check(str(command)) == int(version[:2])
+
+
+@pytest.mark.parametrize("printed", ['openjdk version "11.0.2" 2019-01-15', 'openjdk version "25" 2025-09-16'])
+def test_another_java_is_refused_with_what_was_found_and_what_to_install(tmp_path: Path, printed: str) -> None:
+    command = java(tmp_path / "java", printed)
+    with pytest.raises(setup_java.JavaError) as caught:
+        setup_java.check(str(command))
+    assert str(caught.value) == (
+        f"Tidemark needs Java 17 or 21, and {command} says: {printed}; install the package openjdk-17-jre-headless "
+        "and set JAVA_HOME to it."
+    )
+
+
+def test_java_home_counts_before_the_path_and_must_hold_a_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_path = java(tmp_path / "bin" / "java", "")
+    home = java(tmp_path / "home" / "bin" / "java", "")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert setup_java.java_command() == str(on_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert setup_java.java_command() == str(home)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "elsewhere"))
+    with pytest.raises(
+        setup_java.JavaError, match=re.escape(f"JAVA_HOME is {tmp_path / 'elsewhere'}, and there is no")
+    ):
+        setup_java.java_command()
+
+
+def run_java_setup(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROJECT / "scripts" / "setup_java.py")]
+    return subprocess.run(command, env={"PATH": str(path)}, capture_output=True, text=True, check=False)
+
+
+def test_without_java_and_without_apt_one_sentence_names_the_package(tmp_path: Path) -> None:
+    done = run_java_setup(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Java 17 or 21 is missing; install the package openjdk-17-jre-headless (or what your system calls it) "
+        "and try again.\n"
+    )
+
+
+def test_a_missing_java_is_installed_from_debian_where_we_may_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    executable(
+        tmp_path / "apt-cache", '#!/bin/sh\n[ "$2" = openjdk-21-jre-headless ]\n'
+    )  # an older one is not on offer
+    executable(tmp_path / "apt-get", f'#!/bin/sh\necho "$*" >> "{tmp_path}/calls"\n')
+    assert setup_packages.install(setup_java.PACKAGES, "Java 17 or 21") == "openjdk-21-jre-headless"
+    said = "Java 17 or 21 is missing: installing Debian's package openjdk-21-jre-headless.\n"
+    assert capfd.readouterr().out == said
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "update -qq",
+        "install -y -qq --no-install-recommends openjdk-21-jre-headless",
+    ]
+
+
+def test_without_root_and_without_passwordless_sudo_nothing_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executable(tmp_path / "apt-get", f"#!/bin/sh\n: > '{tmp_path}/called'\n")
+    executable(tmp_path / "sudo", "#!/bin/sh\nexit 1\n")
+    with pytest.raises(setup_packages.PackageError, match="install the package python3-venv"):
+        setup_packages.install(["python3-venv"], "Python's venv module")
+    assert not (tmp_path / "called").exists()
+
+
+def test_another_python_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert setup_python.python_command() == sys.executable
+    monkeypatch.setattr(setup_python, "WANTED", (3, 99))
+    with pytest.raises(setup_python.SetupError, match=r"needs Python 3\.99, and python3 is 3\.11; install it so that"):
+        setup_python.python_command()
+
+
+def test_the_lock_pins_everything_asked_for_with_hashes_and_names_no_server() -> None:
+    text = (PROJECT / "requirements.txt").read_text(encoding="utf-8")
+    entries = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text)
+    assert len(entries) == len(re.findall(r"(?m)^[^\s#]", text))
+    assert "://" not in text
+    asked = (PROJECT / "requirements.in").read_text(encoding="utf-8").splitlines()
+    names = {re.split(r"[=<>\[]", line)[0].lower() for line in asked if line and not line.startswith("#")}
+    assert names <= set(entries)
+    assert setup_python.locked(text, "uv").startswith("uv==")
+    with pytest.raises(setup_python.SetupError, match="does not pin no-such-package"):
+        setup_python.locked(text, "no-such-package")
+
+
+def test_make_help_is_the_default_and_lists_every_target() -> None:
+    done = subprocess.run(["make", "--no-print-directory"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    listed = re.findall(r"(?m)^  make (\w+) +\S", done.stdout)
+    assert listed == ["help", "install", "check", "test", "demo", "lock", "clean"]
+    phony = re.search(r"(?m)^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(encoding="utf-8"))
+    assert phony is not None
+    assert set(listed) | {"java"} == set(phony[1].split())
+
+
+@pytest.mark.parametrize(("fails", "ran", "code"), [("none", "check\ntest\n", 0), ("check", "check\n", 2)])
+def test_ci_checks_then_tests_and_stops_at_the_first_failure(tmp_path: Path, fails: str, ran: str, code: int) -> None:
+    executable(tmp_path / "make", f'#!/bin/sh\necho "$1" >> "{tmp_path}/ran"\n[ "$1" != {fails} ] || exit 2\n')
+    done = subprocess.run([PROJECT / ".ci" / "run"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    assert (done.returncode, (tmp_path / "ran").read_text()) == (code, ran)
+
+
+def test_the_compose_file_names_real_settings_and_gives_all_that_are_required() -> None:
+    compose = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text(encoding="utf-8"))
+    ours = {name: item for name, item in compose["services"].items() if item["image"] == "tidemark"}
+    assert {"spark-master", "spark-worker", "airflow-api", "airflow-scheduler"} <= set(ours)
+    assert {"kafka", "s3", "postgres"} <= set(compose["services"])
+    fields = {f"TIDEMARK_{name.upper()}": field for name, field in Settings.model_fields.items()}
+    for name, service in ours.items():
+        given = {key for key in service["environment"] if key.startswith("TIDEMARK_")}
+        assert given <= set(fields), name
+        assert {key for key, field in fields.items() if field.is_required()} <= given, name
+    values = {key: str(text) for key, text in next(iter(ours.values()))["environment"].items() if key in fields}
+    made = Settings.model_validate({key.removeprefix("TIDEMARK_").lower(): text for key, text in values.items()})
+    assert made.catalog_uri.startswith("jdbc:postgresql://postgres:")
+    assert made.spark_master == "spark://spark-master:7077"
+
+
+def test_the_compose_file_holds_no_secret() -> None:
+    text = (PROJECT / "docker-compose.yaml").read_text(encoding="utf-8")
+    secrets = re.findall(r"(?m)^ +\w*(?:SECRET|PASSWORD|ACCESS_KEY|CREDENTIAL|IDENTITY)\w*: (.*)$", text)
+    assert len(secrets) >= 6
+    assert all(value.startswith(("${", "/run/secrets/")) for value in secrets)

@@ -1,0 +1,200 @@
+"""The local stack: healthy when it says so, keeps its data, explains what died, and leaves nothing behind."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conftest import MakeStream, MakeTopic, Produce
+from tests.waiting import wait_until
+from tidemark.core.errors import StackError
+from tidemark.kafka import describe_topic, ensure_topic, watermarks
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.stack.files import env_text, free_ports, write_private
+from tidemark.stack.local import PROJECT, LocalStack, running_stacks
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def log_ends(settings: Settings, topic: str) -> list[tuple[int, int]]:
+    marks = watermarks(settings.kafka_bootstrap, describe_topic(settings.kafka_bootstrap, topic))
+    return [(mark.log_start, mark.high_watermark) for mark in marks]
+
+
+def test_a_started_stack_serves_topics_and_objects(
+    settings: Settings, store: ObjectStore, make_topic: MakeTopic, produce: Produce
+) -> None:
+    topic = make_topic(2)
+    assert produce(topic, [(b"k", b"v", 1_700_000_000_000, 1, [("h", b"x")]), (None, None, 0, 1, [])]) == [0, 1]
+    assert log_ends(settings, topic) == [(0, 0), (0, 2)]
+    assert store.put_if_absent("stack/once", b"first")
+    assert not store.put_if_absent("stack/once", b"second")
+    assert store.get("stack/once") == b"first"
+
+
+def test_spark_runs_on_the_stack(spark: SparkSession, make_stream: MakeStream, settings: Settings) -> None:
+    stream = make_stream(partitions=2)
+    rows = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", settings.kafka_bootstrap)
+        .option("subscribe", stream.topic)
+        .load()
+    )
+    assert rows.count() == 0
+    spark.range(3).write.parquet(f"s3a://{settings.bucket}/stack/parquet")
+    assert spark.read.parquet(f"s3a://{settings.bucket}/stack/parquet").count() == 3
+
+
+def test_spark_submit_finds_spark_where_python_lies_below_a_folder_with_a_space(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    python = folder / "python"
+    python.symlink_to(sys.executable)
+    environment = {**os.environ, **stack.env, "PYSPARK_PYTHON": str(python)}
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "version 4.0.4" in done.stderr
+
+
+def test_settings_and_keys_are_in_files_only_their_owner_can_read(stack: LocalStack) -> None:
+    secret = stack.settings.s3_secret_key.get_secret_value()
+    holders = [path for path in stack.folder.glob("**/*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert sorted(path.name for path in holders) == ["s3proxy.properties", "stack.env"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
+    running = [psutil.Process(managed.pid) for managed in stack.processes if managed.returncode is None]
+    commands = [argument for process in running for argument in process.cmdline()]
+    assert len(commands) > len(running) >= 2
+    assert not any(secret in argument for argument in commands)
+    assert Settings(_env_file=stack.env_file) == stack.settings  # type: ignore[call-arg]  # read from the file
+
+
+def test_servers_listen_on_this_machine_only(stack: LocalStack) -> None:
+    listening = {
+        (managed.name, connection.laddr.ip)
+        for managed in stack.processes
+        if managed.returncode is None
+        for connection in psutil.Process(managed.pid).net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening <= {(name, ip) for name in ("kafka", "s3proxy") for ip in ("127.0.0.1", "::ffff:127.0.0.1")}
+    assert {name for name, _ in listening} == {"kafka", "s3proxy"}
+
+
+def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(tmp_path: Path) -> None:
+    stack = LocalStack("again", root=tmp_path)
+    with stack:
+        first = stack.settings
+        pids = [managed.pid for managed in stack.processes]
+        assert running_stacks(tmp_path) == ("again",)
+        with pytest.raises(StackError, match=f"'again' is running already: found pid {os.getpid()} ") as caught:
+            LocalStack("again", root=tmp_path).start()
+        assert str(stack.folder) in str(caught.value)
+        assert ensure_topic(first.kafka_bootstrap, "kept", partitions=2)
+        ObjectStore(first).put("kept", b"object")
+    assert running_stacks(tmp_path) == ()
+    assert not any(alive(pid) for pid in pids)
+    with pytest.raises(StackError, match="not running"):
+        _ = stack.settings
+
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(first.kafka_bootstrap.rpartition(":")[2])))
+        taken.listen()
+        with stack:
+            second = stack.settings
+            assert log_ends(second, "kept") == [(0, 0), (0, 0)]
+            assert ObjectStore(second).get("kept") == b"object"
+    assert second.kafka_bootstrap != first.kafka_bootstrap
+    assert second == first.model_copy(update={"kafka_bootstrap": second.kafka_bootstrap})
+
+
+def test_a_killed_broker_is_named_with_its_log_and_comes_back_with_its_data(tmp_path: Path) -> None:
+    with LocalStack("killed", root=tmp_path) as stack:
+        bootstrap = stack.settings.kafka_bootstrap
+        assert ensure_topic(bootstrap, "kept", partitions=1)
+        kafka, s3 = stack.processes
+        os.kill(kafka.pid, signal.SIGKILL)
+        wait_until(lambda: kafka.died, "the broker is seen to be dead")
+        with pytest.raises(StackError, match="kafka: ended by signal SIGKILL") as caught:
+            stack.processes.check()
+        assert str(stack.logs / "kafka.log") in str(caught.value)
+        assert s3.returncode is None
+        kafka.restart()
+        assert log_ends(stack.settings, "kept") == [(0, 0)]
+
+
+def test_a_stack_whose_supervisor_was_killed_can_be_started_again_at_once(tmp_path: Path) -> None:
+    script = (
+        "import signal\nfrom pathlib import Path\nfrom tidemark.stack.local import LocalStack\n"
+        f"stack = LocalStack('orphan', root=Path({str(tmp_path)!r}))\nstack.start()\n"
+        "print(*(managed.pid for managed in stack.processes), flush=True)\nsignal.pause()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include")}
+    supervisor = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    assert supervisor.stdout is not None
+    pids = [int(word) for word in supervisor.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(alive(pid) for pid in pids)
+    supervisor.kill()
+    supervisor.communicate()
+    with LocalStack("orphan", root=tmp_path) as stack:
+        assert not any(alive(pid) for pid in pids)
+        assert ObjectStore(stack.settings).get("nothing") is None
+
+
+def test_missing_jars_and_java_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = LocalStack("bare", root=tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    with pytest.raises(StackError, match=r"no Java: .*make install"):
+        stack.start()
+    stack.jars = tmp_path / "no-jars"
+    with pytest.raises(StackError, match=r"no jars: expected \*\.jar .*make install"):
+        stack.start()
+    assert running_stacks(tmp_path) == ()
+
+
+def test_another_deployments_variables_do_not_reach_the_stacks_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_BUCKET", "production")
+    monkeypatch.setenv("TIDEMARK_PREFIX", "precious")
+    with LocalStack("own", root=tmp_path) as stack:
+        assert (stack.settings.bucket, stack.settings.prefix) == ("tidemark", "")
+
+
+def test_wanted_ports_are_kept_by_place_and_all_ports_differ() -> None:
+    (wanted,) = free_ports(1)
+    first, second, third = free_ports(3, wanted=(0, wanted))
+    assert second == wanted
+    assert len({first, second, third}) == 3
+
+
+def test_an_env_file_carries_any_path_and_replaces_the_old_one_privately(tmp_path: Path) -> None:
+    values = {
+        "TIDEMARK_KAFKA_BOOTSTRAP": "h:1",
+        "TIDEMARK_S3_ACCESS_KEY": "a",
+        "TIDEMARK_S3_SECRET_KEY": "it's \\ #1",
+        "TIDEMARK_BUCKET": "b",
+        "TIDEMARK_CATALOG_URI": "jdbc:sqlite:/a folder/x#y's.db",
+    }
+    file = tmp_path / "new" / "stack.env"
+    write_private(file, "old")
+    write_private(file, env_text(values))
+    read = Settings(_env_file=file)  # type: ignore[call-arg]  # read from the file
+    assert read.catalog_uri == values["TIDEMARK_CATALOG_URI"]
+    assert read.s3_secret_key.get_secret_value() == values["TIDEMARK_S3_SECRET_KEY"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["stack.env"]

@@ -1,0 +1,318 @@
+"""Stream definitions: what a right file means, and how every kind of wrong one is explained."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidemark.core.errors import ConfigError
+from tidemark.stack.local import PROJECT
+from tidemark.streams import (
+    Archive,
+    Batch,
+    Check,
+    DefaultPartitioner,
+    FieldTime,
+    RecordTime,
+    Speed,
+    Stream,
+    TimePartitioner,
+    load_stream,
+    problems,
+    stream_names,
+)
+
+SMALLEST: dict[str, Any] = {
+    "name": "orders",
+    "topic": "orders",
+    "value_schema": "id BIGINT",
+    "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
+}
+TOP_KEYS = "archive, batch, event_time, name, speed, time_zone, topic, value_schema, version"
+
+
+def write(folder: Path, text: str, name: str = "orders") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def with_value(location: str, value: Any) -> dict[str, Any]:
+    """The smallest definition with one value more, or another one; ``location`` is dotted."""
+    raw = copy.deepcopy(SMALLEST)
+    node = raw
+    *parents, key = location.split(".")
+    for parent in parents:
+        node = node.setdefault(parent, {})
+    node[key] = value
+    return raw
+
+
+def refusal(folder: Path, raw: Any) -> str:
+    """The message of the error, which names the file at its end."""
+    path = write(folder, raw if isinstance(raw, str) else yaml.safe_dump(raw))
+    with pytest.raises(ConfigError) as caught:
+        load_stream("orders", folder)
+    assert caught.value.where == str(path)
+    return str(caught.value).removesuffix(f" [{path}]")
+
+
+def test_the_smallest_definition_has_the_documented_defaults(tmp_path: Path) -> None:
+    write(tmp_path, yaml.safe_dump(SMALLEST))
+    assert load_stream("orders", tmp_path) == Stream(
+        name="orders",
+        version=1,
+        topic="orders",
+        time_zone="UTC",
+        value_schema="id BIGINT",
+        event_time=RecordTime(extractor="record"),
+        archive=Archive(
+            partitioner=DefaultPartitioner(type="default"),
+            flush_size=500_000,
+            max_bytes=268_435_456,
+            part_bytes=25_000_000,
+            trigger_seconds=10,
+            max_offsets_per_trigger=None,
+        ),
+        speed=Speed(topic="orders.live", dead_letter_topic="orders.dead-letter", key=None, trigger_seconds=1),
+        batch=Batch(schedule="30 0 * * *", wait_seconds=600, accept_loss=False, checks=()),
+    )
+
+
+def test_every_key_can_be_given(tmp_path: Path) -> None:
+    raw = {
+        **SMALLEST,
+        "version": 3,
+        "time_zone": "Europe/Berlin",
+        "event_time": {"extractor": "record_field", "field": "$.at", "format": "epoch_ms"},
+        "archive": {
+            "partitioner": {"type": "time", "path_format": "'day='yyyy-MM-dd"},
+            "flush_size": 90,
+            "max_bytes": 100,
+            "part_bytes": 5_242_880,
+            "trigger_seconds": 0,
+            "max_offsets_per_trigger": 7,
+        },
+        "batch": {
+            "schedule": "0 6 * * 1",
+            "wait_seconds": 0,
+            "accept_loss": True,
+            "checks": [{"expectation": "expect_x", "kwargs": {"column": "id"}, "severity": "warning"}],
+        },
+    }
+    write(tmp_path, yaml.safe_dump(raw))
+    stream = load_stream("orders", tmp_path)
+    assert stream.event_time == FieldTime(extractor="record_field", field="$.at", format="epoch_ms")
+    assert stream.archive.partitioner == TimePartitioner(type="time", path_format="'day='yyyy-MM-dd")
+    assert stream.batch.checks == (Check(expectation="expect_x", kwargs={"column": "id"}, severity="warning"),)
+    assert stream.model_dump(mode="json", exclude={"speed"}, exclude_unset=True) == {
+        key: value for key, value in raw.items() if key != "speed"
+    }
+
+
+@pytest.mark.parametrize(
+    ("location", "allowed"),
+    [
+        ("retention", TOP_KEYS),
+        ("event_time", "extractor"),
+        (
+            "archive",
+            "flush_size, max_bytes, max_offsets_per_trigger, part_bytes, partitioner, trigger_seconds",
+        ),
+        ("speed", "dead_letter_topic, key, topic, trigger_seconds"),
+        ("batch", "accept_loss, checks, schedule, wait_seconds"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path, location: str, allowed: str) -> None:
+    key = location if allowed == TOP_KEYS else f"{location}.typo"
+    raw = with_value(key, 17)
+    if location == "event_time":
+        raw["event_time"]["extractor"] = "record"
+        key = "event_time.record.typo"
+    assert refusal(tmp_path, raw) == f"{key}: unknown key, found 17, allowed keys: {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("location", "value", "message"),
+    [
+        (
+            "archive.partitioner",
+            {"type": "time", "path": "x"},
+            "archive.partitioner.time.path: unknown key, found 'x', allowed keys: path_format, type",
+        ),
+        (
+            "archive.partitioner",
+            {"type": "default", "path_format": "x"},
+            "archive.partitioner.default.path_format: unknown key, found 'x', allowed keys: type",
+        ),
+        (
+            "event_time",
+            {"extractor": "record_field", "field": "$.at", "zone": "UTC"},
+            "event_time.record_field.zone: unknown key, found 'UTC', allowed keys: extractor, field, format",
+        ),
+        (
+            "batch.checks",
+            [{"expectation": "expect_x"}, {"expectation": "expect_y", "level": "low"}],
+            "batch.checks.1.level: unknown key, found 'low', allowed keys: expectation, kwargs, severity",
+        ),
+    ],
+    ids=["time partitioner", "default partitioner", "record field", "second check"],
+)
+def test_an_unknown_key_inside_a_union_or_list_names_its_member(
+    tmp_path: Path, location: str, value: Any, message: str
+) -> None:
+    assert refusal(tmp_path, with_value(location, value)) == message
+
+
+@pytest.mark.parametrize("key", ["name", "topic", "value_schema", "speed"])
+def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
+    raw = {name: value for name, value in SMALLEST.items() if name != key}
+    assert refusal(tmp_path, raw) == f"{key}: missing, expected a value"
+
+
+@pytest.mark.parametrize(
+    ("location", "value", "parts"),
+    [
+        ("name", "Orders", ["name: ", "pattern", "found 'Orders'"]),
+        ("topic", "a topic", ["topic: ", "pattern", "found 'a topic'"]),
+        ("topic", "", ["topic: ", "pattern", "found ''"]),
+        ("version", 0, ["version: ", "greater than or equal to 1", "found 0"]),
+        ("version", "one", ["version: ", "integer", "found 'one'"]),
+        ("time_zone", "Mars/Olympus", ["time_zone: ", "IANA", "Europe/Berlin", "found 'Mars/Olympus'"]),
+        ("time_zone", "../etc/passwd", ["time_zone: ", "IANA", "found '../etc/passwd'"]),
+        ("value_schema", None, ["value_schema: ", "string", "found None"]),
+        ("event_time.extractor", "field", ["event_time.extractor: found 'field', allowed: record, record_field"]),
+        ("event_time", {"format": "epoch_s"}, ["event_time.extractor: found nothing, allowed: record, record_field"]),
+        ("event_time", {"extractor": "record_field", "field": "at"}, ["event_time.record_field.field: ", "'$.'"]),
+        ("event_time", {"extractor": "record_field", "field": "$."}, ["event_time.record_field.field: ", "found '$.'"]),
+        ("event_time", {"extractor": "record_field"}, ["event_time.record_field.field: missing"]),
+        ("archive.flush_size", 0, ["archive.flush_size: ", "greater than or equal to 1", "found 0"]),
+        ("archive.part_bytes", 1000, ["archive.part_bytes: ", "5242880", "found 1000"]),
+        ("archive.trigger_seconds", -1, ["archive.trigger_seconds: ", "greater than or equal to 0", "found -1"]),
+        ("archive.partitioner.type", "field", ["archive.partitioner.type: found 'field', allowed: default, time"]),
+        ("speed", "orders.live", ["speed: ", "found 'orders.live'"]),
+        ("speed.dead_letter_topic", None, ["speed.dead_letter_topic: ", "string", "found None"]),
+        ("batch.wait_seconds", -5, ["batch.wait_seconds: ", "found -5"]),
+        ("batch.checks", [{"expectation": "column_exists"}], ["batch.checks.0.expectation: ", "pattern"]),
+        ("topic", "_orders", ["topic: ", "'_orders' starts with '_' or '.'", "found '_orders'"]),
+        (
+            "batch.checks",
+            [{"expectation": "expect_x", "severity": "fatal"}],
+            ["batch.checks.0.severity: ", "'critical' or 'warning'", "found 'fatal'"],
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed_and_what_was_found(
+    tmp_path: Path, location: str, value: Any, parts: list[str]
+) -> None:
+    message = refusal(tmp_path, with_value(location, value))
+    assert message.startswith(parts[0])
+    assert [part for part in parts if part not in message] == []
+
+
+def test_every_problem_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    raw = {**with_value("archive.flush_size", 0), "colour": "red", "version": -1}
+    message = refusal(tmp_path, raw)
+    assert [part.partition(":")[0] for part in message.split("; ")] == ["version", "archive.flush_size", "colour"]
+    with pytest.raises(ConfigError) as caught:
+        load_stream("orders", tmp_path)
+    each = problems(caught.value)
+    assert [str(item) for item in each] == [f"{part} [{tmp_path / 'orders.yaml'}]" for part in message.split("; ")]
+
+
+def test_an_error_that_is_one_problem_stays_it(tmp_path: Path) -> None:
+    error = ConfigError("no such stream", where=str(tmp_path))
+    assert problems(error) == (error,)
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        {"topic": "orders", "dead_letter_topic": "dead"},
+        {"topic": "live", "dead_letter_topic": "orders"},
+        {"topic": "same", "dead_letter_topic": "same"},
+    ],
+)
+def test_a_topic_used_twice_is_refused_with_all_three(tmp_path: Path, topics: dict[str, str]) -> None:
+    message = refusal(tmp_path, {**SMALLEST, "speed": topics})
+    found = f"('orders', '{topics['topic']}', '{topics['dead_letter_topic']}')"
+    assert message == f"topic, speed.topic and speed.dead_letter_topic must differ, found {found}"
+
+
+def test_the_name_must_be_the_files(tmp_path: Path) -> None:
+    message = refusal(tmp_path, {**SMALLEST, "name": "sales"})
+    assert message == "name: must equal the file's name: expected orders, found sales"
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("name: [orders\ntopic: x", "not YAML: found while parsing a flow sequence"),
+        ("name: orders\n\ttopic: x", "not YAML: found while scanning"),
+        ("a: &x [*x, !!python/object:os.system {}]", "not YAML: found could not determine a constructor"),
+    ],
+    ids=["open bracket", "tab", "python object"],
+)
+def test_text_that_is_not_yaml_is_said_to_be_that_on_one_line(tmp_path: Path, text: str, start: str) -> None:
+    message = refusal(tmp_path, text)
+    assert message.startswith(start)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", "None"), ("# only a comment\n", "None"), ("- name: orders", "[{'name': 'orders'}]"), ("orders", "'orders'")],
+    ids=["empty", "comment", "list", "text"],
+)
+def test_a_file_without_a_mapping_at_the_top_is_said_to_be_that(tmp_path: Path, text: str, found: str) -> None:
+    message = refusal(tmp_path, text)
+    assert message.startswith("(top level): ")
+    assert message.endswith(f"found {found}")
+
+
+def test_text_that_is_not_utf_8_is_refused_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_bytes(b"name: orders\n# caf\xe9\n")
+    with pytest.raises(ConfigError, match="not UTF-8") as caught:
+        load_stream("orders", tmp_path)
+    assert caught.value.where == str(path)
+
+
+def test_an_unknown_stream_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such stream: expected one of: none, found orders"):
+        load_stream("orders", tmp_path)
+    write(tmp_path, "", "b")
+    write(tmp_path, "", "a")
+    with pytest.raises(ConfigError, match="expected one of: a, b, found orders") as caught:
+        load_stream("orders", tmp_path)
+    assert caught.value.where == str(tmp_path)
+    assert stream_names(tmp_path) == ("a", "b")
+
+
+def test_the_projects_own_streams_load() -> None:
+    folder = PROJECT / "include" / "streams"
+    assert "flights" in stream_names(folder)
+    assert [load_stream(name, folder).name for name in stream_names(folder)] == list(stream_names(folder))
+
+
+def test_the_fingerprint_changes_with_what_cuts_files_and_with_nothing_else() -> None:
+    base = Stream.model_validate(SMALLEST).archive_settings
+    assert len(base) == 16
+    cutting = [
+        with_value("archive.flush_size", 7),
+        with_value("archive.max_bytes", 7),
+        with_value("archive.partitioner", {"type": "time"}),
+        with_value("time_zone", "Asia/Tokyo"),
+        with_value("event_time", {"extractor": "record_field", "field": "$.at"}),
+    ]
+    assert len({base, *(Stream.model_validate(raw).archive_settings for raw in cutting)}) == 6
+    others = [
+        with_value("version", 2),
+        with_value("archive.trigger_seconds", 1),
+        with_value("archive.part_bytes", 6_000_000),
+        with_value("batch.wait_seconds", 1),
+        with_value("speed.key", "id"),
+    ]
+    assert {Stream.model_validate(raw).archive_settings for raw in others} == {base}
