@@ -30,7 +30,9 @@ SMALLEST: dict[str, Any] = {
     "value_schema": "id BIGINT",
     "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
 }
-TOP_KEYS = "archive, batch, event_time, name, speed, time_zone, topic, value_schema, version"
+TOP_KEYS = (
+    "archive, avro_schema_file, batch, event_time, name, speed, time_zone, topic, value_format, value_schema, version"
+)
 
 
 def write(folder: Path, text: str, name: str = "orders") -> Path:
@@ -88,12 +90,25 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         "time_zone": "Europe/Berlin",
         "event_time": {"extractor": "record_field", "field": "$.at", "format": "epoch_ms"},
         "archive": {
-            "partitioner": {"type": "time", "path_format": "'day='yyyy-MM-dd"},
+            "partitioner": {"type": "time", "path_format": "'day='yyyy-MM-dd", "clock": "wall_clock"},
+            "format": "jsonl.zst",
             "flush_size": 90,
             "max_bytes": 100,
+            "rotate_interval_seconds": 60.5,
+            "rotate_schedule": "0 * * * *",
+            "max_open_files": 3,
             "part_bytes": 5_242_880,
             "trigger_seconds": 0,
+            "min_offsets_per_trigger": 5,
+            "max_trigger_delay_seconds": 60,
             "max_offsets_per_trigger": 7,
+            "on_loss": "go_on",
+            "storage": {
+                "storage_class": "STANDARD_IA",
+                "encryption": "aws:kms",
+                "kms_key": "alias/archive",
+                "tags": {"team": "tide"},
+            },
         },
         "batch": {
             "schedule": "0 6 * * 1",
@@ -105,7 +120,9 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
     write(tmp_path, yaml.safe_dump(raw))
     stream = load_stream("orders", tmp_path)
     assert stream.event_time == FieldTime(extractor="record_field", field="$.at", format="epoch_ms")
-    assert stream.archive.partitioner == TimePartitioner(type="time", path_format="'day='yyyy-MM-dd")
+    assert stream.archive.partitioner == TimePartitioner(
+        type="time", path_format="'day='yyyy-MM-dd", clock="wall_clock"
+    )
     assert stream.batch.checks == (Check(expectation="expect_x", kwargs={"column": "id"}, severity="warning"),)
     assert stream.model_dump(mode="json", exclude={"speed"}, exclude_unset=True) == {
         key: value for key, value in raw.items() if key != "speed"
@@ -119,7 +136,11 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         ("event_time", "extractor"),
         (
             "archive",
-            "flush_size, max_bytes, max_offsets_per_trigger, part_bytes, partitioner, trigger_seconds",
+            (
+                "flush_size, format, max_bytes, max_offsets_per_trigger, max_open_files, max_trigger_delay_seconds, "
+                "min_offsets_per_trigger, on_loss, part_bytes, partitioner, rotate_interval_seconds, rotate_schedule, "
+                "storage, trigger_seconds"
+            ),
         ),
         ("speed", "dead_letter_topic, key, topic, trigger_seconds"),
         ("batch", "accept_loss, checks, schedule, wait_seconds"),
@@ -140,7 +161,7 @@ def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path
         (
             "archive.partitioner",
             {"type": "time", "path": "x"},
-            "archive.partitioner.time.path: unknown key, found 'x', allowed keys: path_format, type",
+            "archive.partitioner.time.path: unknown key, found 'x', allowed keys: clock, path_format, type",
         ),
         (
             "archive.partitioner",
@@ -166,7 +187,7 @@ def test_an_unknown_key_inside_a_union_or_list_names_its_member(
     assert refusal(tmp_path, with_value(location, value)) == message
 
 
-@pytest.mark.parametrize("key", ["name", "topic", "value_schema", "speed"])
+@pytest.mark.parametrize("key", ["name", "topic", "speed"])
 def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     raw = {name: value for name, value in SMALLEST.items() if name != key}
     assert refusal(tmp_path, raw) == f"{key}: missing, expected a value"
@@ -182,7 +203,21 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("version", "one", ["version: ", "integer", "found 'one'"]),
         ("time_zone", "Mars/Olympus", ["time_zone: ", "IANA", "Europe/Berlin", "found 'Mars/Olympus'"]),
         ("time_zone", "../etc/passwd", ["time_zone: ", "IANA", "found '../etc/passwd'"]),
-        ("value_schema", None, ["value_schema: ", "string", "found None"]),
+        ("value_schema", None, ["value_schema: missing, value_format json needs it"]),
+        ("value_format", "avro", ["avro_schema_file: missing, value_format avro needs it"]),
+        ("value_format", "raw", ["value_schema: value_format raw has none, found 'id BIGINT'"]),
+        ("avro_schema_file", "orders.avsc", ["avro_schema_file: value_format json has none, found 'orders.avsc'"]),
+        ("avro_schema_file", "../orders.avsc", ["avro_schema_file: ", "pattern", "found '../orders.avsc'"]),
+        ("archive.rotate_schedule", "hourly", ["archive.rotate_schedule: ", "five fields", "found 'hourly'"]),
+        ("archive.rotate_interval_seconds", 0, ["archive.rotate_interval_seconds: ", "greater than 0", "found 0"]),
+        ("archive.format", "csv", ["archive.format: ", "'jsonl.gz'", "found 'csv'"]),
+        ("archive.partitioner", {"type": "field", "fields": []}, ["archive.partitioner.field.fields: ", "at least 1"]),
+        ("archive.storage", {"kms_key": "k"}, ["archive.storage: ", "kms_key needs encryption aws:kms, found None"]),
+        (
+            "archive",
+            {"min_offsets_per_trigger": 9, "max_offsets_per_trigger": 8},
+            ["archive: ", "min_offsets_per_trigger 9 is above max_offsets_per_trigger 8"],
+        ),
         ("event_time.extractor", "field", ["event_time.extractor: found 'field', allowed: record, record_field"]),
         ("event_time", {"format": "epoch_s"}, ["event_time.extractor: found nothing, allowed: record, record_field"]),
         ("event_time", {"extractor": "record_field", "field": "at"}, ["event_time.record_field.field: ", "'$.'"]),
@@ -191,7 +226,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("archive.flush_size", 0, ["archive.flush_size: ", "greater than or equal to 1", "found 0"]),
         ("archive.part_bytes", 1000, ["archive.part_bytes: ", "5242880", "found 1000"]),
         ("archive.trigger_seconds", -1, ["archive.trigger_seconds: ", "greater than or equal to 0", "found -1"]),
-        ("archive.partitioner.type", "field", ["archive.partitioner.type: found 'field', allowed: default, time"]),
+        ("archive.partitioner.type", "hash", ["archive.partitioner.type: found 'hash', allowed: default, field, time"]),
         ("speed", "orders.live", ["speed: ", "found 'orders.live'"]),
         ("speed.dead_letter_topic", None, ["speed.dead_letter_topic: ", "string", "found None"]),
         ("batch.wait_seconds", -5, ["batch.wait_seconds: ", "found -5"]),

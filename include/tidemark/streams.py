@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
+from croniter import croniter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tidemark.core.errors import ConfigError, TidemarkError
@@ -37,6 +38,17 @@ def _json_path(value: str) -> str:
         raise ValueError("not the JSON path of a field, which starts with '$.', such as $.departed_at")
     return value
 
+
+def _cron(value: str) -> str:
+    if not croniter.is_valid(value):
+        raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
+    return value
+
+
+_SHORTHANDS = {
+    "hourly": "'year='yyyy/'month='MM/'day='dd/'hour='HH",
+    "daily": "'year='yyyy/'month='MM/'day='dd",
+}
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
@@ -68,24 +80,77 @@ class DefaultPartitioner(_Model):
     type: Literal["default"] = "default"
 
 
+class FieldPartitioner(_Model):
+    """One folder per value of some fields of the value, nested in their order: ``carrier=UA/origin=JFK``."""
+
+    type: Literal["field"]
+    fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = Field(
+        min_length=1, description="JSON paths of the fields, e.g. [$.carrier]"
+    )
+
+
 class TimePartitioner(_Model):
-    """One folder per span of event time, cut in the stream's time zone."""
+    """One folder per span of time, in the stream's zone. Wall clock is the micro-batch's, fixed with its range."""
 
     type: Literal["time"]
     path_format: str = Field(
-        default="'year='yyyy/'month='MM/'day='dd/'hour='HH", description="Spark datetime pattern; literals in quotes"
+        default="hourly", description="hourly, daily, or a Spark datetime pattern; literals in quotes"
     )
+    clock: Literal["event_time", "wall_clock"] = "event_time"
+
+    @property
+    def pattern(self) -> str:
+        """The Spark datetime pattern, shorthands written out."""
+        return _SHORTHANDS.get(self.path_format, self.path_format)
+
+
+class Storage(_Model):
+    """How S3 is to keep data objects; None leaves the bucket's own default."""
+
+    storage_class: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*$")
+    encryption: Literal["AES256", "aws:kms"] | None = None
+    kms_key: str | None = None
+    tags: dict[str, str] = Field(default={}, max_length=10)
+
+    @model_validator(mode="after")
+    def _key_needs_kms(self) -> "Storage":
+        if self.kms_key is not None and self.encryption != "aws:kms":
+            raise ValueError(f"kms_key needs encryption aws:kms, found {self.encryption}")
+        return self
 
 
 class Archive(_Model):
     """How records are cut into objects. Sizes are per file; a micro-batch is the unit of commit."""
 
-    partitioner: DefaultPartitioner | TimePartitioner = Field(default=DefaultPartitioner(), discriminator="type")
+    partitioner: DefaultPartitioner | FieldPartitioner | TimePartitioner = Field(
+        default=DefaultPartitioner(), discriminator="type"
+    )
+    format: Literal["parquet", "jsonl.gz", "jsonl.zst"] = "parquet"
     flush_size: int = Field(default=500_000, ge=1, description="records per file")
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1, description="bytes of keys and values per file")
+    rotate_interval_seconds: float | None = Field(
+        default=None, gt=0, description="event time a file may span, from its first record on"
+    )
+    rotate_schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
+        default=None, description="cron, in the stream's time zone: everything there is gets archived then"
+    )
+    max_open_files: int = Field(default=20, ge=1, description="per task; rows of further paths wait on local disk")
     part_bytes: int = Field(default=25_000_000, ge=5 * 1024 * 1024, description="bytes per multipart part")
     trigger_seconds: float = Field(default=10, ge=0)
+    min_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    max_trigger_delay_seconds: float = Field(
+        default=900, gt=0, description="the longest that min_offsets_per_trigger holds a batch back"
+    )
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    on_loss: Literal["stop", "go_on"] = "stop"
+    storage: Storage = Storage()
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> "Archive":
+        low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_offsets_per_trigger {low} is above max_offsets_per_trigger {high}")
+        return self
 
 
 class Speed(_Model):
@@ -123,7 +188,13 @@ class Stream(_Model):
     version: int = Field(default=1, ge=1)
     topic: SourceTopic
     time_zone: TimeZone = "UTC"
-    value_schema: str = Field(description="Spark DDL of the JSON value, e.g. 'carrier STRING, delay INT'")
+    value_format: Literal["json", "avro", "raw"] = "json"
+    value_schema: str | None = Field(
+        default=None, description="with json: Spark DDL of the value, e.g. 'carrier STRING, delay INT'"
+    )
+    avro_schema_file: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", description="with avro: a file beside the YAML"
+    )
     event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
     archive: Archive = Archive()
     speed: Speed
@@ -134,6 +205,20 @@ class Stream(_Model):
         topics = (self.topic, self.speed.topic, self.speed.dead_letter_topic)
         if len(set(topics)) != len(topics):
             raise ValueError(f"topic, speed.topic and speed.dead_letter_topic must differ, found {topics}")
+        return self
+
+    @model_validator(mode="after")
+    def _value_is_described(self) -> "Stream":
+        needed = {"json": "value_schema", "avro": "avro_schema_file", "raw": None}[self.value_format]
+        if needed is not None and getattr(self, needed) is None:
+            raise ValueError(f"{needed}: missing, value_format {self.value_format} needs it")
+        for key in ("value_schema", "avro_schema_file"):
+            if key != needed and getattr(self, key) is not None:
+                raise ValueError(f"{key}: value_format {self.value_format} has none, found {getattr(self, key)!r}")
+        if self.value_format == "raw" and isinstance(self.event_time, FieldTime):
+            raise ValueError("event_time.extractor: a raw value has no fields, found 'record_field'")
+        if self.value_format == "raw" and isinstance(self.archive.partitioner, FieldPartitioner):
+            raise ValueError("archive.partitioner.type: a raw value has no fields, found 'field'")
         return self
 
     @cached_property
@@ -152,8 +237,10 @@ class Stream(_Model):
     @property
     def archive_settings(self) -> str:
         """Fingerprint of everything that decides which rows share a file; 16 hex digits."""
-        part = self.model_dump(mode="json", include={"time_zone", "event_time"})
-        cuts = self.archive.model_dump(mode="json", include={"partitioner", "flush_size", "max_bytes"})
+        part = self.model_dump(mode="json", include={"time_zone", "event_time", "value_format"})
+        cuts = self.archive.model_dump(
+            mode="json", include={"partitioner", "format", "flush_size", "max_bytes", "rotate_interval_seconds"}
+        )
         return digest(canonical_json({**part, **cuts}))[:16]
 
 

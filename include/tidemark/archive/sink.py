@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from tidemark.archive.file import SCHEMA, OpenFile, Target
 from tidemark.core import errors
@@ -28,10 +27,10 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
-from tidemark.streams import DefaultPartitioner, Stream, TimePartitioner
+from tidemark.streams import Stream
 
-_UNSAFE = "[^A-Za-z0-9=_./-]"
 _RECEIPT = "receipt string"
 
 
@@ -52,18 +51,6 @@ def write_range(
         raise task_error(error, where=f"archive of {stream.name}") from error
     files = (decode(DataFile, json.loads(row.receipt), where="a task's receipt") for row in rows)
     return tuple(sorted(files, key=lambda file: file.key))
-
-
-def partition_path(stream: Stream) -> Column:
-    """The folder of a row below the stream's data prefix: relative, of safe characters, without dot segments."""
-    match stream.archive.partitioner:
-        case DefaultPartitioner():
-            return F.concat(F.lit("partition="), F.col("partition").cast("string"))
-        case TimePartitioner(path_format=path_format):
-            local = F.from_utc_timestamp("event_time", stream.time_zone)
-            path = F.regexp_replace(F.date_format(local, path_format), _UNSAFE, "_")
-            path = F.regexp_replace(path, r"(?<=^|/)\.+(?=/|$)", "_")
-            return F.regexp_replace(path, r"^/+|/+$|(?<=/)/+", "")
 
 
 def task_error(error: Exception, *, where: str) -> TidemarkError:

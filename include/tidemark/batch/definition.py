@@ -42,7 +42,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
     schema = None
     problems = []
     try:
-        schema = _fields(stream.value_schema)
+        schema = _fields(stream.value_schema or "")
     except (PySparkException, TypeError) as error:
         problems.append(_not_ddl(stream, where, error))
     else:

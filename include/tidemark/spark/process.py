@@ -147,7 +147,7 @@ def value_schema(stream: Stream) -> StructType:
         where=f"value_schema of stream {stream.name}",
     )
     try:
-        schema = StructType.fromDDL(stream.value_schema)
+        schema = StructType.fromDDL(stream.value_schema or "")
     except ParseException as error:
         raise wrong from error
     if not isinstance(schema, StructType):
