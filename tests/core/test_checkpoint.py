@@ -2,7 +2,13 @@
 
 import pytest
 
-from tidemark.core.checkpoint import batch_ranges, parse_initial_offsets, parse_offsets, parse_query_id
+from tidemark.core.checkpoint import (
+    batch_ranges,
+    parse_batch_time_us,
+    parse_initial_offsets,
+    parse_offsets,
+    parse_query_id,
+)
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
 
@@ -21,6 +27,16 @@ def test_the_offsets_of_a_batch() -> None:
 def test_the_initial_offsets_with_or_without_the_leading_zero_byte() -> None:
     assert parse_initial_offsets(INITIAL, topic="topic_2", where="sources/0/0") == {0: 0, 1: 3}
     assert parse_initial_offsets(INITIAL[1:] + b"\n", topic="topic_2", where="sources/0/0") == {0: 0, 1: 3}
+
+
+def test_the_time_at_which_a_batch_was_fixed() -> None:
+    assert parse_batch_time_us(OFFSETS, where="offsets/0") == 1795250743239 * 1000
+
+
+@pytest.mark.parametrize("line", [b"{}", b"-", b"[]", b"null", b'{"batchTimestampMs":0}', b'{"batchTimestampMs":"1"}'])
+def test_metadata_without_a_time(line: bytes) -> None:
+    with pytest.raises(FormatError, match=r"\[offsets/7\]"):
+        parse_batch_time_us(b"v1\n" + line + b'\n{"topic_2":{"0":15}}', where="offsets/7")
 
 
 def test_the_querys_id() -> None:

@@ -8,6 +8,7 @@ from tidemark.core.checkpoint import (
     batch_ranges,
     commit_name,
     offsets_name,
+    parse_batch_time_us,
     parse_initial_offsets,
     parse_offsets,
     parse_query_id,
@@ -39,6 +40,11 @@ class Checkpoint:
     def ranges(self, batch: int) -> dict[int, OffsetRange]:
         """Exactly the offsets of a batch, by partition, from the write-ahead log."""
         return batch_ranges(self._start(batch), self._end(batch), where=self._where(offsets_name(batch)))
+
+    def batch_time_us(self, batch: int) -> int:
+        """When Spark fixed the batch, in µs since the epoch: the wall clock of all its rows, in every attempt."""
+        name = offsets_name(batch)
+        return parse_batch_time_us(self._body(name), where=self._where(name))
 
     def position(self) -> dict[int, int] | None:
         """Where the next (or the interrupted) batch starts, by partition; None where none was ever planned."""

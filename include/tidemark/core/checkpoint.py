@@ -31,15 +31,24 @@ def parse_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
 
     Raises FormatError for other text, ConflictError for another topic's positions.
     """
-    lines = body.decode(errors="replace").split("\n")
-    if len(lines) != 3 or lines[0] != _VERSION:
+    return _positions(_offset_lines(body, where)[1], topic, where)
+
+
+def parse_batch_time_us(body: bytes, *, where: str) -> int:
+    """``offsets/<batch>``: when Spark fixed the batch, in µs since the epoch; a retry of the batch has the same.
+
+    Raises FormatError for other text.
+    """
+    line = _offset_lines(body, where)[0]
+    try:
+        found = json.loads(line)["batchTimestampMs"]
+    except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            "not the offsets of a query with one source",
-            expected=f"{_VERSION}, a line of metadata, a line of offsets",
-            found=_short(body),
-            where=where,
-        )
-    return _positions(lines[2], topic, where)
+            "not a batch's metadata", expected='{"batchTimestampMs": …}', found=line[:200], where=where
+        ) from error
+    if not isinstance(found, int) or isinstance(found, bool) or found <= 0:  # Spark's default is 0: no time at all
+        raise FormatError("not a batch's time", expected="ms since the epoch", found=found, where=where)
+    return found * 1000
 
 
 def parse_initial_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
@@ -94,6 +103,19 @@ def batch_ranges(start: Mapping[int, int], end: Mapping[int, int], *, where: str
         if span is not None:
             ranges[partition] = span
     return ranges
+
+
+def _offset_lines(body: bytes, where: str) -> tuple[str, str]:
+    """Metadata and offsets of a query with one source."""
+    lines = body.decode(errors="replace").split("\n")
+    if len(lines) != 3 or lines[0] != _VERSION:
+        raise FormatError(
+            "not the offsets of a query with one source",
+            expected=f"{_VERSION}, a line of metadata, a line of offsets",
+            found=_short(body),
+            where=where,
+        )
+    return lines[1], lines[2]
 
 
 def _positions(line: str, topic: str, where: str) -> dict[int, int]:
