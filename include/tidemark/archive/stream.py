@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemark.archive.checkpoint import Checkpoint
 from tidemark.archive.commit import commit_batch, find_manifest, last_manifest
+from tidemark.archive.progress import Progress
 from tidemark.archive.sink import task_error, write_range
 from tidemark.core.errors import ConflictError, IncompleteError, PositionError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
@@ -95,6 +96,7 @@ class _Batches:
         self.failure: TidemarkError | None = None
         self._stream, self._settings, self._store, self._layout = stream, settings, store, layout
         self._checkpoint = Checkpoint.of(store, layout, stream.topic)
+        self._progress = Progress(settings)
         self._writer: str | None = None
 
     def archive(self, frame: DataFrame, batch: int) -> None:
@@ -139,37 +141,13 @@ class _Batches:
                 files=files,
                 now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
             )
-        self._log(manifest, seconds=time.monotonic() - started, again=again)
+        self._progress.batch(manifest, seconds=time.monotonic() - started, again=again)
 
     def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
         """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""
         logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
         _require_same_topic(last_manifest(self._store, self._layout, writer, before=batch), logs)
         return logs
-
-    def _log(self, manifest: Manifest, *, seconds: float, again: bool) -> None:
-        log_event(
-            "batch",
-            layer="archive",
-            stream=manifest.stream,
-            batch=manifest.batch,
-            records=sum(item.rows for item in manifest.ranges),
-            bytes=sum(file.bytes for file in manifest.files),
-            files=len(manifest.files),
-            offsets={str(item.log.partition): [item.range.start, item.range.end] for item in manifest.ranges},
-            seconds=round(seconds, 3),
-            lag=self._lag(manifest),
-            again=again,
-        )
-
-    def _lag(self, manifest: Manifest) -> int | None:
-        """Records behind the batch, in its partitions; None where Kafka does not tell, which must not fail a batch."""
-        ends = {item.log: item.range.end for item in manifest.ranges}
-        try:
-            marks = watermarks(self._settings.kafka_bootstrap, tuple(ends))
-        except ServiceError:
-            return None
-        return sum(max(mark.high_watermark - ends[mark.log], 0) for mark in marks)
 
 
 def _await(query: StreamingQuery, batches: _Batches) -> None:
