@@ -247,7 +247,7 @@ def test_up_says_where_everything_is_and_a_signal_stops_it_cleanly(
                 break
         pids = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
         running.send_signal(number)
-        rest, problems = running.communicate(timeout=60)
+        rest, problems = running.communicate(timeout=180)
     assert (running.returncode, problems) == (0, "")
     assert rest.endswith("Stopping; the data stays in its folder.\n")
     told = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines[:-1]}
@@ -274,7 +274,7 @@ def test_up_ends_with_an_explained_error_when_a_server_dies(tmp_path: Path) -> N
         line = next(line for line in running.stdout if line.startswith("s3proxy, pid "))
         server = psutil.Process(int(line.split()[2]))
         server.kill()
-        _, problems = running.communicate(timeout=60)
+        _, problems = running.communicate(timeout=180)
     assert running.returncode == 1
     assert problems.startswith("StackError: a process of the local stack died: found s3proxy: ended by signal SIGKILL")
     assert "Traceback" not in problems

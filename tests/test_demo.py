@@ -110,7 +110,7 @@ def performance() -> Iterator[Performance]:
         process.communicate()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> None:
     with performance() as demo:
         demo.watch()
@@ -135,7 +135,7 @@ def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> 
     assert any("rebuild.py --stream flights" in text for text in demo.commands)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_demo_without_its_broker_says_so_and_ends() -> None:
     with performance() as demo:
         demo.watch(until=lambda line: "Sent 275 events" in line)

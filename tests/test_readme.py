@@ -45,7 +45,7 @@ def run(stack: LocalStack, *command: str, cwd: Path = PROJECT, **env: str) -> st
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

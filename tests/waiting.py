@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 180) -> None:
     """Return once the condition holds; fails the test, naming ``what``, when it does not within the time."""
     deadline = time.monotonic() + timeout_s
     while not condition():

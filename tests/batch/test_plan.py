@@ -26,7 +26,7 @@ def drop_below(log: Log, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
     request = admin.delete_records([KafkaPartition(log.stream.topic, 0, offset)])
     for future in request.values():
-        future.result(timeout=20)
+        future.result(timeout=60)
 
 
 def lose_middle_manifest(log: Log) -> None:
@@ -157,8 +157,8 @@ def recreate(log: Log) -> None:
     bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
     before = log.owner().topic_id
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(timeout=20)
-    deadline = time.monotonic() + 20
+    admin.delete_topics([topic])[topic].result(timeout=60)
+    deadline = time.monotonic() + 120
     # The broker answers before the deletion, and then the creation, is everywhere.
     while not ensure_topic(bootstrap, topic, partitions=2, config={"retention.ms": "-1"}):
         assert time.monotonic() < deadline
@@ -228,7 +228,7 @@ def test_an_open_transaction_ends_the_target_before_its_first_record(log: Log) -
     assert producer.flush(20) == 0
     during = plan_run(log.run(), [MONDAY], False).logs[0].target
     producer.commit_transaction(20)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while watermarks(log.settings.kafka_bootstrap, [log.owner()])[0].high_watermark == 5:  # the marker comes afterwards
         assert time.monotonic() < deadline
     after = plan_run(log.run(), [MONDAY], False).logs[0].target

@@ -150,7 +150,7 @@ def test_the_application_refills_in_a_process_of_its_own(log: Log) -> None:
         [sys.executable, str(script), "--stream", log.stream.name, "--run", run.name],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
@@ -159,13 +159,13 @@ def test_the_application_refills_in_a_process_of_its_own(log: Log) -> None:
 
 def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, spark: SparkSession) -> None:
     producer = Producer({"bootstrap.servers": log.settings.kafka_bootstrap, "transactional.id": log.stream.name})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     for number, end in ((3, producer.commit_transaction), (2, producer.abort_transaction)):
         producer.begin_transaction()
         for item in range(number):
             producer.produce(log.stream.topic, f"v{item}".encode(), b"k", 0, timestamp=at(MONDAY, 9))
-        assert producer.flush(20) == 0
-        end(20)
+        assert producer.flush(60) == 0
+        end(60)
     # 3 records, a marker, 2 aborted records, a marker. Markers bear the present time, so that by time Monday ends at
     # the first one; what is archived behind it moves the target on.
     log.archive(6, 7)

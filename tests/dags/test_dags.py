@@ -38,7 +38,7 @@ def parse(streams: Path, home: Path) -> dict[str, Any]:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

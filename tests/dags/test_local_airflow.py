@@ -9,7 +9,7 @@ from tests.waiting import wait_until
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_a_broken_definition_is_an_import_error_and_the_other_streams_run_on(air
     wait_until(
         lambda: api.dag_known("reconcile_flights") and bool(api.import_errors()),
         "the definitions are parsed",
-        timeout_s=90,
+        timeout_s=240,
     )
     ((file, error),) = api.import_errors().items()
     assert Path(file).name == "stream_definitions.py"
@@ -41,10 +41,10 @@ def test_a_broken_definition_is_an_import_error_and_the_other_streams_run_on(air
 
 def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported(airflow: LocalAirflow) -> None:
     api, dag = airflow.api, "reconcile_flights"
-    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=90)
+    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
     api.unpause(dag)
     run = api.trigger(dag, {})
-    wait_until(lambda: api.run_state(dag, run) in {"success", "failed"}, "the run ends", timeout_s=120)
+    wait_until(lambda: api.run_state(dag, run) in {"success", "failed"}, "the run ends", timeout_s=300)
 
     assert api.run_state(dag, run) == "failed"
     tasks = {item.task: item for item in api.task_states(dag, run)}

@@ -18,7 +18,7 @@ from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.streams import Stream
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
