@@ -52,7 +52,7 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     )
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     ranges = {log: OffsetRange(start=0, end=len(sent))}
-    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings)
+    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0)
     assert Oracle(settings, stream.name).table(file.key).to_pylist() == [
         {
             "topic": stream.topic,
@@ -90,7 +90,7 @@ def test_time_paths_and_days_are_cut_in_the_streams_zone_by_the_records_field(
     produce(stream.topic, [(None, value, stamp, 0, []) for value in values])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     ranges = {log: OffsetRange(start=0, end=6)}
-    files = write_range(kafka(spark, settings, stream), ranges, stream, settings)
+    files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0)
     found = {
         file.key.removeprefix(f"data/{stream.name}/").rpartition("/")[0]: (
             file.first_offset,
@@ -113,7 +113,9 @@ def test_a_path_format_cannot_lead_out_of_the_streams_folder(
     stream = make_stream(archive={"partitioner": {"type": "time", "path_format": "'/../../x//./a b?'yyyy'/..'"}})
     produce(stream.topic, [(None, b"{}", at("2013-01-14T12:00:00+00:00"), 0, [])])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
-    (file,) = write_range(kafka(spark, settings, stream), {log: OffsetRange(start=0, end=1)}, stream, settings)
+    (file,) = write_range(
+        kafka(spark, settings, stream), {log: OffsetRange(start=0, end=1)}, stream, settings, clock_us=0
+    )
     assert file.key.startswith(f"data/{stream.name}/_/_/x/_/a_b_2013/_/{stream.topic}+0+")
 
 
@@ -125,11 +127,11 @@ def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     frame = kafka(spark, settings, stream)
     with pytest.raises(PositionError) as told:
-        write_range(frame, {log: OffsetRange(start=0, end=4)}, stream, settings)
+        write_range(frame, {log: OffsetRange(start=0, end=4)}, stream, settings, clock_us=0)
     assert str(told.value) == (
         f"rows outside the range to be committed: expected [0, 4), found offsets 0 to 4 [{stream.topic}-0]"
     )
     whole = {log: OffsetRange(start=0, end=5)}
-    write_range(frame, whole, stream, settings)
+    write_range(frame, whole, stream, settings, clock_us=0)
     with pytest.raises(ConflictError, match=r"expected 4 rows, offsets 1 to 4, .* found 5 rows, offsets 0 to 4"):
-        write_range(frame.where("offset > 0"), whole, stream, settings)
+        write_range(frame.where("offset > 0"), whole, stream, settings, clock_us=0)

@@ -35,15 +35,21 @@ _RECEIPT = "receipt string"
 
 
 def write_range(
-    records: DataFrame, ranges: Mapping[TopicPartition, OffsetRange], stream: Stream, settings: Settings
+    records: DataFrame,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    stream: Stream,
+    settings: Settings,
+    *,
+    clock_us: int,
 ) -> tuple[DataFile, ...]:
     """Write rows of ARCHIVE_SCHEMA, all inside ``ranges``, and return the objects that hold them, sorted by key.
 
     The objects exist when this returns, but are part of the archive only once a manifest lists them. Writing the same
-    rows again gives the same objects. Raises PositionError for a row outside ``ranges``, ConflictError for a key that
+    rows again gives the same objects. ``clock_us`` is the batch's own time, µs UTC, which every retry must give alike:
+    wall-clock paths follow it. Raises PositionError for a row outside ``ranges``, ConflictError for a key that
     holds something else, ServiceError where S3 or the source fails.
     """
-    columns = [*SCHEMA.names, partition_path(stream).alias("path"), day(stream).alias("day")]
+    columns = [*SCHEMA.names, partition_path(stream, clock_us).alias("path"), day(stream).alias("day")]
     write = _writer(tuple(ranges.items()), stream, settings)
     try:
         rows = records.select(*columns).mapInArrow(write, _RECEIPT).collect()

@@ -20,7 +20,7 @@ from tidemark.archive.progress import Progress
 from tidemark.archive.sink import task_error, write_range
 from tidemark.core.errors import ConflictError, IncompleteError, PositionError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import Manifest
+from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.s3 import ObjectStore
@@ -128,7 +128,7 @@ class _Batches:
         manifest = find_manifest(self._store, self._layout, writer=writer, batch=batch, ranges=ranges)
         again = manifest is not None
         if manifest is None:
-            files = write_range(records(frame, self._stream), ranges, self._stream, self._settings) if ranges else ()
+            files = self._write(frame, batch, ranges) if ranges else ()
             if self._logs(writer, batch) != logs:  # made again while it was read
                 raise ConflictError("the topic changed while a batch was read", where=f"{self._stream.topic}, {batch=}")
             manifest = commit_batch(
@@ -142,6 +142,11 @@ class _Batches:
                 now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
             )
         self._progress.batch(manifest, seconds=time.monotonic() - started, again=again)
+
+    def _write(self, frame: DataFrame, batch: int, ranges: dict[TopicPartition, OffsetRange]) -> tuple[DataFile, ...]:
+        rows = records(frame, self._stream)
+        clock_us = self._checkpoint.batch_time_us(batch)
+        return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us)
 
     def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
         """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""

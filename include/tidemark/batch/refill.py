@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -57,7 +57,8 @@ def rounds(plan: Plan) -> Iterator[Ranges]:
 
 
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
-    files = write_range(records(_kafka(run, spark, ranges), run.stream), ranges, run.stream, run.settings)
+    rows = records(_kafka(run, spark, ranges), run.stream)
+    files = write_range(rows, ranges, run.stream, run.settings, clock_us=_planned_at_us(run))
     return commit_batch(
         run.store,
         run.layout,
@@ -68,6 +69,12 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
         files=files,
         now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
     )
+
+
+def _planned_at_us(run: Run) -> int:
+    """When the run fixed its gaps, the same at every retry of the refill; µs UTC."""
+    planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
+    return (planned_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _kafka(run: Run, spark: SparkSession, ranges: Ranges) -> DataFrame:
