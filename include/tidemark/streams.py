@@ -54,6 +54,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 SourceTopic = Annotated[Topic, AfterValidator(_visible)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
+Format = Literal["parquet", "jsonl.gz", "jsonl.zst"]
 
 
 class _Model(BaseModel):
@@ -125,7 +126,7 @@ class Archive(_Model):
     partitioner: DefaultPartitioner | FieldPartitioner | TimePartitioner = Field(
         default=DefaultPartitioner(), discriminator="type"
     )
-    format: Literal["parquet", "jsonl.gz", "jsonl.zst"] = "parquet"
+    format: Format = "parquet"
     flush_size: int = Field(default=500_000, ge=1, description="records per file")
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1, description="bytes of keys and values per file")
     rotate_interval_seconds: float | None = Field(

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidemark.archive.checksum import RowChecksum
-from tidemark.archive.file import SCHEMA
+from tidemark.archive.schema import SCHEMA
 
 maybe_bytes = st.none() | st.binary(max_size=5)
 header = st.fixed_dictionaries({"key": st.none() | st.text(max_size=3), "value": maybe_bytes})

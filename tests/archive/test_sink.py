@@ -10,7 +10,8 @@ import pytest
 
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
-from tidemark.archive.file import SCHEMA, Target
+from tidemark.archive.file import Target
+from tidemark.archive.schema import SCHEMA
 from tidemark.archive.sink import Cuts, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout

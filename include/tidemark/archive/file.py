@@ -11,27 +11,15 @@ import pyarrow.parquet as pq
 
 from tidemark.archive.checksum import RowChecksum
 from tidemark.archive.footer import Footer, Stored, read_footer
+from tidemark.archive.schema import SCHEMA
 from tidemark.archive.upload import Upload
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.s3 import ObjectStore
+from tidemark.streams import Format, Storage
 
-# tidemark.spark.records.ARCHIVE_SCHEMA in Arrow's words.
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestamp_type", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
-        ("event_time", pa.timestamp("us", tz="UTC")),
-    ]
-)
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 _EPOCH = date(1970, 1, 1)
@@ -45,6 +33,8 @@ class Target:
     layout: Layout
     part_bytes: int
     settings: str
+    format: Format = "parquet"
+    storage: Storage = field(default_factory=Storage)
 
 
 @dataclass(slots=True, kw_only=True)

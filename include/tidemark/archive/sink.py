@@ -18,7 +18,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tidemark.archive.file import SCHEMA, OpenFile, Target
+from tidemark.archive.file import OpenFile, Target
+from tidemark.archive.schema import SCHEMA
 from tidemark.core import errors
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import PositionError, ServiceError, TidemarkError
@@ -82,6 +83,8 @@ def _writer(
             layout=Layout(prefix=settings.prefix, stream=stream.name),
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
+            format=stream.archive.format,
+            storage=stream.archive.storage,
         )
         cuts = Cuts(flush_size=stream.archive.flush_size, max_bytes=stream.archive.max_bytes)
         receipts = [json.dumps(encode(file)) for file in write_files(batches, ranges, target, cuts)]

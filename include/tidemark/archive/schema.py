@@ -1,0 +1,17 @@
+"""The columns of a data object's rows: tidemark.spark.records.ARCHIVE_SCHEMA in Arrow's words."""
+
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+        ("event_time", pa.timestamp("us", tz="UTC")),
+    ]
+)
