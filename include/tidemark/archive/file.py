@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from tidemark.archive.checksum import RowChecksum
 from tidemark.archive.footer import Footer, Stored, read_footer
+from tidemark.archive.metrics import TaskMeter
 from tidemark.archive.schema import SCHEMA
 from tidemark.archive.upload import Upload
 from tidemark.core.errors import ConflictError, PositionError
@@ -27,12 +28,13 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a task's files go, the size of their parts in bytes, and the archive settings' fingerprint."""
+    """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, the task's meter."""
 
     store: ObjectStore
     layout: Layout
     part_bytes: int
     settings: str
+    meter: TaskMeter = field(default_factory=TaskMeter)
     format: Format = "parquet"
     storage: Storage = field(default_factory=Storage)
 

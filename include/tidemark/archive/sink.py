@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.archive.file import OpenFile, Target
 from tidemark.archive.schema import SCHEMA
+from tidemark.archive.metrics import TaskMetrics
 from tidemark.core import errors
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import PositionError, ServiceError, TidemarkError
@@ -32,7 +33,7 @@ from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
 from tidemark.streams import Stream
 
-_RECEIPT = "receipt string"
+_ROWS = "file string, task string"  # a row per file, and one per task
 
 
 def write_range(
@@ -42,21 +43,25 @@ def write_range(
     settings: Settings,
     *,
     clock_us: int,
+    on_task: Callable[[TaskMetrics], object] | None = None,
 ) -> tuple[DataFile, ...]:
     """Write rows of ARCHIVE_SCHEMA, all inside ``ranges``, and return the objects that hold them, sorted by key.
 
     The objects exist when this returns, but are part of the archive only once a manifest lists them. Writing the same
     rows again gives the same objects. ``clock_us`` is the batch's own time, µs UTC, which every retry must give alike:
-    wall-clock paths follow it. Raises PositionError for a row outside ``ranges``, ConflictError for a key that
-    holds something else, ServiceError where S3 or the source fails.
+    wall-clock paths follow it. ``on_task`` is called with each task's account. Raises PositionError for a row outside
+    ``ranges``, ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
     """
     columns = [*SCHEMA.names, partition_path(stream, clock_us).alias("path"), day(stream).alias("day")]
     write = _writer(tuple(ranges.items()), stream, settings)
     try:
-        rows = records.select(*columns).mapInArrow(write, _RECEIPT).collect()
+        rows = records.select(*columns).mapInArrow(write, _ROWS).collect()
     except (PySparkException, Py4JJavaError) as error:
         raise task_error(error, where=f"archive of {stream.name}") from error
-    files = (decode(DataFile, json.loads(row.receipt), where="a task's receipt") for row in rows)
+    for row in rows:
+        if on_task is not None and row.task is not None:
+            on_task(decode(TaskMetrics, json.loads(row.task), where="a task's account"))
+    files = (decode(DataFile, json.loads(row.file), where="a task's receipt") for row in rows if row.file is not None)
     return tuple(sorted(files, key=lambda file: file.key))
 
 
@@ -86,9 +91,12 @@ def _writer(
             format=stream.archive.format,
             storage=stream.archive.storage,
         )
+        target.meter.listen(target.store.client)
         cuts = Cuts(flush_size=stream.archive.flush_size, max_bytes=stream.archive.max_bytes)
         receipts = [json.dumps(encode(file)) for file in write_files(batches, ranges, target, cuts)]
-        yield pa.record_batch([pa.array(receipts, pa.string())], names=["receipt"])
+        account = json.dumps(encode(target.meter.take()))
+        columns = ([*receipts, None], [*(None for _ in receipts), account])
+        yield pa.record_batch([pa.array(column, pa.string()) for column in columns], names=["file", "task"])
 
     return write
 
@@ -182,6 +190,7 @@ class _Task:
             name = DataName(path=path, topic=log.topic, partition=log.partition, range=allowed, seq=seq)
             file = self._open[at] = OpenFile(self._target, log, name)
             self._next_seq[at] = file.name.seq + 1
+            self._target.meter.see_open_files(len(self._open))
         return file
 
 
