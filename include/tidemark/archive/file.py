@@ -28,7 +28,7 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, the task's meter."""
+    """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, a meter."""
 
     store: ObjectStore
     layout: Layout

@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidemark.archive.file import OpenFile, Target
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.metrics import TaskMetrics
+from tidemark.archive.schema import SCHEMA
 from tidemark.core import errors
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import PositionError, ServiceError, TidemarkError
