@@ -119,8 +119,8 @@ def test_a_hole_in_a_trimmed_range_is_told_as_the_most_it_can_be() -> None:
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 8 + (None,) * 2 + (FIRST,) * 10}
     world = world_of(batch(0, 0, 10, truths), batch(0, 5, 20, truths, writer="b"), end=20)
     assert plan_of(world).logs[0].holes == (
-        Hole(range=span(0, 10), missing=2, cause="unexplained", exact=True),
-        Hole(range=span(10, 20), missing=2, cause="unexplained", exact=False),
+        Hole(range=span(0, 5), missing=2, cause="unexplained", exact=False),
+        Hole(range=span(5, 20), missing=2, cause="unexplained", exact=True),
     )
 
 

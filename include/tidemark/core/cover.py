@@ -1,6 +1,6 @@
-"""The fewest committed ranges that tile a target, and the offsets several of them hold.
+"""The best committed ranges that tile a target, the fewest of them, and the offsets several of them hold.
 
-The cover is the classical greedy one, in layers: layer k holds the ranges that the k-th place of a smallest cover can
+``cover`` is the classical greedy one, in layers: layer k holds the ranges that the k-th place of a smallest cover can
 take. Reaching past layer k-1's farthest end is what puts a range into layer k, so each range is in one layer at most,
 and choosing the best chain through the layers costs one bisection per range: O(n log n) in all.
 """
@@ -8,8 +8,10 @@ and choosing the best chain through the layers costs one bisection per range: O(
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heappop, heappush
 
-from tidemark.core.offsets import OffsetRange
+from tidemark.core.offsets import OffsetRange, subtract
 from tidemark.core.plan import Overlap
 
 
@@ -22,6 +24,19 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A committed range and how many rows it came out as; fewer than its offsets where it has holes."""
+
+    range: OffsetRange
+    rows: int
+
+    @property
+    def density(self) -> Fraction:
+        """Rows per offset: 1 where the copy is complete."""
+        return min(Fraction(self.rows, len(self.range)), Fraction(1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """A range as the last one of a chain: how many ranges the chain trims, and the step before it."""
 
@@ -30,6 +45,65 @@ class _Step:
     end: int
     trims: int
     before: "_Step | None"
+
+
+def best_cover(target: OffsetRange, copies: Sequence[Copy]) -> tuple[Piece, ...]:
+    """Every offset of ``target`` that any copy holds, from the densest copy that holds it; disjoint pieces in order.
+
+    Complete copies go first, as their ``cover``: no row of theirs is ever passed over for a copy with holes. Two copies
+    with holes may each have rows that the other lacks, and no manifest tells which; of those the one with more rows per
+    offset is taken, in the fewest pieces. Such a copy may give several pieces, around better ones. O(n log n).
+    """
+    complete = [index for index, copy in enumerate(copies) if copy.rows >= len(copy.range)]
+    pieces = [
+        Piece(index=complete[piece.index], range=piece.range)
+        for piece in cover(target, [copies[index].range for index in complete])
+    ]
+    if len(complete) < len(copies):
+        holed = sorted(
+            (index for index, copy in enumerate(copies) if copy.rows < len(copy.range)),
+            key=lambda index: (copies[index].range, index),
+        )
+        pieces += _densest(subtract([target], [piece.range for piece in pieces]), copies, holed)
+    return tuple(sorted(pieces, key=lambda piece: piece.range))
+
+
+def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequence[int]) -> list[Piece]:
+    """A sweep over ``left``: the densest copy until it ends or a denser one starts, then again.
+
+    Of equally dense ones the farthest reaching follows, which needs the fewest pieces. ``order`` is by start.
+    """
+    pieces: list[Piece] = []
+    ready: list[tuple[Fraction, int, int]] = []  # of what has started: (-density, -end, index), ended ones removed late
+    at = 0
+    for item in left:
+        position = item.start
+        while position < item.end:
+            while at < len(order) and copies[order[at]].range.start <= position:
+                at = _ready(ready, copies, order, at)
+            while ready and -ready[0][1] <= position:
+                heappop(ready)
+            if not ready:
+                if at == len(order):
+                    return pieces
+                position = copies[order[at]].range.start
+                continue
+            density, end, index = ready[0]
+            stop = min(-end, item.end)
+            while at < len(order) and copies[order[at]].range.start < stop:
+                start = copies[order[at]].range.start
+                at = _ready(ready, copies, order, at)
+                if ready[0][0] < density:
+                    stop = start
+            pieces.append(Piece(index=index, range=OffsetRange(start=position, end=stop)))
+            position = stop
+    return pieces
+
+
+def _ready(ready: list[tuple[Fraction, int, int]], copies: Sequence[Copy], order: Sequence[int], at: int) -> int:
+    copy = copies[order[at]]
+    heappush(ready, (-copy.density, -copy.range.end, order[at]))
+    return at + 1
 
 
 def cover(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[Piece, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from tidemark.core.cover import cover, overlaps
+from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none, subtract
@@ -13,13 +13,11 @@ from tidemark.core.seal import Seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Committed:
+class _Committed(Copy):
     """A committed range of one log with the files that hold its rows."""
 
-    range: OffsetRange
     writer: str
     batch: int
-    rows: int
     files: tuple[DataFile, ...]
 
 
@@ -37,10 +35,11 @@ def make_plan(
     """The plan that proves ``targets`` and rebuilds the affected days; the order of the inputs does not matter.
 
     Affected are the requested days and every sealed day with late rows: rows at offsets that had no archived copy
-    when it was sealed. A requested day that is sealed and has none is ``unchanged``, unless ``force``. Of ``seals``
-    the highest version of each day counts. Manifests of a log that is no target (a topic made again has another id)
-    cover nothing. Raises ConflictError for a manifest or seal of another stream or time zone, because its days are
-    not this stream's, and FormatError for a file outside its manifest's ranges.
+    when it was sealed, or only a copy with holes that is less dense than theirs. A requested day that is sealed and has
+    none is ``unchanged``, unless ``force``. Of ``seals`` the highest version of each day counts. Manifests of a log
+    that is no target (a topic made again has another id) cover nothing. Raises ConflictError for a manifest or seal of
+    another stream or time zone, because its days are not this stream's, and FormatError for a file outside its
+    manifest's ranges.
     """
     _check_origin(stream, time_zone, manifests, seals)
     latest = _latest(seals)
@@ -129,7 +128,7 @@ def _plan_log(target: Target, committed: Sequence[_Committed]) -> tuple[LogPlan,
     """The findings for one log, and for each used range the committed one it is taken from."""
     whole = range_or_none(target.origin, target.end)
     ranges = [item.range for item in committed]
-    pieces = cover(whole, ranges) if whole else ()
+    pieces = best_cover(whole, committed) if whole else ()
     sources = [committed[piece.index] for piece in pieces]
     used = tuple(
         Used(range=piece.range, committed=source.range, writer=source.writer, batch=source.batch)
@@ -197,7 +196,7 @@ def _late_days(
                         continue
                     span = _inside(rows.first_offset, rows.last_offset, target)
                     sealed = known[rows.day].get(target.log)
-                    if span is not None and (sealed is None or sealed.unseen(span)):
+                    if span is not None and (sealed is None or sealed.unseen(span, item)):
                         late.add(rows.day)
     return late
 

@@ -1,22 +1,30 @@
 """Seals: the proof of one day, one immutable object per version. A later version chains to the one before it."""
 
 import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal
+from fractions import Fraction
+from typing import Any, Literal, TypeVar
 
 from tidemark.core.codec import decode, encode
+from tidemark.core.cover import Copy
 from tidemark.core.errors import FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, Hole, Used
 
 FORMAT = 1
+Finding = TypeVar("Finding", Gap, Hole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedLog:
-    """What was proven of one log: ``used`` and ``gaps`` tile ``[origin, end)``; the gaps of a seal are losses."""
+    """What was proven of one log: ``used`` and ``gaps`` tile ``[origin, end)``; the gaps of a seal are losses.
+
+    Each of the three is in offset order; a hole's range is that of the used range it is in.
+    """
 
     log: TopicPartition
     origin: int
@@ -43,13 +51,32 @@ class SealedLog:
 
     def use_of(self, offset: int) -> Used | None:
         """The used range that holds the offset; None in a loss or outside ``[origin, end)``."""
-        return next((item for item in self.used if offset in item.range), None)
+        at = bisect_right(self.used, offset, key=lambda item: item.range.start)
+        return self.used[at - 1] if at and offset in self.used[at - 1].range else None
 
-    def unseen(self, within: OffsetRange) -> bool:
-        """Whether any offset of ``within`` had no archived copy when the day was sealed."""
-        if within.end > self.end or within.start < self.origin:
+    def unseen(self, within: OffsetRange, copy: Copy) -> bool:
+        """Whether a copy that has rows inside ``within`` may bring some that the sealed day has not read.
+
+        It does where the seal had no copy at all, and where it used a less dense one with holes. A copy that was there
+        at sealing is never both: the cover would have used it, or one as dense.
+        """
+        if within.end > self.end or within.start < self.origin or _touching(self.gaps, within):
             return True
-        return any(item.range.intersect(within) for item in self.gaps)
+        return any(copy.density > self._density(hole) for hole in _touching(self.holes, within))
+
+    def _density(self, hole: Hole) -> Fraction:
+        """Rows per offset of the copy behind a hole; the most it can be where the seal does not tell."""
+        if hole.exact and hole.missing == len(hole.range):
+            return Fraction(0)
+        used = self.use_of(hole.range.start)
+        size = len(hole.range if used is None else used.committed)
+        return Fraction(size - hole.missing, size)
+
+
+def _touching(found: Sequence[Finding], within: OffsetRange) -> Sequence[Finding]:
+    """Those of disjoint findings in offset order that share an offset with ``within``."""
+    start = bisect_right(found, within.start, key=lambda item: item.range.end)
+    return found[start : bisect_left(found, within.end, key=lambda item: item.range.start)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

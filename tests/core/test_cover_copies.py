@@ -1,0 +1,120 @@
+"""Copies with holes and without: the cover takes every offset from the best copy of it, in the fewest pieces."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.worlds import offsets, ranges, span
+from tidemark.core.cover import Copy, Piece, best_cover, cover
+from tidemark.core.offsets import OffsetRange
+
+
+@st.composite
+def copies(draw: st.DrawFn, limit: int = 16) -> Copy:
+    item = draw(ranges(limit))
+    # Mostly a third, a half or all of the offsets: equal densities of copies of any length.
+    share = draw(st.sampled_from((0, 2, 3, 6, 6)))
+    rows = draw(st.integers(0, len(item))) if draw(st.integers(0, 3)) == 0 else len(item) * share // 6
+    return Copy(range=item, rows=rows)
+
+
+few = st.lists(copies(), max_size=9)
+targets = ranges(16) | st.just(span(0, 16))
+
+
+def densest(archived: Sequence[Copy], offset: int) -> Fraction | None:
+    """Rows per offset of the best copy of an offset."""
+    return max((Fraction(copy.rows, len(copy.range)) for copy in archived if offset in copy.range), default=None)
+
+
+@settings(max_examples=800)
+@given(targets, few)
+def test_every_offset_any_copy_holds_comes_once_from_the_densest_copy_of_it(
+    target: OffsetRange, archived: list[Copy]
+) -> None:
+    pieces = best_cover(target, archived)
+    taken = {offset: archived[piece.index] for piece in pieces for offset in offsets([piece.range])}
+    assert sum(len(piece.range) for piece in pieces) == len(taken)
+    assert [piece.range for piece in pieces] == sorted(piece.range for piece in pieces)
+    assert taken.keys() == offsets([copy.range for copy in archived]) & offsets([target])
+    for offset, copy in taken.items():
+        assert offset in copy.range
+        assert Fraction(copy.rows, len(copy.range)) == densest(archived, offset)
+
+
+@settings(max_examples=500)
+@given(targets, few)
+def test_complete_copies_are_used_as_if_there_were_no_others(target: OffsetRange, archived: list[Copy]) -> None:
+    complete = [copy.range for copy in archived if copy.rows == len(copy.range)]
+    found = [
+        piece.range
+        for piece in best_cover(target, archived)
+        if archived[piece.index].rows == len(archived[piece.index].range)
+    ]
+    assert found == [piece.range for piece in cover(target, complete)]
+
+
+@settings(max_examples=500)
+@given(targets, few)
+def test_between_better_copies_the_fewest_pieces_of_equally_dense_ones_are_used(
+    target: OffsetRange, archived: list[Copy]
+) -> None:
+    pieces = [
+        piece for piece in best_cover(target, archived) if archived[piece.index].rows < len(archived[piece.index].range)
+    ]
+    for run in _runs(pieces, archived):
+        whole = span(run[0].range.start, run[-1].range.end)
+        density = densest(archived, whole.start)
+        alike = [copy.range for copy in archived if Fraction(copy.rows, len(copy.range)) == density]
+        fewest = next(
+            size
+            for size in range(1, len(alike) + 1)
+            if any(offsets([whole]) <= offsets(chosen) for chosen in combinations(alike, size))
+        )
+        assert len(run) == fewest
+
+
+def _runs(pieces: Sequence[Piece], archived: Sequence[Copy]) -> list[list[Piece]]:
+    """Pieces that touch and are equally dense, together."""
+    found: list[list[Piece]] = []
+    for piece in pieces:
+        before = found[-1][-1] if found else None
+        if (
+            before is not None
+            and before.range.end == piece.range.start
+            and archived[before.index].density == archived[piece.index].density
+        ):
+            found[-1].append(piece)
+        else:
+            found.append([piece])
+    return found
+
+
+def test_a_complete_copy_is_taken_although_one_with_a_hole_reaches_farther() -> None:
+    archived = [Copy(range=span(0, 20), rows=19), Copy(range=span(0, 9), rows=9)]
+    assert best_cover(span(0, 20), archived) == (
+        Piece(index=1, range=span(0, 9)),
+        Piece(index=0, range=span(9, 20)),
+    )
+
+
+def test_a_copy_with_holes_goes_on_behind_a_better_one_in_its_middle() -> None:
+    archived = [Copy(range=span(0, 20), rows=10), Copy(range=span(5, 9), rows=4), Copy(range=span(12, 15), rows=2)]
+    assert best_cover(span(0, 20), archived) == (
+        Piece(index=0, range=span(0, 5)),
+        Piece(index=1, range=span(5, 9)),
+        Piece(index=0, range=span(9, 12)),
+        Piece(index=2, range=span(12, 15)),
+        Piece(index=0, range=span(15, 20)),
+    )
+
+
+def test_a_hundred_thousand_copies_with_holes_are_covered() -> None:
+    archived = [Copy(range=span(at * 10, at * 10 + 25), rows=24 if at % 3 else 20) for at in range(100_000)]
+    pieces = best_cover(span(0, 1_000_015), archived)
+    assert sum(len(piece.range) for piece in pieces) == 1_000_015
+    # Every third copy is the poorer one: its offsets are in a neighbour too, but for those at the very start.
+    assert [archived[piece.index].rows for piece in pieces].count(20) <= 2
