@@ -1,10 +1,11 @@
 """Kafka's view of a topic: identity, watermarks, and positions by time."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where its stub is
@@ -77,6 +78,62 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition]) -> tuple[Watermar
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What lies between positions and a topic's end: how many offsets, and the timestamp of the oldest record there.
+
+    ``oldest_ms`` is in ms since the epoch, None where no record can be read there (or none of them has a timestamp).
+    """
+
+    offsets: int
+    oldest_ms: int | None
+
+
+def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout_s: float) -> Backlog:
+    """What a reader at ``positions`` (next offset by partition; without one a partition is unread) has before it.
+
+    Reads one record of each partition that has any. Raises ServiceError when Kafka does not tell within the time.
+    """
+    deadline = time.monotonic() + timeout_s
+    with _Reader(bootstrap, {"enable.partition.eof": True, "fetch.message.max.bytes": 1}) as consumer:
+        try:
+            ahead = {}
+            known = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+            if known.error is not None:
+                raise KafkaException(known.error)
+            for number in known.partitions:
+                partition = KafkaPartition(topic, number)
+                left_s = max(deadline - time.monotonic(), 0.01)
+                start, end = consumer.get_watermark_offsets(partition, timeout=left_s)
+                first = max(positions.get(number, start), start)
+                if first < end:
+                    ahead[number] = (first, end)
+            oldest = _oldest_ms(consumer, topic, {number: first for number, (first, _) in ahead.items()}, deadline)
+        except KafkaException as error:
+            where = f"{topic} at {bootstrap}"
+            raise ServiceError("Kafka could not tell the backlog", found=error, where=where) from error
+    return Backlog(offsets=sum(end - first for first, end in ahead.values()), oldest_ms=oldest)
+
+
+def _oldest_ms(consumer: Consumer, topic: str, positions: Mapping[int, int], deadline: float) -> int | None:
+    """The least timestamp among each partition's first readable record at or behind its position."""
+    found: dict[int, int | None] = {}
+    consumer.assign([KafkaPartition(topic, number, first) for number, first in positions.items()])
+    while found.keys() != positions.keys():
+        message = consumer.poll(max(deadline - time.monotonic(), 0))
+        if message is None:
+            missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
+            raise ServiceError("Kafka did not tell the backlog in time", where=f"{topic}, partitions {missing}")
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
+            raise KafkaException(error)
+        number = message.partition()
+        assert number is not None
+        kind, stamp = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
+        found.setdefault(number, None if kind == TIMESTAMP_NOT_AVAILABLE else stamp)
+    return min((stamp for stamp in found.values() if stamp is not None), default=None)
+
+
 def positions_at(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, int | None]:
     """Per log the first offset whose record timestamp is at or after ``moment``; None where there is none yet."""
     milliseconds = int(moment.timestamp() * 1000)
@@ -103,13 +160,14 @@ def _admin(bootstrap: str) -> AdminClient:
 class _Reader:
     """A consumer that joins no group and commits nothing."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, settings: Mapping[str, object] | None = None) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": "tidemark-positions",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
+                **(settings or {}),
             }
         )
 

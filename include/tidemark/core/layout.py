@@ -16,6 +16,7 @@ _DATA = re.compile(
     r"\.(?P<extension>[a-z0-9.]+)"
 )
 _MANIFEST = re.compile(r"(?P<writer>[^/]+)/(?P<batch>\d{12,})\.json")
+_HEARTBEAT = re.compile(r"(?P<layer>[a-z]+)\.json")
 _SEAL = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})/(?P<version>\d{4,})\.json")
 
 
@@ -52,6 +53,10 @@ class Layout:
     @property
     def seal_prefix(self) -> str:
         return self._under("seals")
+
+    @property
+    def heartbeat_prefix(self) -> str:
+        return self._under("heartbeats")
 
     @property
     def run_prefix(self) -> str:
@@ -105,6 +110,17 @@ class Layout:
         if found is None:
             raise FormatError("not a seal's key", expected=f"{self.seal_prefix}<day>/<version>.json", found=key)
         return date.fromisoformat(found["day"]), int(found["version"])
+
+    def heartbeat_key(self, layer: str) -> str:
+        """The key of a layer's heartbeat; ``layer`` is ``archive`` or ``speed``."""
+        return f"{self.heartbeat_prefix}{layer}.json"
+
+    def parse_heartbeat_key(self, key: str) -> str:
+        """The layer of a heartbeat's key."""
+        found = _HEARTBEAT.fullmatch(self._below(self.heartbeat_prefix, key))
+        if found is None:
+            raise FormatError("not a heartbeat's key", expected=f"{self.heartbeat_prefix}<layer>.json", found=key)
+        return found["layer"]
 
     def run_key(self, run: str, name: str) -> str:
         """The key of one artefact (``plan.json``, ``report.html``, …) of a reconcile run."""

@@ -1,0 +1,84 @@
+"""Heartbeats: one object per stream and layer, written anew every few seconds by the application that runs it."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from tidemark.core.errors import FormatError
+from tidemark.core.manifest import canonical_json
+
+FORMAT = 1
+State = Literal["running", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """What a stream last said of itself.
+
+    ``time`` is when, in UTC; ``version`` the stream definition's; ``writer`` the streaming query's id and ``batch`` its
+    newest batch, None before the first one of this run; ``positions`` are (partition, next offset) in order.
+    ``lag_records`` counts offsets behind, ``lag_seconds`` is the age of the oldest record behind, 0 where there is none;
+    None where Kafka did not tell. ``error`` is set in state ``failed`` alone.
+    """
+
+    stream: str
+    layer: str
+    state: State
+    time: datetime
+    version: int
+    writer: str | None
+    batch: int | None
+    positions: tuple[tuple[int, int], ...]
+    lag_records: int | None
+    lag_seconds: float | None
+    error: str | None
+
+    def to_json(self) -> bytes:
+        """Canonical bytes; ``parse_heartbeat`` reads them back to an equal value."""
+        return canonical_json(
+            {
+                "format": FORMAT,
+                "stream": self.stream,
+                "layer": self.layer,
+                "state": self.state,
+                "time": self.time.isoformat(),
+                "version": self.version,
+                "writer": self.writer,
+                "batch": self.batch,
+                "positions": {str(partition): offset for partition, offset in self.positions},
+                "lag_records": self.lag_records,
+                "lag_seconds": self.lag_seconds,
+                "error": self.error,
+            }
+        )
+
+
+def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
+    """The heartbeat in ``body``; raises FormatError, naming ``where``, for anything else."""
+    try:
+        raw = json.loads(body)
+        if raw["format"] != FORMAT:
+            raise FormatError("unknown heartbeat format", expected=FORMAT, found=raw["format"], where=where)
+        if raw["state"] not in get_args(State):
+            raise FormatError("unknown state", expected=", ".join(get_args(State)), found=raw["state"], where=where)
+        time = datetime.fromisoformat(raw["time"])
+        if time.tzinfo is None:
+            raise FormatError("a time without its zone", expected="UTC", found=raw["time"], where=where)
+        return Heartbeat(
+            stream=raw["stream"],
+            layer=raw["layer"],
+            state=raw["state"],
+            time=time,
+            version=raw["version"],
+            writer=raw["writer"],
+            batch=raw["batch"],
+            positions=tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items())),
+            lag_records=raw["lag_records"],
+            lag_seconds=raw["lag_seconds"],
+            error=raw["error"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            "a heartbeat does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
+        ) from error
