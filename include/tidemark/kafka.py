@@ -98,10 +98,7 @@ def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout
     with _Reader(bootstrap, {"enable.partition.eof": True, "fetch.message.max.bytes": 1}) as consumer:
         try:
             ahead = {}
-            known = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-            if known.error is not None:
-                raise KafkaException(known.error)
-            for number in known.partitions:
+            for number in _partitions(consumer, topic, timeout_s):
                 partition = KafkaPartition(topic, number)
                 left_s = max(deadline - time.monotonic(), 0.01)
                 start, end = consumer.get_watermark_offsets(partition, timeout=left_s)
@@ -113,6 +110,13 @@ def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout
             where = f"{topic} at {bootstrap}"
             raise ServiceError("Kafka could not tell the backlog", found=error, where=where) from error
     return Backlog(offsets=sum(end - first for first, end in ahead.values()), oldest_ms=oldest)
+
+
+def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
+    known = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    if known.error is not None:
+        raise KafkaException(known.error)
+    return sorted(known.partitions)
 
 
 def _oldest_ms(consumer: Consumer, topic: str, positions: Mapping[int, int], deadline: float) -> int | None:

@@ -18,8 +18,8 @@ class Heartbeat:
 
     ``time`` is when, in UTC; ``version`` the stream definition's; ``writer`` the streaming query's id and ``batch`` its
     newest batch, None before the first one of this run; ``positions`` are (partition, next offset) in order.
-    ``lag_records`` counts offsets behind, ``lag_seconds`` is the age of the oldest record behind, 0 where there is none;
-    None where Kafka did not tell. ``error`` is set in state ``failed`` alone.
+    ``lag_records`` counts offsets behind, ``lag_seconds`` is the age of the oldest record behind, 0 where there is
+    none; None where Kafka did not tell. ``error`` is set in state ``failed`` alone.
     """
 
     stream: str
