@@ -25,6 +25,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.monitor import Monitor
 from tidemark.spark.records import records
 from tidemark.spark.streaming import bind_checkpoint, kafka_source, log_event, stop_requested, stream_session, trigger
 from tidemark.streams import Stream
@@ -43,6 +44,11 @@ def run_archive(stream: Stream, settings: Settings, *, available_now: bool = Fal
 
 def archive(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
     """``run_archive`` in a session that is there already."""
+    with Monitor(stream, settings, layer="archive") as monitor:
+        _run(spark, stream, settings, monitor, available_now=available_now)
+
+
+def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     checkpoint = Checkpoint.of(store, layout, stream.topic)
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
@@ -51,7 +57,8 @@ def archive(spark: SparkSession, stream: Stream, settings: Settings, *, availabl
         _require_same_topic(last_manifest(store, layout, writer), logs)
     url = bind_checkpoint(store, layout, "archive", logs[0])
     _require_held(checkpoint, logs, settings)
-    batches = _Batches(stream, settings, store, layout)
+    position = checkpoint.position() or {}
+    batches = _Batches(stream, settings, store, layout, monitor)
     source = kafka_source(
         spark,
         stream,
@@ -66,9 +73,10 @@ def archive(spark: SparkSession, stream: Stream, settings: Settings, *, availabl
         .trigger(**trigger(stream.archive.trigger_seconds, available_now=available_now))
         .start()
     )
+    monitor.started(str(query.id), position)
     log_event("started", layer="archive", stream=stream.name, writer=str(query.id), checkpoint=url)
     try:
-        _await(query, batches)
+        _await(query, batches, monitor)
     except StreamingQueryException as error:
         if not batches.refused.is_set():
             if stop_requested() and isinstance(batches.failure, ServiceError):
@@ -90,13 +98,15 @@ def archive(spark: SparkSession, stream: Stream, settings: Settings, *, availabl
 class _Batches:
     """What happens to each micro-batch. Called on Spark's thread; the events tell the main thread how far it is."""
 
-    def __init__(self, stream: Stream, settings: Settings, store: ObjectStore, layout: Layout) -> None:
+    def __init__(
+        self, stream: Stream, settings: Settings, store: ObjectStore, layout: Layout, monitor: Monitor
+    ) -> None:
         self.busy = Event()
         self.refused = Event()
         self.failure: TidemarkError | None = None
         self._stream, self._settings, self._store, self._layout = stream, settings, store, layout
         self._checkpoint = Checkpoint.of(store, layout, stream.topic)
-        self._progress = Progress(settings)
+        self._progress = Progress(store, monitor)
         self._writer: str | None = None
 
     def archive(self, frame: DataFrame, batch: int) -> None:
@@ -146,7 +156,9 @@ class _Batches:
     def _write(self, frame: DataFrame, batch: int, ranges: dict[TopicPartition, OffsetRange]) -> tuple[DataFile, ...]:
         rows = records(frame, self._stream)
         clock_us = self._checkpoint.batch_time_us(batch)
-        return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us)
+        return write_range(
+            rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task
+        )
 
     def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
         """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""
@@ -155,9 +167,10 @@ class _Batches:
         return logs
 
 
-def _await(query: StreamingQuery, batches: _Batches) -> None:
+def _await(query: StreamingQuery, batches: _Batches, monitor: Monitor) -> None:
     """Until the query ends, or a stop was asked for and no batch is in hand any more."""
     while not query.awaitTermination(POLL_S):
+        monitor.beat()
         if stop_requested() and not batches.busy.is_set() and not query.status["isTriggerActive"]:
             return
 

@@ -1,0 +1,163 @@
+"""A stream watched from outside: its heartbeat object in S3, and its metrics."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from tidemark.core.errors import ServiceError
+from tidemark.core.heartbeat import Heartbeat, State
+from tidemark.core.layout import Layout
+from tidemark.kafka import backlog
+from tidemark.s3 import ObjectStore, s3_client
+from tidemark.settings import Settings
+from tidemark.spark import telemetry
+from tidemark.spark.streaming import log_event
+from tidemark.spark.telemetry import Telemetry
+from tidemark.streams import Stream
+
+BEAT_S = 10.0
+_LAG_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a stream is behind its topic, as a heartbeat says it; None where Kafka did not tell."""
+
+    records: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFigures:
+    """One batch as counted; ``ends`` are next offsets by partition, where the batch moved them.
+
+    What a layer does not have stays at its default. Figures of a batch that an earlier attempt had done are zero.
+    """
+
+    batch: int
+    ends: Mapping[int, int]
+    seconds: float
+    records: int = 0
+    dead_letters: int = 0
+    bytes: int = 0
+    files: int = 0
+    open_files: int = 0
+    upload_seconds: tuple[float, ...] = ()
+    retries: int = 0
+
+
+class Monitor:
+    """One run of one layer, as a context manager: the heartbeat says running, then stopped, or failed and why.
+
+    ``batch`` may be called on another thread; everything else belongs to the driver's main thread. Nothing here stops
+    the stream: a heartbeat that can't be written, and a lag that Kafka does not tell, is logged or left out.
+    """
+
+    def __init__(self, stream: Stream, settings: Settings, *, layer: str) -> None:
+        self._stream, self._settings, self._layer = stream, settings, layer
+        self._store = ObjectStore(settings)
+        self._store.client = s3_client(settings, attempts=1)  # the next beat is the retry
+        self._key = Layout(prefix=settings.prefix, stream=stream.name).heartbeat_key(layer)
+        self._telemetry = Telemetry(stream=stream.name, layer=layer)
+        self._lock = Lock()
+        self._writer: str | None = None
+        self._batch: int | None = None
+        self._positions: dict[int, int] = {}
+        self._lag = Lag(records=None, seconds=None)
+        self._news = False
+        self._beaten_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._write("running")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._write("stopped")
+        else:
+            self._write("failed", f"{kind.__name__}: {error}")
+        self._telemetry.close()
+
+    def started(self, writer: str, positions: Mapping[int, int]) -> None:
+        """The query runs, from these next offsets by partition; a partition that is not there yet is unread."""
+        with self._lock:
+            self._writer = writer
+            self._positions = {**positions, **self._positions}
+            self._news = True
+
+    def batch(self, figures: BatchFigures) -> Lag:
+        """Take a committed batch in; where the stream stands behind it."""
+        record = self._telemetry.record
+        record(telemetry.BATCHES, 1)
+        record(telemetry.BATCH_DURATION, figures.seconds)
+        record(telemetry.RECORDS, figures.records)
+        record(telemetry.DEAD_LETTERS, figures.dead_letters)
+        record(telemetry.IO, figures.bytes)
+        record(telemetry.FILES, figures.files)
+        record(telemetry.OPEN_FILES, figures.open_files)
+        record(telemetry.RETRIES, figures.retries)
+        for seconds in figures.upload_seconds:
+            record(telemetry.UPLOAD_DURATION, seconds)
+        with self._lock:
+            self._batch = figures.batch
+            self._positions.update(figures.ends)
+            self._news = True
+        return self._measure()
+
+    def beat(self) -> None:
+        """Write the heartbeat if there is news, or the last one is 10 s old. To be called every second or so."""
+        idle = time.monotonic() - self._beaten_at >= BEAT_S
+        if idle:
+            self._measure()
+        if idle or self._news:
+            self._write("running")
+
+    def _measure(self) -> Lag:
+        with self._lock:
+            positions = dict(self._positions)
+        try:
+            found = backlog(self._settings.kafka_bootstrap, self._stream.topic, positions, timeout_s=_LAG_TIMEOUT_S)
+        except ServiceError:
+            lag = Lag(records=None, seconds=None)
+        else:
+            age = 0.0 if found.oldest_ms is None else max(time.time() - found.oldest_ms / 1000, 0)
+            lag = Lag(records=found.offsets, seconds=round(age, 3))
+            self._telemetry.record(telemetry.LAG_RECORDS, found.offsets)
+            self._telemetry.record(telemetry.LAG_TIME, age)
+        with self._lock:
+            self._lag = lag
+        return lag
+
+    def _write(self, state: State, error: str | None = None) -> None:
+        self._beaten_at = time.monotonic()
+        with self._lock:
+            self._news = False
+            heartbeat = Heartbeat(
+                stream=self._stream.name,
+                layer=self._layer,
+                state=state,
+                time=datetime.now(UTC),
+                version=self._stream.version,
+                writer=self._writer,
+                batch=self._batch,
+                positions=tuple(sorted(self._positions.items())),
+                lag_records=self._lag.records,
+                lag_seconds=self._lag.seconds,
+                error=error,
+            )
+        try:
+            self._store.put(self._key, heartbeat.to_json(), content_type="application/json")
+        except ServiceError as refused:
+            log_event(
+                "heartbeat not written",
+                level="warning",
+                layer=self._layer,
+                stream=self._stream.name,
+                error=str(refused),
+            )
