@@ -56,10 +56,12 @@ def event_time(stream: Stream) -> Column:
     """The event time of a source row; the record's timestamp wherever the field gives none.
 
     A time without a zone is UTC. Times outside the years 1 to 9999 count as none: no calendar day could hold them; and
-    a record's timestamp out there counts as the nearest moment inside.
+    a record's timestamp out there counts as the nearest moment inside. Null where a row has no timestamp either.
     """
     earliest, latest = (F.lit(moment).cast("timestamp") for moment in (EARLIEST, LATEST))
-    timestamp = F.least(F.greatest(F.col("timestamp"), earliest), latest)
+    # Adopted rows have no timestamp, and `greatest` would pass the null over: they must not land in the year 1.
+    bounded = F.least(F.greatest(F.col("timestamp"), earliest), latest)
+    timestamp = F.when(F.col("timestamp").isNotNull(), bounded)
     match stream.event_time:
         case RecordTime():
             return timestamp
