@@ -3,9 +3,10 @@
 Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of a key wins, a later one is told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -86,12 +87,44 @@ class ObjectStore:
         except (ClientError, BotoCoreError) as error:
             raise self._refused("put", key, error) from error
 
-    def put_if_absent(self, key: str, body: bytes, *, content_type: str = "application/json") -> bool:
-        """Write the object if the key is free; False where somebody's object is there already."""
+    def put_if_absent(
+        self,
+        key: str,
+        body: bytes,
+        *,
+        content_type: str = "application/json",
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bool:
+        """Write the object if the key is free; False where somebody's object is there already.
+
+        ``options`` are further arguments of S3's PutObject, such as its storage class.
+        """
         try:
-            self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType=content_type, IfNoneMatch="*")
+            self.client.put_object(
+                Bucket=self.bucket, Key=key, Body=body, ContentType=content_type, IfNoneMatch="*", **options
+            )
         except ClientError as error:
             if error_code(error) in {"PreconditionFailed", "412"}:
+                return False
+            raise self._refused("put", key, error) from error
+        except BotoCoreError as error:
+            raise self._refused("put", key, error) from error
+        return True
+
+    def replace(self, key: str, body: bytes, *, expected: bytes | None) -> bool:
+        """Write the object if it is ``expected`` still (None: if the key is free); False where it is something else.
+
+        A lost answer makes the client ask again, and its own object is something else then: read before you despair.
+        """
+        if expected is None:
+            return self.put_if_absent(key, body)
+        try:
+            found = self.client.get_object(Bucket=self.bucket, Key=key)
+            if found["Body"].read() != expected:
+                return False
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=found["ETag"])
+        except ClientError as error:
+            if error_code(error) in {"NoSuchKey", "404", "PreconditionFailed", "412", "ConditionalRequestConflict"}:
                 return False
             raise self._refused("put", key, error) from error
         except BotoCoreError as error:

@@ -39,7 +39,7 @@ def key(oracle: Oracle) -> str:
 
 def send(store: ObjectStore, oracle: Oracle, body: bytes = BODY) -> tuple[bool, int]:
     """Whether the object was created, and the parts it took."""
-    upload = Upload(store, key(oracle), part_bytes=PART)
+    upload = Upload(store, key(oracle), part_bytes=PART, content_type="application/zstd")
     try:
         for start in range(0, len(body), 1_000_000):
             upload.write(body[start : start + 1_000_000])

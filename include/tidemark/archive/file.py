@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidemark.archive.checksum import RowChecksum
+from tidemark.archive.encoders import CONTENT_TYPES, encoder
 from tidemark.archive.footer import Footer, Stored, read_footer
 from tidemark.archive.metrics import TaskMeter
 from tidemark.archive.schema import SCHEMA
@@ -21,8 +21,6 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.streams import Format, Storage
 
-ROW_GROUP_ROWS = 128 * 1024
-ROW_GROUP_BYTES = 16 * 1024 * 1024
 _EPOCH = date(1970, 1, 1)
 
 
@@ -67,24 +65,27 @@ class _Days:
 
 
 class OpenFile:
-    """Rows of one log and path, up to a cut the sink decides. Memory: one row group and one upload part."""
+    """Rows of one log and path, up to a cut the sink decides. Memory: the encoder's and one upload part."""
 
     def __init__(self, target: Target, log: TopicPartition, name: DataName) -> None:
-        self.name = _free_name(target, log, name)
+        self.name = _free_name(target, log, replace(name, extension=target.format))
         self.key = target.layout.data_key(self.name)
         self.rows = 0
         self.payload_bytes = 0  # of keys and values: what max_bytes counts
         self._target = target
         self._log = log
-        self._upload = Upload(target.store, self.key, part_bytes=target.part_bytes)
-        self._writer: pq.ParquetWriter | None = None
+        self._upload = Upload(
+            target.store,
+            self.key,
+            part_bytes=target.part_bytes,
+            content_type=CONTENT_TYPES[target.format],
+            storage=target.storage,
+        )
+        self._encoder = encoder(target.format, self._upload)
         self._checksum = RowChecksum(SCHEMA.names)
         self._days = _Days()
         self._offsets: tuple[int, int] | None = None
         self._timestamps: tuple[int, int] | None = None
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
-        self._pending_bytes = 0
 
     def add(self, batch: pa.RecordBatch, days: npt.NDArray[np.int32], payload_bytes: int) -> None:
         """Append rows of SCHEMA with the day of each; raises PositionError unless offsets ascend."""
@@ -105,18 +106,13 @@ class OpenFile:
         self._checksum.add(batch)
         self.rows += batch.num_rows
         self.payload_bytes += payload_bytes
-        self._pending.append(batch)
-        self._pending_rows += batch.num_rows
-        self._pending_bytes += payload_bytes
-        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
-            self._write_row_group()
+        self._encoder.add(batch, payload_bytes)
 
     def finish(self) -> DataFile:
         """Complete the object, or find that an earlier attempt did; raises ConflictError where another one is there."""
         if self._offsets is None or self._timestamps is None:
             raise ValueError("a file without rows is never opened")
         try:
-            self._write_row_group()
             footer = Footer(
                 rows=self.rows,
                 first_offset=self._offsets[0],
@@ -125,9 +121,7 @@ class OpenFile:
                 settings=self._target.settings,
                 topic_id=self._log.topic_id,
             )
-            writer = self._open_writer()
-            writer.add_key_value_metadata(footer.metadata())
-            writer.close()
+            self._encoder.finish(footer)
             size = self._upload.tell()
             if not self._upload.complete():
                 size = self._same_object(footer).bytes
@@ -151,26 +145,6 @@ class OpenFile:
     def abort(self) -> None:
         """Give the file up; nothing of it becomes visible."""
         self._upload.abort()
-        self._pending.clear()
-
-    def _open_writer(self) -> pq.ParquetWriter:
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._upload, mode="w"),
-                SCHEMA,
-                compression="zstd",
-                # Dictionaries and statistics where they help a reader; for payloads they only cost time.
-                use_dictionary=["topic", "partition", "timestamp_type", "headers.list.element.key"],
-                write_statistics=["partition", "offset", "timestamp", "event_time"],
-            )
-        return self._writer
-
-    def _write_row_group(self) -> None:
-        if self._pending:
-            table = pa.Table.from_batches(self._pending, schema=SCHEMA)
-            self._pending.clear()
-            self._open_writer().write_table(table, row_group_size=max(self._pending_rows, 1))
-            self._pending_rows = self._pending_bytes = 0
 
     def _same_object(self, ours: Footer) -> Stored:
         stored = read_footer(self._target.store, self.key)

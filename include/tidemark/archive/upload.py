@@ -4,19 +4,31 @@ The object appears whole when ``complete`` succeeds, or not at all; a key that i
 """
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.core.errors import ServiceError
 from tidemark.s3 import ObjectStore, error_code
+from tidemark.streams import Storage
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
-CONTENT_TYPE = "application/vnd.apache.parquet"
 _MIN_PART_BYTES = 5 * 1024 * 1024  # S3's own limit for every part but the last
 _MAX_PARTS = 10_000
+
+
+def object_options(storage: Storage) -> dict[str, Any]:
+    """The arguments of S3's PutObject and CreateMultipartUpload that ask for it; none where nothing is asked."""
+    options = {
+        "StorageClass": storage.storage_class,
+        "ServerSideEncryption": storage.encryption,
+        "SSEKMSKeyId": storage.kms_key,
+        "Tagging": urlencode(storage.tags, quote_via=quote),
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 class Upload:
@@ -25,12 +37,16 @@ class Upload:
     Methods raise ServiceError, naming the key and S3's code, where the server refuses.
     """
 
-    def __init__(self, store: ObjectStore, key: str, *, part_bytes: int) -> None:
+    def __init__(
+        self, store: ObjectStore, key: str, *, part_bytes: int, content_type: str, storage: Storage | None = None
+    ) -> None:
         if part_bytes < _MIN_PART_BYTES:
             raise ValueError(f"part_bytes must be at least {_MIN_PART_BYTES}, found {part_bytes}")
         self.key = key
         self._store = store
         self._part_bytes = part_bytes
+        self._content_type = content_type
+        self._options = object_options(storage or Storage())
         self._buffer = bytearray()
         self._written = 0
         self._upload_id: str | None = None
@@ -83,7 +99,7 @@ class Upload:
         try:
             if self._upload_id is None:
                 body = bytes(self._buffer)
-                return self._store.put_if_absent(self.key, body, content_type=CONTENT_TYPE)
+                return self._store.put_if_absent(self.key, body, content_type=self._content_type, options=self._options)
             self._upload_part(len(self._buffer))
             created = self._complete_parts(self._upload_id)
         except BaseException:
@@ -139,7 +155,7 @@ class Upload:
         try:
             if self._upload_id is None:
                 self._upload_id = self._store.client.create_multipart_upload(
-                    Bucket=self._store.bucket, Key=self.key, ContentType=CONTENT_TYPE
+                    Bucket=self._store.bucket, Key=self.key, ContentType=self._content_type, **self._options
                 )["UploadId"]
             with memoryview(self._buffer) as view:
                 body = bytes(view[:size])
