@@ -156,9 +156,7 @@ class _Batches:
     def _write(self, frame: DataFrame, batch: int, ranges: dict[TopicPartition, OffsetRange]) -> tuple[DataFile, ...]:
         rows = records(frame, self._stream)
         clock_us = self._checkpoint.batch_time_us(batch)
-        return write_range(
-            rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task
-        )
+        return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task)
 
     def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
         """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""
