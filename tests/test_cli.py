@@ -19,6 +19,7 @@ from tests.conftest import MakeStream, unique
 from tests.waiting import wait_until
 from tidemark.batch.where import Copy, Located, Sealed
 from tidemark.cli import app as command_line
+from tidemark.cli import connect as connection
 from tidemark.cli import where as where_command
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -119,6 +120,23 @@ def test_an_unknown_local_stack_is_named() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("ConfigError: no such local stack: expected a file ")
     assert done.stderr.endswith(f"{name}/stack.env, found {name}\n")
+
+
+def test_a_stack_that_is_named_wins_over_another_deployments_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: LocalStack
+) -> None:
+    for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TIDEMARK_BUCKET", "production")
+    monkeypatch.setattr("tidemark.stack.local.PROJECT", tmp_path)
+    folder = tmp_path / ".tidemark" / "named"
+    folder.mkdir(parents=True)
+    (folder / "stack.env").write_text(stack.env_file.read_text(encoding="utf-8"), encoding="utf-8")
+    connection.settings.cache_clear()
+    try:
+        assert connection.connect("named") == stack.settings
+    finally:
+        connection.settings.cache_clear()
 
 
 def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack) -> None:

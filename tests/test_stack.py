@@ -1,6 +1,7 @@
 """The local stack: healthy when it says so, keeps its data, explains what died, and leaves nothing behind."""
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
-from tidemark.core.errors import StackError
+from tidemark.core.errors import ConfigError, StackError
 from tidemark.kafka import describe_topic, ensure_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -173,6 +174,19 @@ def test_another_deployments_variables_do_not_reach_the_stacks_settings(
     monkeypatch.setenv("TIDEMARK_PREFIX", "precious")
     with LocalStack("own", root=tmp_path) as stack:
         assert (stack.settings.bucket, stack.settings.prefix) == ("tidemark", "")
+
+
+@pytest.mark.parametrize("name", ["", "../elsewhere", "/etc", "a/b", ".", "-x"])
+def test_a_name_that_is_no_plain_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"letters, digits, '-' and '_', found {re.escape(repr(name))}"):
+        LocalStack(name, root=tmp_path)
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".tidemark").mkdir()
+    (tmp_path / ".tidemark" / "taken").write_text("", encoding="utf-8")
+    with pytest.raises(StackError, match=f"a file is where a local stack's folder goes .*{tmp_path}/.tidemark/taken"):
+        LocalStack("taken", root=tmp_path).start()
 
 
 def test_wanted_ports_are_kept_by_place_and_all_ports_differ() -> None:

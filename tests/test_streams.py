@@ -197,6 +197,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
     ("location", "value", "parts"),
     [
         ("name", "Orders", ["name: ", "pattern", "found 'Orders'"]),
+        ("name", "orders_quarantine", ["name: ", "what stream orders quarantines", "found 'orders_quarantine'"]),
         ("topic", "a topic", ["topic: ", "pattern", "found 'a topic'"]),
         ("topic", "", ["topic: ", "pattern", "found ''"]),
         ("version", 0, ["version: ", "greater than or equal to 1", "found 0"]),

@@ -4,15 +4,25 @@ The transformation stands beside the file as ``<name>.py`` with one ``transform(
 ``tidemark.spark.process`` loads it. Nothing here imports Spark: Airflow reads these files when it parses DAGs.
 """
 
+import json
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from croniter import croniter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    computed_field,
+    model_validator,
+)
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
@@ -33,6 +43,12 @@ def _visible(value: str) -> str:
     return value
 
 
+def _own_table(value: str) -> str:
+    if value.endswith("_quarantine"):
+        raise ValueError(f"the table {value} is for what stream {value.removesuffix('_quarantine')} quarantines")
+    return value
+
+
 def _json_path(value: str) -> str:
     if not re.match(r"\$\.[^.\[\]]", value):
         raise ValueError("not the JSON path of a field, which starts with '$.', such as $.departed_at")
@@ -50,7 +66,7 @@ _SHORTHANDS = {
     "daily": "'year='yyyy/'month='MM/'day='dd",
 }
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$"), AfterValidator(_own_table)]
 Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 SourceTopic = Annotated[Topic, AfterValidator(_visible)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
@@ -200,6 +216,7 @@ class Stream(_Model):
     archive: Archive = Archive()
     speed: Speed
     batch: Batch = Batch()
+    _avro_schema: str | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _topics_differ(self) -> "Stream":
@@ -222,6 +239,18 @@ class Stream(_Model):
             raise ValueError("archive.partitioner.type: a raw value has no fields, found 'field'")
         return self
 
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def avro_schema(self) -> str | None:
+        """The text of ``avro_schema_file``, as ``load_stream`` read it; with it in a dump, a hash sees it change."""
+        return self._avro_schema
+
+    def with_avro_schema(self, text: str) -> Self:
+        """The same definition with the text of its ``avro_schema_file``."""
+        stream = self.model_copy()
+        stream._avro_schema = text
+        return stream
+
     @cached_property
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.time_zone)
@@ -238,7 +267,11 @@ class Stream(_Model):
     @property
     def archive_settings(self) -> str:
         """Fingerprint of everything that decides which rows share a file; 16 hex digits."""
-        part = self.model_dump(mode="json", include={"time_zone", "event_time", "value_format"})
+        keys = {"time_zone", "event_time", "value_format"}
+        by_field = isinstance(self.event_time, FieldTime) or isinstance(self.archive.partitioner, FieldPartitioner)
+        if by_field and self.avro_schema is not None:
+            keys.add("avro_schema")  # it says where those fields are; otherwise no row's file depends on it
+        part = self.model_dump(mode="json", include=keys)
         cuts = self.archive.model_dump(
             mode="json", include={"partitioner", "format", "flush_size", "max_bytes", "rotate_interval_seconds"}
         )
@@ -266,7 +299,26 @@ def load_stream(name: str, folder: Path) -> Stream:
         raise ConfigError("; ".join(_explanations(error)), where=str(path)) from error
     if stream.name != name:
         raise ConfigError("name: must equal the file's name", expected=name, found=stream.name, where=str(path))
-    return stream
+    if stream.avro_schema_file is None:
+        return stream
+    return stream.with_avro_schema(_record_schema(folder / stream.avro_schema_file, path))
+
+
+def _record_schema(path: Path, definition: Path) -> str:
+    """The text of an Avro schema file; that it is sound Avro only Spark's own Avro can tell."""
+    if not path.is_file():
+        found = path.name
+        raise ConfigError("avro_schema_file: no such file", expected=f"a file {path}", found=found, where=str(definition))
+    try:
+        schema = json.loads(text := path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError("not UTF-8", found=error, where=str(path)) from error
+    except ValueError as error:
+        raise ConfigError("not JSON", found=error, where=str(path)) from error
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict) or kind != "record":
+        raise ConfigError("not the Avro schema of a record", expected='"type": "record"', found=kind, where=str(path))
+    return text
 
 
 def problems(error: TidemarkError) -> tuple[TidemarkError, ...]:

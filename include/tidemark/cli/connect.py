@@ -28,5 +28,7 @@ def connect(stack: str | None) -> Settings:
     file = LocalStack(stack, root=PROJECT).env_file
     if not file.exists():
         raise ConfigError("no such local stack", expected=f"a file {file}", found=stack)
+    for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
+        del os.environ[name]  # of another deployment: a variable would win over the stack's file
     os.environ[ENV_FILE_VARIABLE] = str(file)
     return settings()

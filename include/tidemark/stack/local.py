@@ -8,6 +8,7 @@ free, ports.
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -19,7 +20,7 @@ from typing import Any, Self
 import psutil
 from dotenv import dotenv_values
 
-from tidemark.core.errors import StackError
+from tidemark.core.errors import ConfigError, StackError
 from tidemark.s3 import ensure_bucket
 from tidemark.settings import ENV_FILE_VARIABLE, Settings
 from tidemark.spark.conf import submit_environment
@@ -31,6 +32,7 @@ from tidemark.stack.s3proxy import start_s3proxy
 PROJECT = Path(__file__).resolve().parents[3]
 BUCKET = "tidemark"
 LOCK = "stack.lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 # How long processes of a stack whose supervisor was killed may take to go; see the guard.
 LEFTOVERS_S = 20
 
@@ -39,7 +41,12 @@ class LocalStack:
     """Kafka and S3 on free ports of 127.0.0.1; a context manager that starts and stops them."""
 
     def __init__(self, name: str, *, root: Path, streams_dir: Path | None = None, fresh: bool = False) -> None:
-        """``fresh``: starting removes whatever an earlier stack of the name left in its folder."""
+        """``fresh``: starting removes whatever an earlier stack of the name left in its folder.
+
+        Raises ConfigError for a name that could lead out of ``.tidemark``.
+        """
+        if not _NAME.fullmatch(name):
+            raise ConfigError("a local stack's name", expected="letters, digits, '-' and '_'", found=repr(name))
         self.name = name
         self.fresh = fresh
         self.folder = root.resolve() / ".tidemark" / name
@@ -148,7 +155,10 @@ class LocalStack:
 
     def _acquire(self) -> None:
         """Hold the folder's lock; the guard holds it too, so that it outlives a killed supervisor's processes."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StackError("a file is where a local stack's folder goes", where=str(self.folder)) from error
         path = self.folder / LOCK
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + LEFTOVERS_S
