@@ -1,0 +1,69 @@
+"""Moments by the wall clock: a cron expression in a time zone, and what has to be done since the last one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+
+from tidemark.streams import Stream
+
+# As far from a change of clocks its times may be out of order; no clock was ever put forward or back by more.
+_NEAR = timedelta(hours=25)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The moments at which a clock in ``zone`` shows a time that ``cron`` names.
+
+    A time that the clock shows twice is two moments. One that it leaps over is made up for: the moment as far behind
+    the leap as the time is.
+    """
+
+    cron: str
+    zone: ZoneInfo
+
+    def next(self, after: datetime) -> datetime:
+        """The first moment behind ``after`` (with a zone), in UTC."""
+        start = after.astimezone(self.zone).replace(tzinfo=None) - self._shift(after)
+        times = croniter(self.cron, start)
+        first: datetime | None = None
+        last = datetime.max
+        while (time := times.get_next(datetime)) <= last:
+            for moment in self._moments(time):
+                if moment > after and (first is None or moment < first):
+                    first, last = moment, time + self._shift(moment)
+        assert first is not None
+        return first
+
+    def _shift(self, moment: datetime) -> timedelta:
+        """By how much clocks change around the moment; mostly not at all."""
+        offsets = [(moment + near).astimezone(self.zone).utcoffset() or timedelta() for near in (-_NEAR, _NEAR)]
+        return abs(offsets[0] - offsets[1])
+
+    def _moments(self, time: datetime) -> list[datetime]:
+        once, again = (time.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        return [once, again] if again > once else [once]
+
+
+class Alarm:
+    """Tells that a moment passed since it was last set, however many did."""
+
+    def __init__(self, schedule: Schedule, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._schedule = schedule
+        self._clock = clock
+        self.set()
+
+    @classmethod
+    def of(cls, stream: Stream) -> "Alarm | None":
+        """The alarm of the stream's ``rotate_schedule``; None where it has none."""
+        cron = stream.archive.rotate_schedule
+        return None if cron is None else cls(Schedule(cron=cron, zone=stream.zone))
+
+    def set(self) -> None:
+        """From here on it waits for the next moment."""
+        self._next = self._schedule.next(self._clock())
+
+    def rings(self) -> bool:
+        return self._clock() >= self._next

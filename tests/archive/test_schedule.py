@@ -1,0 +1,100 @@
+"""Moments by the wall clock, and a stream that archives everything there is at each of them."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tidemark.archive.schedule import Alarm, Schedule
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def moments(cron: str, zone: str, after: str, count: int) -> list[str]:
+    """The next moments, as clocks in the zone show them."""
+    schedule, found = Schedule(cron=cron, zone=ZoneInfo(zone)), [at(after)]
+    for _ in range(count):
+        found.append(schedule.next(found[-1]))
+    return [moment.astimezone(ZoneInfo(zone)).isoformat(timespec="minutes") for moment in found[1:]]
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "after", "expected"),
+    [
+        ("0 * * * *", "UTC", "2026-01-01T10:00:00Z", ["2026-01-01T11:00+00:00", "2026-01-01T12:00+00:00"]),
+        ("0 * * * *", "UTC", "2026-01-01T10:59:59.999999Z", ["2026-01-01T11:00+00:00"]),
+        ("15 6 * * 1", "Asia/Kolkata", "2026-01-01T00:00:00Z", ["2026-01-05T06:15+05:30", "2026-01-12T06:15+05:30"]),
+        ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", ["2028-02-29T00:00+00:00"]),
+        # Clocks go from 02:00 to 03:00: the day keeps its moment, an hour that isn't there gives none of its own.
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", ["2026-03-29T03:30+02:00", "2026-03-30T02:30+02:00"]),
+        (
+            "0 * * * *",
+            "Europe/Berlin",
+            "2026-03-28T23:30:00Z",
+            ["2026-03-29T01:00+01:00", "2026-03-29T03:00+02:00", "2026-03-29T04:00+02:00"],
+        ),
+        # Clocks go from 03:00 back to 02:00, so that one shows 02:00 and 02:30 twice.
+        (
+            "*/30 * * * *",
+            "Europe/Berlin",
+            "2026-10-24T23:59:00Z",
+            [
+                "2026-10-25T02:00+02:00",
+                "2026-10-25T02:30+02:00",
+                "2026-10-25T02:00+01:00",
+                "2026-10-25T02:30+01:00",
+                "2026-10-25T03:00+01:00",
+            ],
+        ),
+        ("0 3 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", ["2026-10-25T03:00+01:00", "2026-10-26T03:00+01:00"]),
+        # Half an hour back.
+        (
+            "45 * * * *",
+            "Australia/Lord_Howe",
+            "2026-04-04T14:00:00Z",
+            ["2026-04-05T01:45+11:00", "2026-04-05T01:45+10:30", "2026-04-05T02:45+10:30"],
+        ),
+        # A whole day left out.
+        ("0 8 * * *", "Pacific/Apia", "2011-12-29T19:00:00Z", ["2011-12-31T08:00+14:00", "2012-01-01T08:00+14:00"]),
+    ],
+)
+def test_the_next_moments_by_clocks_of_the_zone(cron: str, zone: str, after: str, expected: list[str]) -> None:
+    assert moments(cron, zone, after, len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("zone", "made_up"),
+    [
+        ("Europe/Berlin", {"03:15"}),
+        ("America/New_York", {"03:15"}),
+        ("Australia/Lord_Howe", {"02:45"}),
+        ("Asia/Tokyo", set()),
+    ],
+)
+def test_whenever_in_a_year_the_clock_shows_2_15_or_14_15_is_a_moment(zone: str, made_up: set[str]) -> None:
+    """Found by looking at the clock all year: no moment is left out, and none invented but for the hour leapt over."""
+    info, now, end = ZoneInfo(zone), at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")
+    shown = [
+        moment
+        for moment in (now + timedelta(minutes=n) for n in range(0, 365 * 24 * 60, 15))
+        if (clock := moment.astimezone(info)).minute == 15 and clock.hour in {2, 14}
+    ]
+    schedule, found = Schedule(cron="15 2,14 * * *", zone=info), []
+    while (now := schedule.next(now)) < end:
+        found.append(now)
+    assert set(shown) <= set(found)
+    assert {moment.astimezone(info).strftime("%H:%M") for moment in set(found) - set(shown)} == made_up
+
+
+def test_an_alarm_rings_once_for_all_moments_that_passed() -> None:
+    clock = [at("2026-01-01T10:30:00Z")]
+    alarm = Alarm(Schedule(cron="0 * * * *", zone=ZoneInfo("UTC")), lambda: clock[0])
+    assert not alarm.rings()
+    clock[0] = at("2026-01-01T14:00:00Z")
+    assert alarm.rings()
+    alarm.set()
+    assert not alarm.rings()
+    clock[0] = datetime(2026, 1, 1, 15, tzinfo=UTC)
+    assert alarm.rings()
