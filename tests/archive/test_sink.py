@@ -12,7 +12,7 @@ from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tidemark.archive.file import Target
 from tidemark.archive.schema import SCHEMA
-from tidemark.archive.sink import Cuts, write_files
+from tidemark.archive.task import Cuts, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows
@@ -73,8 +73,11 @@ def batches(rows: list[dict[str, Any]], size: int = 1000) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_pylist(rows[start : start + size], schema=schema)
 
 
+WIDE = Cuts(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+
+
 def write(target: Target, rows: list[dict[str, Any]], size: int = 1000, **cuts: int) -> list[DataFile]:
-    limits = Cuts(**{"flush_size": 1000, "max_bytes": 1 << 30, **cuts})
+    limits = replace(WIDE, **cuts)
     return sorted(write_files(batches(rows, size), [(LOG, RANGE)], target, limits), key=lambda file: file.key)
 
 
@@ -181,9 +184,7 @@ def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(tar
 def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: Target) -> None:
     (old,) = write(target, [row(100, "all", b"old")])
     again = replace(LOG, topic_id="id-two")
-    (new,) = write_files(
-        batches([row(100, "all", b"new")]), [(again, RANGE)], target, Cuts(flush_size=10, max_bytes=1 << 30)
-    )
+    (new,) = write_files(batches([row(100, "all", b"new")]), [(again, RANGE)], target, WIDE)
     assert (old.key[-12:], new.key[-12:]) == ("0000.parquet", "0001.parquet")
 
 
