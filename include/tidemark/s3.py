@@ -3,7 +3,8 @@
 Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of a key wins, a later one is told.
 """
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
+CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+READ_TRIES = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
     """One row of a listing; ``size`` in bytes."""
@@ -27,8 +32,15 @@ class ObjectInfo:
     size: int
 
 
-def s3_client(settings: Settings, *, attempts: int = 5) -> "S3Client":
-    """A boto3 client for the settings' server: standard retries, 10 s to connect, 60 s to read."""
+def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float = 60) -> "S3Client":
+    """A boto3 client for the settings' server; 10 s to connect.
+
+    Each call is tried ``attempts`` times, with botocore's pauses: ten tries outlast up to 25 s of 5xx answers, refused
+    and cut connections, and up to 110 s of SlowDown. A failed batch would send all of its bytes again.
+
+    Integrity: the client signs each body's SHA-256 (``when_required`` leaves out only the further checksums that not
+    every server knows), so the server refuses an object or part of which a byte was changed on the way.
+    """
     return boto3.client(
         "s3",
         endpoint_url=settings.s3_endpoint,
@@ -38,7 +50,7 @@ def s3_client(settings: Settings, *, attempts: int = 5) -> "S3Client":
         config=Config(
             retries={"mode": "standard", "max_attempts": attempts},
             connect_timeout=10,
-            read_timeout=60,
+            read_timeout=read_timeout_s,
             s3={"addressing_style": "path" if settings.s3_endpoint else "auto"},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -49,6 +61,27 @@ def s3_client(settings: Settings, *, attempts: int = 5) -> "S3Client":
 def error_code(error: ClientError) -> str:
     """S3's error code, e.g. ``NoSuchKey``, or the HTTP status where the body names none."""
     return str(error.response.get("Error", {}).get("Code") or error.response["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def write_if_absent(write: Callable[[], object]) -> bool:
+    """Make one conditional call (``If-None-Match: *``); False where the key is taken.
+
+    Amazon S3 answers 409 while another write of the key is under way, which botocore does not retry: tried again for
+    some 6 s. Raises what ``write`` raises otherwise.
+    """
+    for pause_s in (*CONFLICT_PAUSES_S, None):
+        try:
+            write()
+        except ClientError as error:
+            code = error_code(error)
+            if code in {"PreconditionFailed", "412"}:
+                return False
+            if code not in {"ConditionalRequestConflict", "OperationAborted", "409"} or pause_s is None:
+                raise
+            time.sleep(pause_s)
+        else:
+            return True
+    raise AssertionError("the last try returns or raises")
 
 
 def ensure_bucket(settings: Settings) -> None:
@@ -65,20 +98,26 @@ def ensure_bucket(settings: Settings) -> None:
 class ObjectStore:
     """One bucket. Every method raises ServiceError, naming bucket, key and S3's code, when the server refuses."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, client: "S3Client | None" = None) -> None:
         self.bucket = settings.bucket
-        self.client = s3_client(settings)
+        self.client = client or s3_client(settings)
 
     def get(self, key: str) -> bytes | None:
         """The object's bytes, or None where there is none."""
-        try:
-            return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
-        except ClientError as error:
-            if error_code(error) in {"NoSuchKey", "404"}:
-                return None
-            raise self._refused("get", key, error) from error
-        except BotoCoreError as error:
-            raise self._refused("get", key, error) from error
+        for _ in range(READ_TRIES):  # botocore retries a call, but not the reading of its answer's body
+            try:
+                body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"]
+            except ClientError as error:
+                if error_code(error) in {"NoSuchKey", "404"}:
+                    return None
+                raise self._refused("get", key, error) from error
+            except BotoCoreError as error:
+                raise self._refused("get", key, error) from error
+            try:
+                return body.read()
+            except BotoCoreError as error:
+                cut = error
+        raise self._refused("get", key, cut) from cut
 
     def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> None:
         """Write the object, replacing what is there: for run artefacts, which a retry writes again."""
@@ -100,16 +139,13 @@ class ObjectStore:
         ``options`` are further arguments of S3's PutObject, such as its storage class.
         """
         try:
-            self.client.put_object(
-                Bucket=self.bucket, Key=key, Body=body, ContentType=content_type, IfNoneMatch="*", **options
+            return write_if_absent(
+                lambda: self.client.put_object(
+                    Bucket=self.bucket, Key=key, Body=body, ContentType=content_type, IfNoneMatch="*", **options
+                )
             )
-        except ClientError as error:
-            if error_code(error) in {"PreconditionFailed", "412"}:
-                return False
+        except (ClientError, BotoCoreError) as error:
             raise self._refused("put", key, error) from error
-        except BotoCoreError as error:
-            raise self._refused("put", key, error) from error
-        return True
 
     def replace(self, key: str, body: bytes, *, expected: bytes | None) -> bool:
         """Write the object if it is ``expected`` still (None: if the key is free); False where it is something else.

@@ -14,7 +14,7 @@ from tidemark.archive.footer import Footer, Stored, read_footer
 from tidemark.archive.metrics import TaskMeter
 from tidemark.archive.schema import SCHEMA
 from tidemark.archive.upload import Upload
-from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
@@ -147,16 +147,23 @@ class OpenFile:
         self._upload.abort()
 
     def _same_object(self, ours: Footer) -> Stored:
+        where = f"s3://{self._target.store.bucket}/{self.key}"
         stored = read_footer(self._target.store, self.key)
-        if stored is None or stored.footer != ours:
+        if stored is None:
+            raise ServiceError(
+                "an upload was lost",
+                expected="an object, because S3 says that the key is taken or the upload ended",
+                found="none",
+                where=where,
+                hint="Something removed the upload or the object meanwhile; the batch is repeated at the next start",
+            )
+        if stored.footer != ours:
             raise ConflictError(
                 "another object has a data file's key",
                 expected=ours,
-                found="nothing, although S3 refused the key as taken" if stored is None else stored.footer,
-                where=f"s3://{self._target.store.bucket}/{self.key}",
-                hint="Kafka never changes a record: one of the two was not written from this log. Keep both and compare"
-                if stored
-                else None,
+                found=stored.footer,
+                where=where,
+                hint="Kafka never changes a record: one of the two was not written from this log. Keep both, compare",
             )
         return stored
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.core.errors import ServiceError
-from tidemark.s3 import ObjectStore, error_code
+from tidemark.s3 import ObjectStore, error_code, write_if_absent
 from tidemark.streams import Storage
 
 if TYPE_CHECKING:
@@ -126,21 +126,22 @@ class Upload:
 
     def _complete_parts(self, upload_id: str) -> bool:
         try:
-            self._store.client.complete_multipart_upload(
-                Bucket=self._store.bucket,
-                Key=self.key,
-                UploadId=upload_id,
-                MultipartUpload={"Parts": self._parts},
-                IfNoneMatch="*",
+            return write_if_absent(
+                lambda: self._store.client.complete_multipart_upload(
+                    Bucket=self._store.bucket,
+                    Key=self.key,
+                    UploadId=upload_id,
+                    MultipartUpload={"Parts": self._parts},
+                    IfNoneMatch="*",
+                )
             )
         except ClientError as error:
-            # NoSuchUpload: a first attempt completed, and its answer was lost. The caller compares the object.
-            if error_code(error) in {"PreconditionFailed", "412", "NoSuchUpload"}:
+            # A first attempt completed, and its answer was lost. The caller compares the object.
+            if error_code(error) == "NoSuchUpload":
                 return False
             raise self._failed("complete", error) from error
         except BotoCoreError as error:
             raise self._failed("complete", error) from error
-        return True
 
     def _upload_part(self, size: int) -> None:
         number = len(self._parts) + 1
