@@ -26,10 +26,11 @@ READ_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One row of a listing; ``size`` in bytes."""
+    """One row of a listing; ``size`` in bytes. ``etag`` changes whenever the object is written."""
 
     key: str
     size: int
+    etag: str
 
 
 def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float = 60) -> "S3Client":
@@ -175,7 +176,7 @@ class ObjectStore:
             )
             for page in pages:
                 for item in page.get("Contents", ()):
-                    yield ObjectInfo(key=item["Key"], size=item["Size"])
+                    yield ObjectInfo(key=item["Key"], size=item["Size"], etag=item["ETag"].strip('"'))
         except (ClientError, BotoCoreError) as error:
             raise self._refused("list", prefix, error) from error
 
