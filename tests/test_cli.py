@@ -60,6 +60,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "streams",
         "where",
         "report",
+        "health",
         "demo",
     ]
     assert done.stdout.endswith("heavy: []\n")

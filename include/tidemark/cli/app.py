@@ -71,6 +71,20 @@ def report(
 
 
 @app.command()
+def health(
+    stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, every stream.")] = None,
+    *,
+    stale_seconds: Annotated[float, typer.Option(min=0, help="A heartbeat older than this is not well.")] = 60,
+    stack: Stack = None,
+) -> None:
+    """Show what every stream last said of itself; 1 when one failed, fell silent or never started."""
+    from tidemark.cli.health import print_health
+
+    if not print_health(stack, stream, stale_seconds=stale_seconds):
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     *,
     leave: Annotated[bool, typer.Option("--exit", help="Leave at the end instead of staying up until Ctrl-C.")] = False,
