@@ -20,7 +20,7 @@ from tidemark.spark.telemetry import Telemetry
 from tidemark.streams import Stream
 
 BEAT_S = 10.0
-_LAG_TIMEOUT_S = 5.0
+LAG_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Monitor:
         with self._lock:
             positions = dict(self._positions)
         try:
-            found = backlog(self._settings.kafka_bootstrap, self._stream.topic, positions, timeout_s=_LAG_TIMEOUT_S)
+            found = backlog(self._settings.kafka_bootstrap, self._stream.topic, positions, timeout_s=LAG_TIMEOUT_S)
         except ServiceError:
             lag = Lag(records=None, seconds=None)
         else:

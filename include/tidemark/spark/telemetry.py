@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from tidemark.spark.streaming import log_event
 
@@ -69,8 +70,9 @@ class Telemetry:
         self._attributes = dict(zip(ATTRIBUTES, (stream, layer), strict=True))
         self._provider: Any = None
         self._instruments: dict[str, Any] = {}
-        self._complaints = _FirstComplaint(stream=stream, layer=layer)
-        if any(os.environ.get(name) for name in ENDPOINTS):
+        endpoint = next((value for name in ENDPOINTS if (value := os.environ.get(name))), None)
+        self._complaints = _FirstComplaint(layer=layer, stream=stream, collector=_place(endpoint or ""))
+        if endpoint is not None:
             self._start()
 
     def record(self, instrument: Instrument, value: float) -> None:
@@ -113,8 +115,13 @@ class Telemetry:
         }
 
 
+def _place(url: str) -> str:
+    """Host and port alone: a URL may hold a password."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
 class _FirstComplaint(logging.Handler):
-    """OpenTelemetry logs every export that failed, for as long as the collector is away: one line is enough."""
+    """OpenTelemetry logs every export that failed, for as long as the collector is away: one line per run is enough."""
 
     def __init__(self, **fields: str) -> None:
         super().__init__(logging.WARNING)

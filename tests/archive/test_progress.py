@@ -1,0 +1,330 @@
+"""What the archive stream tells of itself while it archives: log lines, metrics over OTLP, a heartbeat."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from pyspark.sql import SparkSession
+
+from tests.archive.oracle import Oracle
+from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.faults import FaultProxy, Rule
+from tidemark.archive.stream import archive
+from tidemark.core.errors import ConflictError
+from tidemark.core.heartbeat import parse_heartbeat
+from tidemark.kafka import Backlog, backlog
+from tidemark.settings import Settings
+from tidemark.spark import monitor as monitoring
+from tidemark.spark.monitor import BatchFigures, Monitor
+from tidemark.stack.local import PROJECT
+from tidemark.streams import Stream
+
+HOUR_MS = 3_600_000
+ATTRIBUTES = {"tidemark.layer": "archive"}
+
+
+class Collector:
+    """An OTLP/HTTP receiver: every request's path and metrics, in order."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, ExportMetricsServiceRequest]] = []
+        received = self.requests
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                received.append((self.path, ExportMetricsServiceRequest.FromString(body)))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextmanager
+    def running(self) -> Iterator["Collector"]:
+        thread = threading.Thread(target=self._server.serve_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def newest(self) -> dict[str, Any]:
+        """Each metric as last received."""
+        return {
+            metric.name: metric
+            for _, request in self.requests
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector().running() as running:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
+        yield running
+
+
+def now_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def events(output: str, name: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"time"')]
+    return [line for line in lines if line["event"] == name]
+
+
+def heartbeat(settings: Settings, stream: Stream) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Oracle(settings, stream.name).body(f"heartbeats/{stream.name}/archive.json"))
+    return found
+
+
+def attributes(point: Any) -> dict[str, str]:
+    return {item.key: item.value.string_value for item in point.attributes}
+
+
+def test_metrics_and_log_lines_of_a_run_say_what_was_produced_and_written(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    collector: Collector,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(
+        partitions=2,
+        archive={
+            "partitioner": {"type": "time", "path_format": "'hour='HH"},
+            "flush_size": 4,
+            "max_offsets_per_trigger": 40,
+        },
+    )
+    noon = int(datetime(2013, 1, 15, 12, tzinfo=UTC).timestamp() * 1000)
+    # partition 0 has three paths in turn, partition 1 one: 10 records each in the second batch, 20 in the first
+    sent: list[Record] = [
+        (None, b"%d" % n, noon + (n // 2 % 3 * HOUR_MS if n % 2 == 0 else 0), n % 2, []) for n in range(60)
+    ]
+    produce(stream.topic, sent)
+    before = now_ms()
+    archive(spark, stream, settings, available_now=True)
+    after = now_ms()
+
+    objects = Oracle(settings, stream.name).keys("data")
+    lines = events(capfd.readouterr().out, "batch")
+    assert [(line["records"], line["open_files"], line["lag"], line["retries"]) for line in lines] == [
+        (40, 3, 20, 0),
+        (20, 3, 0, 0),
+    ]
+    assert sum(line["files"] for line in lines) == sum(line["uploads"] for line in lines) == len(objects)
+    assert sum(line["bytes"] for line in lines) == sum(objects.values())
+    assert all(0 < line["upload_ms_p50"] <= line["upload_ms_max"] < after - before for line in lines)
+    # The oldest record behind the first batch is of noon; behind the second there is none.
+    assert (before - noon) / 1000 <= lines[0]["lag_seconds"] <= (after - noon) / 1000
+    assert lines[1]["lag_seconds"] == 0
+
+    assert {path for path, _ in collector.requests} == {"/v1/metrics"}
+    resource = collector.requests[-1][1].resource_metrics[0].resource
+    assert attributes(resource)["service.name"] == "tidemark"
+    metrics = collector.newest()
+    wanted = {"tidemark.stream": stream.name, **ATTRIBUTES}
+    sums = {name: metric.sum for name, metric in metrics.items() if metric.HasField("sum")}
+    assert all([attributes(point) for point in item.data_points] == [wanted] for item in sums.values())
+    assert all(item.is_monotonic for item in sums.values())
+    assert {name: item.data_points[0].as_int for name, item in sums.items()} == {
+        "tidemark.batches": 2,
+        "tidemark.records": 60,
+        "tidemark.dead_letters": 0,
+        "tidemark.io": sum(objects.values()),
+        "tidemark.files": len(objects),
+        "tidemark.s3.retries": 0,
+    }
+    gauges = {name: metric.gauge.data_points for name, metric in metrics.items() if metric.HasField("gauge")}
+    assert all([attributes(point) for point in points] == [wanted] for points in gauges.values())
+    assert {name: points[0].as_int or points[0].as_double for name, points in gauges.items()} == {
+        "tidemark.open_files": 3,
+        "tidemark.lag.records": 0,
+        "tidemark.lag.time": 0,
+    }
+    (uploads,) = metrics["tidemark.s3.upload.duration"].histogram.data_points
+    (batches,) = metrics["tidemark.batch.duration"].histogram.data_points
+    assert (uploads.count, batches.count) == (len(objects), 2)
+    assert 0 < uploads.min <= uploads.max <= batches.max < (after - before) / 1000
+    assert batches.sum == pytest.approx(sum(line["seconds"] for line in lines), abs=0.01)
+
+
+def test_the_table_of_metrics_is_what_a_collector_receives(
+    settings: Settings, make_stream: MakeStream, collector: Collector
+) -> None:
+    with Monitor(make_stream(), settings, layer="archive") as monitor:
+        monitor.batch(BatchFigures(batch=0, ends={}, seconds=1, upload_seconds=(0.5,)))
+    text = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `(tidemark\.[a-z_.0-9]+)` \| (\w+) \| `([^`]+)` \|", text, re.MULTILINE)
+    kinds = {"sum": "counter", "histogram": "histogram", "gauge": "gauge"}
+    received = {(metric.name, kinds[metric.WhichOneof("data")], metric.unit) for metric in collector.newest().values()}
+    assert set(documented) == received
+    assert len(documented) == len(received)
+
+
+def test_a_repeated_s3_request_is_counted_as_a_retry(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 5)
+    assert settings.s3_endpoint is not None
+    with FaultProxy(settings.s3_endpoint) as proxy:
+        proxy.add(Rule(method="PUT", pattern="/data/", times=2, answer=(503, "SlowDown")))
+        proxy.add(Rule(method="PUT", pattern="/manifests/", answer=(500, "InternalError")))
+        archive(spark, stream, settings.model_copy(update={"s3_endpoint": proxy.url}), available_now=True)
+        puts = [(target.split("/")[2], status) for method, target, status in proxy.log if method == "PUT"]
+    (line,) = events(capfd.readouterr().out, "batch")
+    expected = sum(status >= 500 for place, status in puts if place in {"data", "manifests"})
+    assert (line["retries"], line["uploads"], expected) == (3, 1, 3)
+
+
+def test_an_unreachable_collector_is_logged_once_and_nothing_else_happens(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://me:secret@127.0.0.1:9/v1/metrics")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "1")
+    stream = make_stream(archive={"max_offsets_per_trigger": 2})
+    produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 6)
+    archive(spark, stream, settings, available_now=True)
+    told = capfd.readouterr()
+    assert len(events(told.out, "batch")) == 3
+    (line,) = events(told.out, "metrics not exported")
+    told_of = (line["level"], line["layer"], line["stream"], line["collector"])
+    assert told_of == ("warning", "archive", stream.name, "127.0.0.1:9")
+    assert "secret" not in told.out + told.err
+    assert "metrics" not in told.err
+
+
+def test_the_heartbeat_of_a_run_that_ended_says_stopped_and_where_it_stands(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(partitions=2, version=3)
+    produce(stream.topic, [(None, b"{}", now_ms(), n % 2, []) for n in range(7)])
+    before = datetime.now(UTC)
+    archive(spark, stream, settings, available_now=True)
+    found = heartbeat(settings, stream)
+    assert before <= datetime.fromisoformat(found.pop("time")) <= datetime.now(UTC)
+    assert found == {
+        "format": 1,
+        "stream": stream.name,
+        "layer": "archive",
+        "state": "stopped",
+        "version": 3,
+        "writer": Oracle(settings, stream.name).archive().manifests[0]["writer"],
+        "batch": 0,
+        "positions": {"0": 4, "1": 3},
+        "lag_records": 0,
+        "lag_seconds": 0.0,
+        "error": None,
+    }
+
+
+def test_the_heartbeat_of_a_run_that_failed_has_the_error(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, [(None, b"{}", now_ms(), 0, [])])
+    archive(spark, stream, settings, available_now=True)
+    with pytest.raises(ConflictError) as told:
+        archive(spark, stream.model_copy(update={"topic": make_topic(1)}), settings, available_now=True)
+    found = heartbeat(settings, stream)
+    assert (found["state"], found["error"]) == ("failed", f"ConflictError: {told.value}")
+
+
+def test_an_idle_stream_beats_and_its_lag_grows_with_what_is_produced(
+    settings: Settings, make_stream: MakeStream, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = make_stream(partitions=2)
+    produce(stream.topic, [(None, b"{}", now_ms(), n % 2, []) for n in range(4)])
+    with Monitor(stream, settings, layer="archive") as monitor:
+        assert heartbeat(settings, stream)["state"] == "running"
+        monitor.started("one", {0: 2, 1: 2})
+        monitor.beat()  # news
+        first = heartbeat(settings, stream)
+        assert (first["writer"], first["positions"], first["batch"]) == ("one", {"0": 2, "1": 2}, None)
+        monitor.beat()  # neither news nor time for another
+        assert heartbeat(settings, stream) == first
+        stamp = now_ms() - 5000
+        produce(stream.topic, [(None, b"{}", stamp + 900, 0, []), (None, b"{}", stamp, 1, [])] * 2)
+        monkeypatch.setattr(monitoring, "BEAT_S", 0)
+        monitor.beat()
+        second = heartbeat(settings, stream)
+        assert (second["state"], second["lag_records"]) == ("running", 4)
+        assert 5 <= second["lag_seconds"] <= (now_ms() - stamp) / 1000
+        assert second["time"] > first["time"]
+
+
+def test_a_heartbeat_that_cant_be_written_is_logged_and_the_stream_goes_on(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 5)
+    assert settings.s3_endpoint is not None
+    with FaultProxy(settings.s3_endpoint) as proxy:
+        proxy.add(Rule(method="PUT", pattern="/heartbeats/", times=1000, answer=(503, "SlowDown")))
+        archive(spark, stream, settings.model_copy(update={"s3_endpoint": proxy.url}), available_now=True)
+    oracle = Oracle(settings, stream.name)
+    assert len(oracle.archive().rows) == 5
+    assert oracle.keys("heartbeats") == {}
+    lines = events(capfd.readouterr().out, "heartbeat not written")
+    assert len(lines) >= 2  # at the start and at the end
+    assert all("SlowDown" in line["error"] and line["stream"] == stream.name for line in lines)
+
+
+def test_lag_without_an_answer_from_kafka_is_unknown_and_no_failure(
+    settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = make_stream()
+    monkeypatch.setattr(monitoring, "LAG_TIMEOUT_S", 0.2)
+    away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
+    with Monitor(stream, away, layer="archive") as monitor:
+        lag = monitor.batch(BatchFigures(batch=7, ends={0: 3}, seconds=1))
+    assert (lag.records, lag.seconds) == (None, None)
+    found = heartbeat(settings, stream)
+    assert (found["batch"], found["lag_records"], found["lag_seconds"]) == (7, None, None)
+    body = Oracle(settings, stream.name).body(f"heartbeats/{stream.name}/archive.json")
+    assert parse_heartbeat(body, where="here").to_json() == body
+
+
+def test_the_backlog_counts_unread_partitions_and_finds_the_oldest_record_behind(
+    settings: Settings, make_topic: MakeTopic, produce: Produce
+) -> None:
+    topic = make_topic(3)
+    produce(topic, [(None, b"x", 1000 + n, n % 2, []) for n in range(10)])  # partition 2 stays empty
+    there = settings.kafka_bootstrap
+    assert backlog(there, topic, {}, timeout_s=60) == Backlog(offsets=10, oldest_ms=1000)
+    assert backlog(there, topic, {0: 5}, timeout_s=60) == Backlog(offsets=5, oldest_ms=1001)
+    assert backlog(there, topic, {0: 3, 1: 4}, timeout_s=60) == Backlog(offsets=3, oldest_ms=1006)
+    assert backlog(there, topic, {0: 5, 1: 5, 2: 0}, timeout_s=60) == Backlog(offsets=0, oldest_ms=None)
