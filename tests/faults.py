@@ -24,6 +24,7 @@ class Rule:
 
     ``action`` is called with the request's target; it runs on the proxy's thread. ``answer`` is sent instead of the
     server's; ``when="after"`` lets the server do the work first. ``reset`` cuts the connection instead of answering.
+    ``flip`` changes one byte of the request's body on its way, ``truncate`` cuts the connection in the answer's middle.
     """
 
     method: str
@@ -35,6 +36,8 @@ class Rule:
     answer: tuple[int, str] | None = None
     delay_s: float = 0
     reset: bool = False
+    flip: bool = False
+    truncate: bool = False
     seen: int = field(default=0, init=False)
     fired: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -58,6 +61,7 @@ class FaultProxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.log: list[tuple[str, str, int]] = []
+        self.sent: list[tuple[str, str, dict[str, str]]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,9 +85,10 @@ class FaultProxy:
         return rule
 
     def clear(self) -> None:
-        """Forget every rule and the log."""
+        """Forget every rule and every request."""
         self._rules.clear()
         self.log.clear()
+        self.sent.clear()
 
     async def _close(self) -> None:
         assert self._server is not None
@@ -125,13 +130,14 @@ class FaultProxy:
         if fields.get("expect", "").lower() == "100-continue":
             to_client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await _body(client, fields)
+        self.sent.append((method, unquote(target), fields))
         rule = next((rule for rule in list(self._rules) if rule.counts(method, unquote(target))), None)
         if rule is not None and rule.when == "before":
             if not await self._apply(rule, method, target, to_client):
                 return False
             if rule.answer is not None:
                 return True
-        to_server.write(head + body)
+        to_server.write(head + (_flipped(body) if rule is not None and rule.flip else body))
         await to_server.drain()
         answer = await server.readuntil(b"\r\n\r\n")
         while b" 100 " in answer.split(b"\r\n", 1)[0]:
@@ -146,9 +152,10 @@ class FaultProxy:
             if rule.answer is not None:
                 return True
         self.log.append((method, target, status))
-        to_client.write(answer + content)
+        cut = rule is not None and rule.truncate
+        to_client.write(answer + (content[: len(content) // 2] if cut else content))
         await to_client.drain()
-        return answered.get("connection", "").lower() != "close"
+        return not cut and answered.get("connection", "").lower() != "close"
 
     async def _apply(self, rule: Rule, method: str, target: str, to_client: asyncio.StreamWriter) -> bool:
         """Do what the rule says; False where the connection is to be cut."""
@@ -171,6 +178,10 @@ class FaultProxy:
             await to_client.drain()
             self.log.append((method, target, status))
         return True
+
+
+def _flipped(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])
 
 
 def _fields(head: bytes) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """A small stream whose log is a Python list: an archive built by hand, and an oracle that never asks Tidemark."""
 
-import io
 import json
 import uuid
 from collections.abc import Iterable, Sequence
@@ -10,11 +9,10 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 from pyspark.sql import SparkSession
 
+from tests.batch.objects import data_object
 from tidemark.batch.audit import audit_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -30,19 +28,6 @@ from tidemark.core.seal import Seal
 from tidemark.settings import Settings
 
 ZONE = ZoneInfo("America/New_York")
-ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestamp_type", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ("event_time", pa.timestamp("us", tz="UTC")),
-    ]
-)
 TRANSFORM = """
 from pyspark.sql import functions as F
 
@@ -137,15 +122,26 @@ class World:
             exact = timestamp + timedelta(milliseconds=number)
             self.records.append(Record(log=log, offset=at + number, timestamp=exact, value=body))
 
-    def archive(self, start: int, end: int, *, writer: str = "stream", partition: int = 0, folder: str = "p") -> str:
+    def archive(
+        self,
+        start: int,
+        end: int,
+        *,
+        writer: str = "stream",
+        partition: int = 0,
+        folder: str = "p",
+        form: str = "parquet",
+    ) -> str:
         """Commit offsets ``[start, end)`` as one object and manifest of ``writer``; the object's key."""
         run, log = self.run("archive"), self.log(partition)
         rows = [item for item in self.records if item.log == log and start <= item.offset < end]
         span = OffsetRange(start=start, end=end)
         # A writer of its own folder: two writers may have archived the same range, into objects of the same name.
-        name = DataName(path=f"{folder}/{writer}", topic=self.name, partition=partition, range=span, seq=0)
+        name = DataName(
+            path=f"{folder}/{writer}", topic=self.name, partition=partition, range=span, seq=0, extension=form
+        )
         key = run.layout.data_key(name)
-        body = _parquet(rows)
+        body = data_object(form, [_row(item) for item in rows], topic_id=log.topic_id)
         run.store.put(key, body)
         batch = self._batches.get(writer, 0)
         self._batches[writer] = batch + 1
@@ -281,24 +277,15 @@ def _days(rows: Sequence[Record]) -> tuple[DayRows, ...]:
     return tuple(found)
 
 
-def _parquet(rows: Sequence[Record]) -> bytes:
-    table = pa.Table.from_pylist(
-        [
-            {
-                "topic": item.log.topic,
-                "partition": item.log.partition,
-                "offset": item.offset,
-                "timestamp": item.timestamp,
-                "timestamp_type": 0,
-                "key": item.key,
-                "value": item.value,
-                "headers": [{"key": "trace", "value": b"\x00\xff"}],
-                "event_time": item.timestamp,
-            }
-            for item in rows
-        ],
-        schema=ARROW_SCHEMA,
-    )
-    body = io.BytesIO()
-    pq.write_table(table, body, compression="zstd")
-    return body.getvalue()
+def _row(item: Record) -> dict[str, Any]:
+    return {
+        "topic": item.log.topic,
+        "partition": item.log.partition,
+        "offset": item.offset,
+        "timestamp": item.timestamp,
+        "timestamp_type": 0,
+        "key": item.key,
+        "value": item.value,
+        "headers": [{"key": "trace", "value": b"\x00\xff"}],
+        "event_time": item.timestamp,
+    }

@@ -1,14 +1,22 @@
-"""Slices of archive objects as rows, trimmed by offset: no shuffle, and no filter where a slice is a whole object."""
+"""Slices of archive objects as rows, trimmed by offset: no shuffle, and no filter where a slice is a whole object.
+
+Spark reads Parquet itself. Objects of any other kind are streamed by the archive's decoders, one task per object.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.archive.decoders import decoded, read_rows
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA
 
 NAMED_MAX = 5
@@ -16,17 +24,69 @@ NAMED_MAX = 5
 _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
 
 
-def read_slices(spark: SparkSession, bucket: str, slices: Sequence[Slice]) -> DataFrame:
+def read_slices(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
     """The slices' rows, in ARCHIVE_SCHEMA; every row once, because slices of a plan are disjoint.
 
-    Raises IncompleteError naming the objects that are gone: a listing would silently read less.
+    Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
+    FormatError and PositionError for an object that is damaged, as ``tidemark.archive.decoders`` tells it.
     """
-    if not slices:
+    for_tasks = [item for item in slices if decoded(item.key)]
+    for_spark = [item for item in slices if not decoded(item.key)]
+    parts = _parquet(spark, settings.bucket, for_spark) if for_spark else []
+    if for_tasks:
+        _require_present(_gone(settings, {item.key for item in for_tasks}), for_tasks)
+        # A row, a partition and so a task per slice, without a Python object having to pass through Spark.
+        numbers = spark.range(0, len(for_tasks), 1, len(for_tasks))
+        parts.append(numbers.mapInArrow(_reader(settings, tuple(for_tasks)), ARCHIVE_SCHEMA))
+    if not parts:
         return spark.createDataFrame([], ARCHIVE_SCHEMA)
+    rows, *rest = parts
+    for frame in rest:
+        rows = rows.unionByName(frame)
+    return rows
+
+
+def _reader(
+    settings: Settings, slices: tuple[Slice, ...]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                item = slices[number]
+                rows = read_rows(_store(settings), item.key, item.range)
+                if rows is None:
+                    _require_present([item.key], slices)
+                else:
+                    yield from rows
+
+    return read
+
+
+@lru_cache(maxsize=1)
+def _store(settings: Settings) -> ObjectStore:
+    """One client per worker process: to make one takes longer than to read a small object."""
+    return ObjectStore(settings)
+
+
+def _gone(settings: Settings, keys: set[str]) -> list[str]:
+    """Those of the keys that a listing does not show; of each folder no more is listed than the keys span."""
+    store = ObjectStore(settings)
+    found = set()
+    for folder in _folders(keys):
+        inside = sorted(key for key in keys if key.startswith(folder))
+        for item in store.list(folder, after=inside[0][:-1]):
+            if item.key > inside[-1]:
+                break
+            found.add(item.key)
+    return sorted(keys - found)
+
+
+def _parquet(spark: SparkSession, bucket: str, slices: Sequence[Slice]) -> list[DataFrame]:
     uris = {key: _uri(spark, f"s3a://{bucket}/{key}") for key in {item.key for item in slices}}
     reader = spark.read.schema(ARCHIVE_SCHEMA).option("recursiveFileLookup", True)
     archive = reader.parquet(*(f"s3a://{bucket}/{folder}" for folder in _folders(uris)))
-    _require_present(uris, archive)
+    listed = set(archive.inputFiles())
+    _require_present(sorted(key for key, uri in uris.items() if uri not in listed), slices)
     whole = [uris[item.key] for item in slices if item.whole]
     trimmed = [(uris[item.key], item.range.start, item.range.end) for item in slices if not item.whole]
     parts = []
@@ -44,7 +104,7 @@ def read_slices(spark: SparkSession, bucket: str, slices: Sequence[Slice]) -> Da
             .where((at >= F.col("_start")) & (at < F.col("_end")))
             .select(*ARCHIVE_SCHEMA.fieldNames())
         )
-    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    return parts
 
 
 def _folders(keys: Iterable[str]) -> list[str]:
@@ -63,14 +123,13 @@ def _uri(spark: SparkSession, path: str) -> str:
     return str(jvm.org.apache.hadoop.fs.Path(path).toUri().toString())
 
 
-def _require_present(uris: dict[str, str], archive: DataFrame) -> None:
-    found = set(archive.inputFiles())
-    missing = sorted(key for key, uri in uris.items() if uri not in found)
+def _require_present(missing: Sequence[str], slices: Sequence[Slice]) -> None:
     if missing:
+        objects = len({item.key for item in slices})
         more = ", …" if len(missing) > NAMED_MAX else ""
         raise IncompleteError(
             "archive objects of the plan are gone",
-            expected=f"{len(uris)} objects",
-            found=f"{len(uris) - len(missing)}; missing: {', '.join(missing[:NAMED_MAX])}{more}",
+            expected=f"{objects} objects",
+            found=f"{objects - len(missing)}; missing: {', '.join(missing[:NAMED_MAX])}{more}",
             hint="Plan again with their manifests removed, so that Kafka can refill the ranges",
         )

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.archive.commit import read_manifests
+from tidemark.archive.decoders import decoded, read_rows
+from tidemark.archive.schema import SCHEMA
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of
@@ -130,17 +133,27 @@ def _row(
 
 
 def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
-    body = store.get(file.key)
-    if body is None:
+    rows = _rows(store, file.key, offset)
+    if rows is None:
         raise ConflictError(
             "a committed object is gone", expected=f"{file.bytes} bytes", found="no object", where=file.key
         )
-    table = pq.read_table(io.BytesIO(body), columns=["offset", "event_time"])
-    rows = table.filter(pc.equal(table["offset"], offset))
     if rows.num_rows == 0:
         return False, None
     event_time = rows["event_time"][0].as_py()
     return True, event_time if event_time.tzinfo else event_time.replace(tzinfo=UTC)
+
+
+def _rows(store: ObjectStore, key: str, offset: int) -> pa.Table | None:
+    """The object's row at the offset, or none; None where there is no object."""
+    if decoded(key):
+        batches = read_rows(store, key, OffsetRange(start=offset, end=offset + 1))
+        return None if batches is None else pa.Table.from_batches(batches, schema=SCHEMA)
+    body = store.get(key)
+    if body is None:
+        return None
+    table = pq.read_table(io.BytesIO(body), columns=["offset", "event_time"])
+    return table.filter(pc.equal(table["offset"], offset))
 
 
 def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy], offset: int) -> tuple[Sealed, ...]:
