@@ -1,6 +1,6 @@
 """Commit points: one manifest per batch, written once, after every object it lists exists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
@@ -47,18 +47,31 @@ def commit_batch(
     return manifest if done is None else done
 
 
-def find_manifest(store: ObjectStore, layout: Layout, *, writer: str, batch: int, ranges: Ranges) -> Manifest | None:
-    """The batch's manifest, or None where it is not committed; ConflictError where it has other ranges."""
+def find_manifest(
+    store: ObjectStore,
+    layout: Layout,
+    *,
+    writer: str,
+    batch: int,
+    ranges: Ranges,
+    log_starts: Callable[[], Mapping[TopicPartition, int]] | None = None,
+) -> Manifest | None:
+    """The batch's manifest, or None where it is not committed; ConflictError where it has other ranges.
+
+    With ``log_starts``, which gives the first offset Kafka holds of each log of ``ranges``, the manifest may leave out
+    the start of a range that lies below: retention took it before it was read.
+    """
     key = layout.manifest_key(writer, batch)
     body = store.get(key)
     if body is None:
         return None
     found = parse_manifest(body, where=key)
-    if {item.log: item.range for item in found.ranges} != dict(ranges):
+    committed = {item.log: item.range for item in found.ranges}
+    if committed != dict(ranges) and not (log_starts and _all_but_lost(committed, ranges, log_starts())):
         raise ConflictError(
             "a batch is committed with other ranges",
             expected=_told(ranges),
-            found=_told({item.log: item.range for item in found.ranges}),
+            found=_told(committed),
             where=f"s3://{store.bucket}/{key}",
             hint="Two applications share one checkpoint, or the checkpoint was put back to an older state: stop one of"
             " them, or start with a new checkpoint (nothing is lost by that: overlaps are trimmed)",
@@ -110,6 +123,15 @@ def _committed(ranges: Ranges, files: Sequence[DataFile]) -> tuple[CommittedRang
             )
         rows[file.log] += file.rows
     return tuple(CommittedRange(log=log, range=ranges[log], rows=rows[log]) for log in sorted(ranges))
+
+
+def _all_but_lost(committed: Ranges, ranges: Ranges, log_starts: Mapping[TopicPartition, int]) -> bool:
+    return committed.keys() <= ranges.keys() and all(
+        item.start <= (done := committed[log]).start <= max(item.start, log_starts[log]) and done.end == item.end
+        if log in committed
+        else item.end <= log_starts[log]
+        for log, item in ranges.items()
+    )
 
 
 def _told(ranges: Ranges) -> str:

@@ -29,13 +29,14 @@ class Schedule:
         start = after.astimezone(self.zone).replace(tzinfo=None) - self._shift(after)
         times = croniter(self.cron, start)
         first: datetime | None = None
-        last = datetime.max
-        while (time := times.get_next(datetime)) <= last:
+        last: datetime | None = None
+        while True:
+            time = times.get_next(datetime)
+            if first is not None and last is not None and time > last:
+                return first
             for moment in self._moments(time):
                 if moment > after and (first is None or moment < first):
                     first, last = moment, time + self._shift(moment)
-        assert first is not None
-        return first
 
     def _shift(self, moment: datetime) -> timedelta:
         """By how much clocks change around the moment; mostly not at all."""

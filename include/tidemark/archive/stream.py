@@ -6,31 +6,38 @@ crash anywhere repeats the very same range, and finds what is there already.
 
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
-from threading import Event
+from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidemark.archive.batches import Batches, require_same_topic
 from tidemark.archive.checkpoint import Checkpoint
-from tidemark.archive.commit import commit_batch, find_manifest, last_manifest
-from tidemark.archive.progress import Progress
-from tidemark.archive.sink import task_error, write_range
-from tidemark.core.errors import ConflictError, IncompleteError, PositionError, ServiceError, TidemarkError
+from tidemark.archive.commit import last_manifest
+from tidemark.archive.lease import Lease
+from tidemark.archive.loss import require_held
+from tidemark.archive.schedule import Alarm
+from tidemark.archive.sink import task_error
+from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile, Manifest
-from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.monitor import Monitor
-from tidemark.spark.records import records
-from tidemark.spark.streaming import bind_checkpoint, kafka_source, log_event, stop_requested, stream_session, trigger
+from tidemark.spark.streaming import (
+    bind_checkpoint,
+    kafka_source,
+    log_event,
+    stop_requested,
+    stream_session,
+    trigger,
+)
 from tidemark.streams import Stream
 
 POLL_S = 1
+LEASE_CHECK_S = 5  # while no batch comes
 
 
 def run_archive(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
@@ -42,179 +49,150 @@ def run_archive(stream: Stream, settings: Settings, *, available_now: bool = Fal
         archive(spark, stream, settings, available_now=available_now)
 
 
-def archive(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
-    """``run_archive`` in a session that is there already."""
+def archive(
+    spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False, alarm: Alarm | None = None
+) -> None:
+    """``run_archive`` in a session that is there already; ``alarm`` replaces that of the stream's schedule."""
     with Monitor(stream, settings, layer="archive") as monitor:
-        _run(spark, stream, settings, monitor, available_now=available_now)
-
-
-def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
-    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
-    checkpoint = Checkpoint.of(store, layout, stream.topic)
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-    writer = checkpoint.writer()
-    if writer is not None:
-        _require_same_topic(last_manifest(store, layout, writer), logs)
-    url = bind_checkpoint(store, layout, "archive", logs[0])
-    _require_held(checkpoint, logs, settings)
-    position = checkpoint.position() or {}
-    batches = _Batches(stream, settings, store, layout, monitor)
-    source = kafka_source(
-        spark,
-        stream,
-        settings,
-        fail_on_data_loss=True,
-        max_offsets_per_trigger=stream.archive.max_offsets_per_trigger,
-    )
-    query = (
-        source.writeStream.queryName(f"archive-{stream.name}")
-        .foreachBatch(batches.archive)
-        .option("checkpointLocation", url)
-        .trigger(**trigger(stream.archive.trigger_seconds, available_now=available_now))
-        .start()
-    )
-    monitor.started(str(query.id), position)
-    log_event("started", layer="archive", stream=stream.name, writer=str(query.id), checkpoint=url)
-    try:
-        _await(query, batches, monitor)
-    except StreamingQueryException as error:
-        if not batches.refused.is_set():
-            if stop_requested() and isinstance(batches.failure, ServiceError):
-                # The signal reached the Python workers too. Nothing of the batch shows; the next start repeats it.
-                log_event("batch given up", layer="archive", stream=stream.name, cause=str(batches.failure))
-                return
-            if batches.failure is not None:
-                raise batches.failure from error
-            _require_held(checkpoint, logs, settings)  # the usual reason for the source to fail
-            raise task_error(error, where=f"archive of {stream.name}") from error
-    except Py4JError as error:
-        raise ServiceError("Spark's JVM is gone", found=error, where=f"archive of {stream.name}") from error
-    finally:
-        with suppress(Py4JError, OSError):  # with the JVM gone there is nothing to stop
-            query.stop()
+        driver = _Driver.start(spark, stream, settings, monitor)
+        if available_now:
+            driver.run(everything=True)
+        else:
+            driver.run_on(alarm or Alarm.of(stream))
     log_event("stopped", layer="archive", stream=stream.name)
 
 
-class _Batches:
-    """What happens to each micro-batch. Called on Spark's thread; the events tell the main thread how far it is."""
+@dataclass(kw_only=True)
+class _Driver:
+    """Runs the stream's query, one after another where a schedule wants that, always on the same checkpoint."""
 
-    def __init__(
-        self, stream: Stream, settings: Settings, store: ObjectStore, layout: Layout, monitor: Monitor
-    ) -> None:
-        self.busy = Event()
-        self.refused = Event()
-        self.failure: TidemarkError | None = None
-        self._stream, self._settings, self._store, self._layout = stream, settings, store, layout
-        self._checkpoint = Checkpoint.of(store, layout, stream.topic)
-        self._progress = Progress(store, monitor)
-        self._writer: str | None = None
+    spark: SparkSession
+    stream: Stream
+    settings: Settings
+    monitor: Monitor
+    checkpoint: Checkpoint
+    url: str
+    lease: Lease
+    batches: Batches
+    told: bool = False
 
-    def archive(self, frame: DataFrame, batch: int) -> None:
-        self.busy.set()
-        try:
-            if stop_requested():
-                # Returning would let Spark commit a batch nobody wrote; it is in the write-ahead log and comes again.
-                self.refused.set()
-                raise ServiceError("the stream is stopping", where=f"batch {batch}")
-            self._archive(frame, batch)
-        except TidemarkError as error:
-            self.failure = error
-            raise
-        finally:
-            self.busy.clear()
-
-    def _archive(self, frame: DataFrame, batch: int) -> None:
-        started = time.monotonic()
-        writer = self._writer = self._writer or self._checkpoint.writer()
-        if writer is None:
-            raise ConflictError(
-                "a checkpoint vanished under a running stream",
-                expected="metadata with the query's id",
-                found="nothing",
-                where=f"s3://{self._store.bucket}/{self._checkpoint.prefix}",
-            )
-        logs = self._logs(writer, batch)
-        ranges = _by_log(self._checkpoint.ranges(batch), logs)
-        manifest = find_manifest(self._store, self._layout, writer=writer, batch=batch, ranges=ranges)
-        again = manifest is not None
-        if manifest is None:
-            files = self._write(frame, batch, ranges) if ranges else ()
-            if self._logs(writer, batch) != logs:  # made again while it was read
-                raise ConflictError("the topic changed while a batch was read", where=f"{self._stream.topic}, {batch=}")
-            manifest = commit_batch(
-                self._store,
-                self._layout,
-                self._stream,
-                writer=writer,
-                batch=batch,
-                ranges=ranges,
-                files=files,
-                now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
-            )
-        self._progress.batch(manifest, seconds=time.monotonic() - started, again=again)
-
-    def _write(self, frame: DataFrame, batch: int, ranges: dict[TopicPartition, OffsetRange]) -> tuple[DataFile, ...]:
-        rows = records(frame, self._stream)
-        clock_us = self._checkpoint.batch_time_us(batch)
-        return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task)
-
-    def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
-        """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""
-        logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
-        _require_same_topic(last_manifest(self._store, self._layout, writer, before=batch), logs)
-        return logs
-
-
-def _await(query: StreamingQuery, batches: _Batches, monitor: Monitor) -> None:
-    """Until the query ends, or a stop was asked for and no batch is in hand any more."""
-    while not query.awaitTermination(POLL_S):
-        monitor.beat()
-        if stop_requested() and not batches.busy.is_set() and not query.status["isTriggerActive"]:
-            return
-
-
-def _by_log(ranges: dict[int, OffsetRange], logs: tuple[TopicPartition, ...]) -> dict[TopicPartition, OffsetRange]:
-    known = {log.partition: log for log in logs}
-    missing = ranges.keys() - known.keys()
-    if missing:
-        raise PositionError(
-            "a batch has partitions that the topic has not",
-            expected=f"partitions {sorted(known)}",
-            found=f"partitions {sorted(ranges)}",
-            where=logs[0].topic,
+    @classmethod
+    def start(cls, spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor) -> "_Driver":
+        """Check that the checkpoint fits Kafka's topic, then take it over."""
+        store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+        checkpoint = Checkpoint.of(store, layout, stream.topic)
+        logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+        writer = checkpoint.writer()
+        if writer is not None:
+            require_same_topic(last_manifest(store, layout, writer), logs)
+        url = bind_checkpoint(store, layout, "archive", logs[0])
+        _require_held(checkpoint, stream, settings)
+        lease = Lease.take(store, checkpoint.prefix)
+        return cls(
+            spark=spark,
+            stream=stream,
+            settings=settings,
+            monitor=monitor,
+            checkpoint=checkpoint,
+            url=url,
+            lease=lease,
+            batches=Batches(stream, settings, checkpoint, lease, monitor),
         )
-    return {known[partition]: item for partition, item in ranges.items()}
 
+    def run_on(self, alarm: Alarm | None) -> None:
+        """Until a stop is asked for. Everything there is gets archived at the start, which makes up for moments that
+        passed before, and whenever the alarm rings."""
+        rang = True
+        while rang:
+            if alarm is not None:
+                alarm.set()  # before the run looks what there is: it serves every moment up to here
+                self.run(everything=True)
+                if stop_requested():
+                    return
+            rang = self.run(everything=False, alarm=alarm)
 
-def _require_same_topic(last: Manifest | None, logs: tuple[TopicPartition, ...]) -> None:
-    """Kafka's topic must be the very one this writer archived so far: its positions count that log."""
-    archived = {(item.log.topic, item.log.topic_id) for item in last.ranges} if last else set()
-    now = (logs[0].topic, logs[0].topic_id)
-    if last is None or not archived or archived == {now}:
-        return
-    same_name = {topic for topic, _ in archived} == {logs[0].topic}
-    raise ConflictError(
-        "the topic was made again" if same_name else "a checkpoint belongs to another topic",
-        expected=", ".join(f"topic {topic}, id {topic_id}" for topic, topic_id in sorted(archived)),
-        found=f"topic {now[0]}, id {now[1]}",
-        where=f"archive of {last.stream}, after batch {last.batch}",
-        hint="Delete the archive's checkpoint to read the topic from its start; what is archived stays",
-    )
-
-
-def _require_held(checkpoint: Checkpoint, logs: tuple[TopicPartition, ...], settings: Settings) -> None:
-    """Kafka must still hold everything from the checkpoint's position on."""
-    position = checkpoint.position()
-    if position is None:
-        return
-    for mark in watermarks(settings.kafka_bootstrap, tuple(log for log in logs if log.partition in position)):
-        wanted = position[mark.log.partition]
-        if not mark.log_start <= wanted <= mark.high_watermark:
-            lost = f"[{wanted}, {mark.log_start})" if wanted < mark.log_start else f"a log that ends before {wanted}"
-            raise IncompleteError(
-                "Kafka no longer holds what is to be archived next",
-                expected=f"offset {wanted} inside the log",
-                found=f"[{mark.log_start}, {mark.high_watermark}), so {lost} is lost",
-                where=f"{mark.log}, topic id {mark.log.topic_id}",
-                hint="Delete the archive's checkpoint to go on from the log's start; reconcile runs report the loss",
+    def run(self, *, everything: bool, alarm: Alarm | None = None) -> bool:
+        """One query: until everything there was is archived, or else until a stop or the alarm, which gives True."""
+        position = self.checkpoint.position() or {}
+        self.batches.begin()
+        query = self._query(everything=everything)
+        self.monitor.started(str(query.id), position)
+        if not self.told:
+            self.told = True
+            log_event(
+                "started",
+                layer="archive",
+                stream=self.stream.name,
+                writer=str(query.id),
+                checkpoint=self.url,
+                start=self.lease.epoch,
             )
+        try:
+            self._await(query, alarm)
+        except StreamingQueryException as error:
+            if not self.batches.refused.is_set():
+                self._explain(error)
+        except Py4JError as error:
+            raise ServiceError("Spark's JVM is gone", found=error, where=f"archive of {self.stream.name}") from error
+        finally:
+            with suppress(Py4JError, OSError):  # with the JVM gone there is nothing to stop
+                query.stop()
+        return self.batches.pause.is_set() and not stop_requested()
+
+    def _query(self, *, everything: bool) -> StreamingQuery:
+        archive = self.stream.archive
+        source = kafka_source(
+            self.spark,
+            self.stream,
+            self.settings,
+            fail_on_data_loss=archive.on_loss == "stop",
+            max_offsets_per_trigger=archive.max_offsets_per_trigger,
+            # Spark would leave a tail below the minimum even where it is to read all there is.
+            min_offsets_per_trigger=None if everything else archive.min_offsets_per_trigger,
+            max_trigger_delay_seconds=archive.max_trigger_delay_seconds,
+        )
+        return (
+            source.writeStream.queryName(f"archive-{self.stream.name}")
+            .foreachBatch(self.batches.archive)
+            .option("checkpointLocation", self.url)
+            .trigger(**trigger(archive.trigger_seconds, available_now=everything))
+            .start()
+        )
+
+    def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
+        """Until the query ends, or it is to stop and no batch is in hand any more."""
+        batches, looked_at = self.batches, time.monotonic()
+        while not query.awaitTermination(POLL_S):
+            self.monitor.beat()
+            if time.monotonic() - looked_at >= LEASE_CHECK_S:
+                looked_at = time.monotonic()
+                with suppress(ServiceError):  # the next batch looks again, and can't do without an answer
+                    self.lease.check()
+            if alarm is not None and alarm.rings():
+                batches.pause.set()
+            ending = stop_requested() or batches.pause.is_set()
+            if ending and not batches.busy.is_set() and not query.status["isTriggerActive"]:
+                return
+
+    def _explain(self, error: StreamingQueryException) -> None:
+        """Raise what made the query fail, as far as it can be told; return where a stop was asked for anyway."""
+        failure = self.batches.failure
+        if stop_requested() and isinstance(failure, ServiceError):
+            # The signal reached the Python workers too. Nothing of the batch shows; the next start repeats it.
+            log_event("batch given up", layer="archive", stream=self.stream.name, cause=str(failure))
+            return
+        told: TidemarkError = failure or task_error(error, where=f"archive of {self.stream.name}")
+        # The usual reasons. What can't be asked now does not hide what was told.
+        with suppress(ServiceError):
+            self.lease.check()
+        if isinstance(told, ServiceError):
+            with suppress(ServiceError):
+                _require_held(self.checkpoint, self.stream, self.settings)
+        raise told from error
+
+
+def _require_held(checkpoint: Checkpoint, stream: Stream, settings: Settings) -> None:
+    position = checkpoint.position()
+    if position is not None:
+        logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+        require_held(position, logs, settings.kafka_bootstrap, go_on=stream.archive.on_loss == "go_on")

@@ -1,10 +1,9 @@
 """Step ``refill``: fetch exactly the plan's gaps from Kafka into the archive."""
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidemark.archive.commit import commit_batch, read_manifests
 from tidemark.archive.sink import write_range
@@ -16,6 +15,7 @@ from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan
 from tidemark.kafka import describe_topic, watermarks
+from tidemark.spark.kafka import read_ranges
 from tidemark.spark.records import records
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -57,7 +57,7 @@ def rounds(plan: Plan) -> Iterator[Ranges]:
 
 
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
-    rows = records(_kafka(run, spark, ranges), run.stream)
+    rows = records(read_ranges(spark, run.settings, ranges), run.stream)
     files = write_range(rows, ranges, run.stream, run.settings, clock_us=_planned_at_us(run))
     return commit_batch(
         run.store,
@@ -75,24 +75,6 @@ def _planned_at_us(run: Run) -> int:
     """When the run fixed its gaps, the same at every retry of the refill; µs UTC."""
     planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
     return (planned_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _kafka(run: Run, spark: SparkSession, ranges: Ranges) -> DataFrame:
-    """Exactly the ranges, one Spark partition per log; aborted records stay invisible."""
-    topic = run.stream.topic
-    return (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", run.settings.kafka_bootstrap)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({topic: [log.partition for log in ranges]}))
-        .option(
-            "startingOffsets", json.dumps({topic: {str(log.partition): item.start for log, item in ranges.items()}})
-        )
-        .option("endingOffsets", json.dumps({topic: {str(log.partition): item.end for log, item in ranges.items()}}))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .load()
-    )
 
 
 def _require_held(run: Run, ranges: Ranges) -> None:

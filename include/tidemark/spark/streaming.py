@@ -40,10 +40,13 @@ def kafka_source(
     *,
     fail_on_data_loss: bool,
     max_offsets_per_trigger: int | None = None,
+    min_offsets_per_trigger: int | None = None,
+    max_trigger_delay_seconds: float = 0,
 ) -> DataFrame:
     """The stream's topic from its start, committed records only, headers included; one Spark partition per log.
 
     ``fail_on_data_loss`` false makes Spark go on behind offsets that retention took; the caller must report them.
+    ``max_trigger_delay_seconds`` bounds the wait for ``min_offsets_per_trigger``, and is nothing without it.
     """
     options = {
         "kafka.bootstrap.servers": settings.kafka_bootstrap,
@@ -56,6 +59,9 @@ def kafka_source(
     }
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    if min_offsets_per_trigger is not None:
+        options["minOffsetsPerTrigger"] = str(min_offsets_per_trigger)
+        options["maxTriggerDelay"] = f"{round(max_trigger_delay_seconds * 1000)}ms"
     return spark.readStream.format("kafka").options(**options).load()
 
 

@@ -1,0 +1,206 @@
+"""What happens to each micro-batch of the archive stream: read, uploaded, committed by its manifest."""
+
+import time
+from datetime import UTC, datetime
+from threading import Event
+
+from pyspark.sql import DataFrame
+
+from tidemark.archive.checkpoint import Checkpoint
+from tidemark.archive.commit import commit_batch, find_manifest, last_manifest
+from tidemark.archive.lease import Lease
+from tidemark.archive.loss import Held, log_starts, split_at
+from tidemark.archive.progress import Progress
+from tidemark.archive.sink import write_range
+from tidemark.core.errors import ConflictError, PositionError, ServiceError, TidemarkError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import DataFile, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.kafka import describe_topic
+from tidemark.settings import Settings
+from tidemark.spark.kafka import ranges_read, read_ranges
+from tidemark.spark.monitor import Monitor
+from tidemark.spark.records import records
+from tidemark.spark.streaming import log_event, stop_requested
+from tidemark.streams import Stream
+
+
+class Batches:
+    """One stream's batches. Called on Spark's thread; the events tell the main thread how far it is, and ``pause`` set
+    there makes it refuse the next batch, which then comes again in the next query."""
+
+    def __init__(
+        self, stream: Stream, settings: Settings, checkpoint: Checkpoint, lease: Lease, monitor: Monitor
+    ) -> None:
+        self.pause = Event()
+        self.busy = Event()
+        self.refused = Event()
+        self.failure: TidemarkError | None = None
+        self._stream, self._settings = stream, settings
+        self._store, self._layout = checkpoint.store, Layout(prefix=settings.prefix, stream=stream.name)
+        self._checkpoint = checkpoint
+        self._lease = lease
+        self._progress = Progress(checkpoint.store, monitor)
+        self._writer: str | None = None
+
+    def begin(self) -> None:
+        """Forget the query before; a new one is about to start."""
+        self.pause.clear()
+        self.refused.clear()
+        self.failure = None
+
+    def archive(self, frame: DataFrame, batch: int) -> None:
+        """For ``foreachBatch``. The lease is looked at before anything is read, before the manifest is written, and
+        at last before Spark may commit."""
+        self.busy.set()
+        try:
+            if stop_requested() or self.pause.is_set():
+                # Returning would let Spark commit a batch nobody wrote; it is in the write-ahead log and comes again.
+                self.refused.set()
+                raise ServiceError("the stream is stopping", where=f"batch {batch}")
+            self._lease.check()
+            self._archive(frame, batch)
+            self._lease.check()
+        except TidemarkError as error:
+            self.failure = error
+            raise
+        finally:
+            self.busy.clear()
+
+    def _archive(self, frame: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        writer = self._writer = self._writer or self._checkpoint.writer()
+        if writer is None:
+            raise ConflictError(
+                "a checkpoint vanished under a running stream",
+                expected="metadata with the query's id",
+                found="nothing",
+                where=f"s3://{self._store.bucket}/{self._checkpoint.prefix}",
+            )
+        logs = self._logs(writer, batch)
+        planned = self._checkpoint.ranges(batch)
+        self._require_own(planned, ranges_read(frame), batch)
+        ranges = _by_log(planned, logs)
+        manifest = find_manifest(
+            self._store,
+            self._layout,
+            writer=writer,
+            batch=batch,
+            ranges=ranges,
+            log_starts=lambda: log_starts(self._settings.kafka_bootstrap, ranges),
+        )
+        again = manifest is not None
+        if manifest is None:
+            held, files = self._read(frame, batch, ranges)
+            if self._logs(writer, batch) != logs:  # made again while it was read
+                raise ConflictError("the topic changed while a batch was read", where=f"{self._stream.topic}, {batch=}")
+            self._lease.check()
+            manifest = commit_batch(
+                self._store,
+                self._layout,
+                self._stream,
+                writer=writer,
+                batch=batch,
+                ranges=held,
+                files=files,
+                now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+            )
+        self._progress.batch(manifest, seconds=time.monotonic() - started, again=again)
+
+    def _read(self, frame: DataFrame, batch: int, ranges: Held) -> tuple[Held, tuple[DataFile, ...]]:
+        """The ranges whose records are all in the files, and the files: all of ``ranges``, or the batch fails.
+
+        Under ``on_loss: go_on`` less, namely what Kafka still holds. It is then read apart from the query, because the
+        query's own frame passes over what retention took without a word, and this reading fails; after a failure
+        that retention explains, what is left is read again.
+        """
+        if self._stream.archive.on_loss == "stop":
+            return ranges, self._write(frame, batch, ranges)
+        while True:
+            ranges, lost = split_at(log_starts(self._settings.kafka_bootstrap, ranges), ranges)
+            self._report(batch, lost)
+            try:
+                rows = read_ranges(frame.sparkSession, self._settings, ranges) if ranges else frame
+                return ranges, self._write(rows, batch, ranges)
+            except ServiceError:
+                if not split_at(log_starts(self._settings.kafka_bootstrap, ranges), ranges)[1]:
+                    raise
+
+    def _write(self, frame: DataFrame, batch: int, ranges: Held) -> tuple[DataFile, ...]:
+        if not ranges:
+            return ()
+        rows = records(frame, self._stream)
+        clock_us = self._checkpoint.batch_time_us(batch)
+        return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task)
+
+    def _report(self, batch: int, lost: Held) -> None:
+        for log, item in lost.items():
+            log_event(
+                "lost",
+                level="error",
+                layer="archive",
+                stream=self._stream.name,
+                batch=batch,
+                topic=log.topic,
+                partition=log.partition,
+                start=item.start,
+                end=item.end,
+            )
+
+    def _require_own(self, planned: dict[int, OffsetRange], read: dict[int, OffsetRange], batch: int) -> None:
+        """The write-ahead log must say what this very query reads: another writer may have put its own there, because
+        creating that file is not atomic on S3."""
+        # Spark starts a new partition at its log's start, where the write-ahead log leaves 0 to be understood.
+        may_start_later = self._stream.archive.on_loss == "go_on"
+        if not read.keys() <= planned.keys() or not all(
+            read.get(partition) == item
+            or (may_start_later and item.start == 0 and read.get(partition, item).end == item.end)
+            for partition, item in planned.items()
+        ):
+            raise ConflictError(
+                "the write-ahead log has another batch than the one this query reads",
+                expected=_told(read),
+                found=_told(planned),
+                where=f"s3://{self._store.bucket}/{self._checkpoint.prefix}offsets/{batch}",
+                hint="Another writer uses this checkpoint: stop it, then start this one again; nothing of this batch is"
+                " archived yet",
+            )
+
+    def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
+        """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""
+        logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
+        require_same_topic(last_manifest(self._store, self._layout, writer, before=batch), logs)
+        return logs
+
+
+def require_same_topic(last: Manifest | None, logs: tuple[TopicPartition, ...]) -> None:
+    """Kafka's topic must be the very one this writer archived so far: its positions count that log."""
+    archived = {(item.log.topic, item.log.topic_id) for item in last.ranges} if last else set()
+    now = (logs[0].topic, logs[0].topic_id)
+    if last is None or not archived or archived == {now}:
+        return
+    same_name = {topic for topic, _ in archived} == {logs[0].topic}
+    raise ConflictError(
+        "the topic was made again" if same_name else "a checkpoint belongs to another topic",
+        expected=", ".join(f"topic {topic}, id {topic_id}" for topic, topic_id in sorted(archived)),
+        found=f"topic {now[0]}, id {now[1]}",
+        where=f"archive of {last.stream}, after batch {last.batch}",
+        hint="Delete the archive's checkpoint to read the topic from its start; what is archived stays",
+    )
+
+
+def _by_log(ranges: dict[int, OffsetRange], logs: tuple[TopicPartition, ...]) -> Held:
+    known = {log.partition: log for log in logs}
+    missing = ranges.keys() - known.keys()
+    if missing:
+        raise PositionError(
+            "a batch has partitions that the topic has not",
+            expected=f"partitions {sorted(known)}",
+            found=f"partitions {sorted(ranges)}",
+            where=logs[0].topic,
+        )
+    return {known[partition]: item for partition, item in ranges.items()}
+
+
+def _told(ranges: dict[int, OffsetRange]) -> str:
+    return ", ".join(f"partition {partition} {ranges[partition]}" for partition in sorted(ranges)) or "no offsets"

@@ -1,0 +1,49 @@
+"""Exact offset ranges of a topic in Spark: reading them, and seeing which ones a micro-batch reads."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.core.errors import FormatError
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.settings import Settings
+
+
+def read_ranges(spark: SparkSession, settings: Settings, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+    """Exactly the ranges (at least one, all of one topic), one Spark partition per log, aborted records left out.
+
+    An action on it fails where Kafka no longer holds one of the offsets.
+    """
+    (topic,) = {log.topic for log in ranges}
+    options = {
+        "kafka.bootstrap.servers": settings.kafka_bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps({topic: [log.partition for log in ranges]}),
+        "startingOffsets": json.dumps({topic: {str(log.partition): item.start for log, item in ranges.items()}}),
+        "endingOffsets": json.dumps({topic: {str(log.partition): item.end for log, item in ranges.items()}}),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def ranges_read(frame: DataFrame) -> dict[int, OffsetRange]:
+    """The offsets by partition that an action on a micro-batch's frame reads, as its tasks are told them.
+
+    A partition of which nothing is read is left out. Raises FormatError for a frame that reads no Kafka topic.
+    """
+    found: dict[int, OffsetRange] = {}
+    rdd: Any = frame._jdf.queryExecution().toRdd()
+    while not rdd.getClass().getName().endswith(".DataSourceRDD"):
+        parents = rdd.dependencies()
+        if parents.size() != 1:
+            raise FormatError("not the frame of a Kafka source", found=rdd.getClass().getName(), where="micro-batch")
+        rdd = parents.apply(0).rdd()
+    for task in rdd.partitions():
+        for at in range(task.inputPartitions().size()):
+            part = task.inputPartitions().apply(at).offsetRange()
+            span = OffsetRange(start=part.fromOffset(), end=part.untilOffset())
+            found[part.topicPartition().partition()] = span
+    return found
