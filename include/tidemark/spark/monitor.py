@@ -60,7 +60,7 @@ class Monitor:
     def __init__(self, stream: Stream, settings: Settings, *, layer: str) -> None:
         self._stream, self._settings, self._layer = stream, settings, layer
         self._store = ObjectStore(settings)
-        self._store.client = s3_client(settings, attempts=1)  # the next beat is the retry
+        self._store.client = s3_client(settings, attempts=1, read_timeout_s=10)  # the next beat is the retry
         self._key = Layout(prefix=settings.prefix, stream=stream.name).heartbeat_key(layer)
         self._telemetry = Telemetry(stream=stream.name, layer=layer)
         self._lock = Lock()

@@ -117,10 +117,13 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
             spark.stop()
 
 
-def await_stop(query: StreamingQuery, on_batch: BatchHook | None = None) -> None:
+def await_stop(
+    query: StreamingQuery, on_batch: BatchHook | None = None, on_poll: Callable[[], object] | None = None
+) -> None:
     """Wait until the query ended or a signal asked to stop; then the running batch is given up and nothing is lost.
 
     ``on_batch`` is called once per batch, in order, on this thread; what it raises stops the query and is raised.
+    ``on_poll`` is called every second or so while the query runs.
     Raises ServiceError, naming the cause, where the query failed or the JVM died.
     """
     last, name = -1, query.name
@@ -129,6 +132,8 @@ def await_stop(query: StreamingQuery, on_batch: BatchHook | None = None) -> None
         while not (ended or _stop.is_set()):
             ended = bool(query.awaitTermination(POLL_S))
             last = _report(query, last, on_batch)
+            if on_poll is not None:
+                on_poll()
         _end(query)
         _report(query, last, on_batch)
     except StreamingQueryException as error:

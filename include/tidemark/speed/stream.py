@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
@@ -20,6 +21,7 @@ from tidemark.kafka import Watermarks, describe_topic, ensure_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.process import PLATFORM_COLUMNS, REASON, Transform, classify, load_transform
+from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
@@ -58,10 +60,18 @@ def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False
     Creates the two output topics where they are missing. Raises ConfigError for a transformation that breaks its
     contract, ConflictError when the topic was made again, ServiceError when Kafka or S3 refuses.
     """
+    with Monitor(stream, settings, layer=LAYER) as monitor:
+        _run(stream, settings, monitor, available_now=available_now)
+    log_event("stopped", layer=LAYER, stream=stream.name)
+
+
+def _run(stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
     transform = load_transform(stream, settings.streams_dir)
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     layout = Layout(prefix=settings.prefix, stream=stream.name)
-    checkpoint = bind_checkpoint(ObjectStore(settings), layout, LAYER, logs[0])
+    store = ObjectStore(settings)
+    checkpoint = bind_checkpoint(store, layout, LAYER, logs[0])
+    position = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic).position() or {}
     for topic in (stream.speed.topic, stream.speed.dead_letter_topic):
         ensure_topic(settings.kafka_bootstrap, topic, partitions=len(logs))
     with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
@@ -70,8 +80,14 @@ def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False
         rows = output(source, stream, transform, logs[0].topic_id)
         query = _start(rows, stream, settings, checkpoint, available_now=available_now)
         log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
-        await_stop(query, Watch(stream, settings, logs[0].topic_id))
-    log_event("stopped", layer=LAYER, stream=stream.name)
+        monitor.started(str(query.id), position)
+        watch = Watch(stream, settings, logs[0].topic_id)
+
+        def on_batch(progress: Mapping[str, Any]) -> None:
+            monitor.batch(figures(progress))
+            watch(progress)
+
+        await_stop(query, on_batch, monitor.beat)
 
 
 def output(source: DataFrame, stream: Stream, transform: Transform, topic_id: str) -> DataFrame:
@@ -97,6 +113,22 @@ def output(source: DataFrame, stream: Stream, transform: Transform, topic_id: st
     )
 
 
+def figures(progress: Mapping[str, Any]) -> BatchFigures:
+    """A batch's numbers for the monitor. Spark repeats a batch whole, so that some may have been told before."""
+    fields = batch_fields(progress)
+    return BatchFigures(
+        batch=fields["batch"],
+        ends={int(partition): end for partition, (_, end) in fields["offsets"].items()},
+        seconds=fields["seconds"],
+        records=fields["rows"],
+        dead_letters=_dead_lettered(progress),
+    )
+
+
+def _dead_lettered(progress: Mapping[str, Any]) -> int:
+    return int(progress["observedMetrics"].get(LAYER, {}).get("dead_lettered", 0))
+
+
 class Watch:
     """Called after every batch: one log line, what retention took before it was read, and whether the log is the same.
 
@@ -113,7 +145,7 @@ class Watch:
     def __call__(self, progress: Mapping[str, Any]) -> None:
         fields = batch_fields(progress)
         metrics = progress["observedMetrics"].get(LAYER, {})
-        dead = int(metrics.get("dead_lettered", 0))
+        dead = _dead_lettered(progress)
         log_event(
             "batch",
             layer=LAYER,

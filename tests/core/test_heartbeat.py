@@ -1,0 +1,87 @@
+"""Heartbeats and their keys read back to what was written, and nothing else reads at all."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemark.core.errors import FormatError
+from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
+from tidemark.core.layout import Layout
+
+heartbeats = st.builds(
+    Heartbeat,
+    stream=st.sampled_from(["flights", "a_1"]),
+    layer=st.sampled_from(["archive", "speed"]),
+    state=st.sampled_from(["running", "stopped", "failed"]),
+    time=st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-5))])),
+    version=st.integers(1, 99),
+    writer=st.none() | st.uuids().map(str),
+    batch=st.none() | st.integers(0, 10**9),
+    positions=st.dictionaries(st.integers(0, 200), st.integers(0, 2**62)).map(lambda ends: tuple(sorted(ends.items()))),
+    lag_records=st.none() | st.integers(0, 2**62),
+    lag_seconds=st.none() | st.floats(0, 1e9),
+    error=st.none() | st.text(max_size=40),
+)
+EXAMPLE = Heartbeat(
+    stream="flights",
+    layer="archive",
+    state="running",
+    time=datetime(2013, 1, 14, tzinfo=UTC),
+    version=1,
+    writer=None,
+    batch=None,
+    positions=((0, 7), (10, 3)),
+    lag_records=None,
+    lag_seconds=None,
+    error=None,
+)
+
+
+@given(heartbeats)
+def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat) -> None:
+    body = heartbeat.to_json()
+    assert parse_heartbeat(body, where="here") == heartbeat
+    assert parse_heartbeat(body, where="here").to_json() == body
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("format", 2, r"unknown heartbeat format: expected 1, found 2 \[here\]"),
+        ("state", "fine", "expected running, stopped, failed, found fine"),
+        ("time", "2013-01-14T00:00:00", "a time without its zone"),
+        ("time", "yesterday", "does not parse"),
+        ("positions", [], "does not parse"),
+        ("positions", {"a": 1}, "does not parse"),
+        ("error", ..., "does not parse: .* found KeyError\\('error'\\)"),
+    ],
+)
+def test_a_damaged_heartbeat_is_refused(field: str, value: object, message: str) -> None:
+    raw = json.loads(EXAMPLE.to_json())
+    assert raw["positions"] == {"0": 7, "10": 3}
+    raw[field] = value
+    if value is ...:
+        del raw[field]
+    with pytest.raises(FormatError, match=message):
+        parse_heartbeat(json.dumps(raw).encode(), where="here")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'"text"', b"\xff"])
+def test_what_is_no_object_is_no_heartbeat(body: bytes) -> None:
+    with pytest.raises(FormatError, match="here"):
+        parse_heartbeat(body, where="here")
+
+
+@pytest.mark.parametrize("prefix", ["", "lake", "a/b"])
+@pytest.mark.parametrize("layer", ["archive", "speed"])
+def test_a_heartbeats_key_reads_back(prefix: str, layer: str) -> None:
+    layout = Layout(prefix=prefix, stream="flights")
+    key = layout.heartbeat_key(layer)
+    assert layout.parse_heartbeat_key(key) == layer
+    with pytest.raises(FormatError, match="not a heartbeat's key"):
+        layout.parse_heartbeat_key(f"{key}/more.json")
+    with pytest.raises(FormatError, match="a key outside its folder"):
+        Layout(prefix=prefix, stream="ferries").parse_heartbeat_key(key)

@@ -1,0 +1,128 @@
+"""``tidemark health``: the table, and the exit code that an alert hangs on."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import unique
+from tidemark.core.heartbeat import Heartbeat
+from tidemark.core.layout import Layout
+from tidemark.s3 import ObjectStore
+from tidemark.stack.local import PROJECT, LocalStack
+
+Health = Callable[..., tuple[int, dict[tuple[str, str], list[str]], str]]
+Beat = Callable[..., None]
+
+
+@pytest.fixture
+def prefix() -> str:
+    return unique("health")
+
+
+@pytest.fixture
+def beat(store: ObjectStore, prefix: str) -> Beat:
+    """Writes a heartbeat of some seconds ago."""
+
+    def write(stream: str, seconds: float = 0, layer: str = "archive", **fields: object) -> None:
+        values: dict[str, object] = {
+            "stream": stream,
+            "layer": layer,
+            "state": "running",
+            "time": datetime.now(UTC) - timedelta(seconds=seconds),
+            "version": 1,
+            "writer": "w",
+            "batch": 1,
+            "positions": ((0, 5),),
+            "lag_records": 0,
+            "lag_seconds": 0.0,
+            "error": None,
+            **fields,
+        }
+        heartbeat = Heartbeat(**values)  # type: ignore[arg-type]  # tests name the fields
+        store.put(Layout(prefix=prefix, stream=stream).heartbeat_key(layer), heartbeat.to_json())
+
+    return write
+
+
+@pytest.fixture
+def health(stack: LocalStack, prefix: str, tmp_path: Path) -> Health:
+    """Runs the command over the streams ``one`` and ``two``: exit code, cells by stream and layer, standard error."""
+    for name in ("one", "two"):
+        speed = {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"}
+        definition = {"name": name, "topic": name, "value_schema": "n BIGINT", "speed": speed}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+
+    def run(*arguments: str) -> tuple[int, dict[tuple[str, str], list[str]], str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
+        environment = {
+            **inherited,
+            "PYTHONPATH": str(PROJECT / "include"),
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+            "TIDEMARK_ENV_FILE": str(stack.env_file),
+            "TIDEMARK_PREFIX": prefix,
+            "TIDEMARK_STREAMS_DIR": str(tmp_path),
+        }
+        command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", "health", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+        return done.returncode, {(row[0], row[1]): row[2:] for row in rows}, done.stderr
+
+    return run
+
+
+def test_running_streams_are_well(health: Health, beat: Beat) -> None:
+    beat("one", 1)
+    beat("one", 2, layer="speed", lag_records=1234, lag_seconds=200.0)
+    beat("two", 1, lag_records=None, lag_seconds=None)
+    code, rows, problems = health()
+    ages = [row.pop(1) for row in rows.values()]
+    assert all(re.fullmatch(r"\d+ s", age) for age in ages)
+    assert (code, problems) == (0, "")
+    assert rows == {
+        ("one", "archive"): ["running", "none", ""],
+        ("one", "speed"): ["running", "1,234 records, 3 min", ""],
+        ("two", "archive"): ["running", "unknown", ""],
+    }
+
+
+@pytest.mark.parametrize("layer", ["archive", "speed"])
+def test_a_failed_layer_shows_its_error_as_it_is_and_the_code_is_1(health: Health, beat: Beat, layer: str) -> None:
+    beat("one")
+    beat("two")
+    beat("two", layer=layer, state="failed", error="ConflictError: [red]two[/red] writers")
+    code, rows, _ = health()
+    assert code == 1
+    assert (rows["two", layer][0], rows["two", layer][3]) == ("failed", "ConflictError: [red]two[/red] writers")
+    assert health("one")[0] == 0
+    assert health("two")[0] == 1
+
+
+def test_a_heartbeat_older_than_the_limit_is_stale(health: Health, beat: Beat) -> None:
+    beat("one", 7200)
+    code, rows, _ = health("one")
+    assert (code, rows["one", "archive"][:2]) == (1, ["running, stale", "2 h"])
+    code, rows, _ = health("one", "--stale-seconds", "86400")
+    assert (code, rows["one", "archive"][:2]) == (0, ["running", "2 h"])
+
+
+def test_a_stream_without_a_heartbeat_is_said_to_have_none(health: Health, beat: Beat) -> None:
+    beat("one")
+    code, rows, problems = health()
+    assert (code, problems) == (1, "")
+    assert rows["two", "archive"] == ["no heartbeat: never started", "", "", ""]
+
+
+def test_an_unknown_stream_is_an_explained_error(health: Health, tmp_path: Path) -> None:
+    assert health("three") == (
+        1,
+        {},
+        f"ConfigError: no such stream: expected one of one, two, found three [{tmp_path}]\n",
+    )
