@@ -248,7 +248,7 @@ class Stream(_Model):
     def with_avro_schema(self, text: str) -> Self:
         """The same definition with the text of its ``avro_schema_file``."""
         stream = self.model_copy()
-        stream._avro_schema = text
+        stream._avro_schema = text  # noqa: SLF001 - its own
         return stream
 
     @cached_property
@@ -308,7 +308,9 @@ def _record_schema(path: Path, definition: Path) -> str:
     """The text of an Avro schema file; that it is sound Avro only Spark's own Avro can tell."""
     if not path.is_file():
         found = path.name
-        raise ConfigError("avro_schema_file: no such file", expected=f"a file {path}", found=found, where=str(definition))
+        raise ConfigError(
+            "avro_schema_file: no such file", expected=f"a file {path}", found=found, where=str(definition)
+        )
     try:
         schema = json.loads(text := path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:

@@ -1,5 +1,6 @@
 """Rows as they come from Spark's Kafka source, and a stream to read them with."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,7 +33,7 @@ KAFKA_SCHEMA = (
 )
 
 
-def stream(value_schema: str = "n BIGINT", **overrides: Any) -> Stream:
+def stream(value_schema: str | None = "n BIGINT", **overrides: Any) -> Stream:
     """A definition that names no file."""
     wanted = {
         "name": "sample",
@@ -42,6 +43,14 @@ def stream(value_schema: str = "n BIGINT", **overrides: Any) -> Stream:
         **overrides,
     }
     return Stream.model_validate(wanted)
+
+
+def avro_stream(fields: dict[str, Any], **overrides: Any) -> Stream:
+    """A definition with the Avro schema of a record; ``fields`` are names with their Avro types."""
+    listed = [{"name": name, "type": kind} for name, kind in fields.items()]
+    text = json.dumps({"type": "record", "name": "Sample", "fields": listed})
+    wanted = {"value_format": "avro", "value_schema": None, "avro_schema_file": "sample.avsc", **overrides}
+    return stream(**wanted).with_avro_schema(text)
 
 
 def kafka_rows(spark: SparkSession, values: Sequence[bytes | None], timestamp: datetime = NOON) -> DataFrame:

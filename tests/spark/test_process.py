@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.rows import kafka_rows, stream
+from tests.spark.rows import avro_stream, kafka_rows, stream
 from tidemark.core.errors import ConfigError
-from tidemark.spark.process import NOT_JSON, NOT_SCHEMA, NOT_UTF8, TOMBSTONE, classify, load_transform, process
+from tidemark.spark.decode import NOT_JSON, NOT_SCHEMA, NOT_UTF8, TOMBSTONE
+from tidemark.spark.process import classify, load_transform, process
 from tidemark.spark.records import records
 
 SCHEMA = (
@@ -203,11 +204,13 @@ def test_a_value_schema_that_is_not_ddl_is_quoted(spark: SparkSession) -> None:
         process(records(kafka_rows(spark, []), broken), broken, flat)
 
 
-def test_decoding_parses_a_value_once_and_in_the_jvm(spark: SparkSession) -> None:
-    frame = records(kafka_rows(spark, []), stream(SCHEMA))
-    for rows in (classify(frame, stream(SCHEMA), flat), process(frame, stream(SCHEMA), flat).good):
+@pytest.mark.parametrize("value_format", ["json", "avro"])
+def test_decoding_parses_a_value_once_and_in_the_jvm(spark: SparkSession, value_format: str) -> None:
+    wanted = stream("n BIGINT, text STRING") if value_format == "json" else avro_stream({"n": "long", "text": "string"})
+    frame = records(kafka_rows(spark, []), wanted)
+    for rows in (classify(frame, wanted, flat), process(frame, wanted, flat).good):
         plan = rows._jdf.queryExecution().executedPlan().toString()
-        assert plan.count("from_json(") == 1
+        assert plan.count(f"from_{value_format}(") == 1
         assert "Python" not in plan
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 
+# Avro takes the length in front of a string, bytes or list at its word: six broken bytes ask for 2 GB and end the JVM.
+_AVRO_LIMITS = {"bytes.maxLength": 64 << 20, "string.maxLength": 64 << 20, "collectionItems.maxLength": 16 << 20}
+
 
 def jars(settings: Settings) -> str:
     """The jars for ``spark.jars``, comma-separated; raises ConfigError where the set was not installed."""
@@ -21,7 +24,11 @@ def jars(settings: Settings) -> str:
 def session_conf(settings: Settings) -> dict[str, str]:
     """Spark properties of a Tidemark application. S3 credentials travel in the environment, never in here."""
     catalog = f"spark.sql.catalog.{settings.catalog}"
+    java_options = " ".join(f"-Dorg.apache.avro.limits.{name}={value}" for name, value in _AVRO_LIMITS.items())
     conf = {
+        # The defaults: extraJavaOptions are the deployment's.
+        "spark.driver.defaultJavaOptions": java_options,
+        "spark.executor.defaultJavaOptions": java_options,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         # Its carriage returns would tear the log lines apart.

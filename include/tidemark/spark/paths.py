@@ -1,9 +1,24 @@
-"""The folder of a row below its stream's data prefix, for every partitioner."""
+"""The folder of a row below its stream's data prefix, for every partitioner.
+
+Readers of S3 through Hadoop pass over names that start with ``_`` or ``.`` or end with ``._COPYING_``, and take
+such as ``*`` for patterns: no folder has any of these.
+"""
+
+from urllib.parse import quote
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
+from tidemark.spark.avro import avro_field
 from tidemark.streams import DefaultPartitioner, FieldPartitioner, Stream, TimePartitioner
+
+# Hive's name for null, which Spark, Trino and DuckDB read as null. No text has it: its own "_" in front is encoded.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+# No text has a bare "~" either.
+EMPTY = "~empty"
+VALUE_CHARACTERS_MAX = 100
+_CUT_CHARACTERS = 60
 
 _UNSAFE = "[^A-Za-z0-9=_./-]"
 
@@ -11,16 +26,61 @@ _UNSAFE = "[^A-Za-z0-9=_./-]"
 def partition_path(stream: Stream, clock_us: int) -> Column:
     """The folder of a row below the stream's data prefix: relative, of safe characters, without dot segments.
 
-    ``clock_us`` is the micro-batch's time, µs UTC: what a wall clock showed when its range was fixed.
+    ``clock_us`` is the micro-batch's time, µs UTC: what a wall clock showed when its range was fixed. It decides the
+    folder only. A row's day always is its event time's: two copies of a row, archived in different batches, would else
+    belong to different days, and which of them planning picks would decide which day gets it.
     """
     match stream.archive.partitioner:
         case DefaultPartitioner():
             return F.concat(F.lit("partition="), F.col("partition").cast("string"))
-        case FieldPartitioner():
-            raise NotImplementedError
+        case FieldPartitioner(fields=fields):
+            levels = (F.concat(F.lit(f"{folder_name(path)}="), folder_value(_text(stream, path))) for path in fields)
+            return F.concat_ws("/", *levels)
         case TimePartitioner(pattern=pattern, clock=clock):
             moment = F.timestamp_micros(F.lit(clock_us)) if clock == "wall_clock" else F.col("event_time")
-            local = F.from_utc_timestamp(moment, stream.time_zone)
-            path = F.regexp_replace(F.date_format(local, pattern), _UNSAFE, "_")
-            path = F.regexp_replace(path, r"(?<=^|/)\.+(?=/|$)", "_")
-            return F.regexp_replace(path, r"^/+|/+$|(?<=/)/+", "")
+            return time_folder(F.date_format(F.from_utc_timestamp(moment, stream.time_zone), pattern))
+
+
+def folder_name(path: str) -> str:
+    """The name of a field's folders: its JSON path behind ``$.``, percent-encoded."""
+    return quote(path.removeprefix("$."), safe="")
+
+
+def folder_value(text: Column) -> Column:
+    """A text as the value of a folder, another one for every text and for null; at most 100 characters.
+
+    Percent-encoded, as Hive does it. A text of more than that is cut and ends with a hash of the whole.
+    """
+    encoded = _encode(F.substring(text, 1, VALUE_CHARACTERS_MAX))
+    fits = (F.length(text) <= VALUE_CHARACTERS_MAX) & (F.length(encoded) <= VALUE_CHARACTERS_MAX)
+    cut = F.regexp_replace(F.substring(encoded, 1, _CUT_CHARACTERS), "%[0-9A-F]?$", "")
+    hashed = F.concat(cut, F.lit("~"), F.substring(F.sha2(text, 256), 1, 32))
+    return F.when(text.isNull(), NO_VALUE).when(text == "", EMPTY).when(fits, encoded).otherwise(hashed)
+
+
+def time_folder(text: Column) -> Column:
+    """A formatted time as a folder, its characters made safe; different texts may share one."""
+    path = F.regexp_replace(text, _UNSAFE, "-")
+    path = F.regexp_replace(path, "^/+|/+$|(?<=/)/+", "")
+    path = F.regexp_replace(path, r"(?<=^|/)[._]", "-")
+    path = F.regexp_replace(path, r"\._COPYING_(?=/|$)", "-COPYING-")
+    return F.when(path == "", "-").otherwise(path)
+
+
+def _encode(text: Column) -> Column:
+    encoded = F.url_encode(text)
+    for plain, escaped in (("+", "%20"), ("*", "%2A"), ("._COPYING_", "%2E_COPYING_")):
+        encoded = F.replace(encoded, F.lit(plain), F.lit(escaped))
+    return F.regexp_replace(encoded, f"^_(?={NO_VALUE[1:]}$)", "%5F")
+
+
+def _text(stream: Stream, path: str) -> Column:
+    """The field's text, null where there is none: a string as it is, anything else as JSON writes it."""
+    value = F.col("value")
+    if stream.value_format == "json":
+        return F.get_json_object(value.cast("string"), path)
+    column, kind = avro_field(stream, value, path)
+    if isinstance(kind, StringType):
+        return F.when(F.is_valid_utf8(column), column)
+    written = F.to_json(F.struct(column.alias("v")), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+    return F.get_json_object(written, "$.v")

@@ -4,7 +4,7 @@ A transformation gets a data frame with
 
     source      struct<topic, partition, offset, timestamp, key, value, headers, …>: the record it came from
     event_time  timestamp
-    event       struct of the stream's ``value_schema``
+    event       struct of the stream's ``value_schema`` or ``avro_schema_file``; of one field ``value`` for raw values
 
 and returns ``source`` and ``event_time`` as they were and its own columns, one row per row. A row it does not want it
 marks with a reason in an extra column ``reject`` (string, null for a good row); rejected rows go to the dead-letter
@@ -19,37 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StringType, StructType
+from pyspark.sql.types import StringType
 
 from tidemark.core.errors import ConfigError
-from tidemark.spark.records import LOCAL_TIME_FORMAT, TIMESTAMP_FORMAT
+from tidemark.spark.decode import REASON, decode
 from tidemark.streams import Stream
 
 PLATFORM_COLUMNS = ("source", "event_time")
-REASON = "_reason"
-
-TOMBSTONE = "the value is null (a tombstone)"
-NOT_UTF8 = "the value is not UTF-8"
-NOT_JSON = "the value is not one JSON object"
-NOT_SCHEMA = "a field of the value does not fit the stream's value_schema"
-
 Transform = Callable[[DataFrame], DataFrame]
-
-_CORRUPT = "_corrupt"
-_MARK = "_tidemark"
-# Strict JSON; Spark's defaults also take {'a': NaN}.
-_JSON = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-    "dateFormat": "yyyy-MM-dd",
-    "timestampFormat": TIMESTAMP_FORMAT,
-    "timestampNTZFormat": LOCAL_TIME_FORMAT,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +78,17 @@ def classify(records: DataFrame, stream: Stream, transform: Transform) -> DataFr
 
     Raises ConfigError as ``process`` does.
     """
-    decoded = _decode(records, stream)
+    return shape(decode(records, stream), stream, transform)
+
+
+def shape(decoded: DataFrame, stream: Stream, transform: Transform) -> DataFrame:
+    """``classify`` of rows that were decoded: the stream's own half of it."""
     try:
         rows = transform(decoded)
     except AnalysisException as error:
         raise ConfigError(
             "a transformation does not fit its stream",
-            expected=f"event of {stream.value_schema}",
+            expected=f"event of {_described(stream)}",
             found=str(error).split("\n", 1)[0],
             where=f"transform of stream {stream.name}",
         ) from error
@@ -117,53 +101,9 @@ def classify(records: DataFrame, stream: Stream, transform: Transform) -> DataFr
     return rows.select(source, "event_time", reason.alias(REASON), *(f"`{name}`" for name in own))
 
 
-def _decode(records: DataFrame, stream: Stream) -> DataFrame:
-    """Source (with ``_reason``), event_time and event.
-
-    ``from_json`` alone takes the first object of a text and ignores what follows it. So the value is parsed inside a
-    list between two marks that a text can't know: whatever is not exactly one value breaks the list or moves the marks.
-    """
-    schema = value_schema(stream)
-    wrapper = StructType().add("event", ArrayType(schema.add(_MARK, StringType()))).add(_CORRUPT, StringType())
-    text, mark = F.col("value").cast("string"), F.xxhash64("value").cast("string")
-    marked = F.concat(F.lit(f'{{"{_MARK}":"'), mark, F.lit('"}'))
-    wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), text, F.lit(","), marked, F.lit("]}"))
-    # Always true, but not deterministic: the optimizer would else copy from_json into each filter above, 4 × slower.
-    once = F.when(F.spark_partition_id() >= 0, wrapped)
-    parsed = records.select("*", F.from_json(once, wrapper, _JSON).alias("_parsed"))
-    event = F.get("_parsed.event", F.lit(1)).dropFields(_MARK)
-    source = F.struct(
-        "topic", "partition", "offset", "timestamp", "key", "value", "headers", _reason(text, mark, event).alias(REASON)
-    )
-    return parsed.select(source.alias("source"), "event_time", event.alias("event"))
-
-
-def value_schema(stream: Stream) -> StructType:
-    """The stream's ``value_schema``; raises ConfigError where Spark can't read it."""
-    wrong = ConfigError(
-        "value_schema is not Spark DDL",
-        expected="such as 'carrier STRING, delay INT'",
-        found=stream.value_schema,
-        where=f"value_schema of stream {stream.name}",
-    )
-    try:
-        schema = StructType.fromDDL(stream.value_schema or "")
-    except ParseException as error:
-        raise wrong from error
-    if not isinstance(schema, StructType):
-        raise wrong
-    return schema
-
-
-def _reason(text: Column, mark: Column, event: Column) -> Column:
-    first, last = (F.get("_parsed.event", F.lit(at))[_MARK] for at in (0, 2))
-    alone = (F.size("_parsed.event") == 3) & first.eqNullSafe(mark) & last.eqNullSafe(mark)
-    return (
-        F.when(text.isNull(), TOMBSTONE)
-        .when(~F.is_valid_utf8(text), NOT_UTF8)
-        .when(event.isNull() | ~F.coalesce(alone, F.lit(False)), NOT_JSON)
-        .when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), NOT_SCHEMA)
-    )
+def _described(stream: Stream) -> str:
+    described = {"json": stream.value_schema, "avro": stream.avro_schema_file, "raw": "value BINARY"}
+    return str(described[stream.value_format])
 
 
 def _check_contract(rows: DataFrame, decoded: DataFrame, stream: Stream) -> None:

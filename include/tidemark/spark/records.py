@@ -5,18 +5,26 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
+    DateType,
     IntegerType,
     LongType,
+    NumericType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
+from tidemark.core.errors import ConfigError
+from tidemark.spark.avro import avro_field
 from tidemark.streams import FieldTime, RecordTime, Stream
 
 # ISO 8601, fixed: Spark's own reading of "12:30" is a time of today, and every rebuild would move the record.
 LOCAL_TIME_FORMAT = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.SSSSSSSSS]]]"
 TIMESTAMP_FORMAT = LOCAL_TIME_FORMAT + "[XXX][XX][X]"
+# What a decimal may look like. Java takes minutes, or stops the query, over an exponent of nine digits.
+_NUMBER = r"^\s*[-+]?[0-9.]{1,40}([eE][-+]?[0-9]{1,3})?\s*$"
 EARLIEST, LATEST = "0001-01-02 00:00:00", "9999-12-30 00:00:00"
 
 # The archive's columns, in order. Timestamps are in µs, UTC; timestamp_type is Kafka's (0 create, 1 log append).
@@ -33,6 +41,12 @@ ARCHIVE_SCHEMA = (
     .add("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType())))
     .add("event_time", TimestampType())
 )
+
+_TIME_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "iso8601": (StringType,),
+    "epoch_ms": (StringType, NumericType),
+    "epoch_s": (StringType, NumericType),
+}
 
 
 def records(source: DataFrame, stream: Stream) -> DataFrame:
@@ -65,14 +79,38 @@ def event_time(stream: Stream) -> Column:
     match stream.event_time:
         case RecordTime():
             return timestamp
-        case FieldTime(field=field, format=form):
-            text = F.get_json_object(F.col("value").cast("string"), field)
-            parsed = {
-                "iso8601": F.try_to_timestamp(text, F.lit(TIMESTAMP_FORMAT)),
-                "epoch_ms": _epoch(text.try_cast("decimal(18,3)") / 1000),
-                "epoch_s": _epoch(text.try_cast("decimal(18,6)")),
-            }[form]
+        case FieldTime():
+            parsed = _field_time(stream, stream.event_time)
             return F.when(parsed.between(earliest, latest), parsed).otherwise(timestamp)
+
+
+def _field_time(stream: Stream, wanted: FieldTime) -> Column:
+    """The moment a field of the value says, null where it says none.
+
+    Raises ConfigError where the field of an Avro schema can't hold one.
+    """
+    if stream.value_format == "avro":
+        column, kind = avro_field(stream, F.col("value"), wanted.field)
+        if isinstance(kind, TimestampType | TimestampNTZType | DateType):
+            return column.cast("timestamp")
+        if not isinstance(kind, _TIME_TYPES[wanted.format]):
+            raise ConfigError(
+                "event_time.field: not a time",
+                expected=f"a type that holds {wanted.format}, or a logical type of time",
+                found=f"{wanted.field} of type {kind.simpleString()}",
+                where=f"{stream.avro_schema_file} of stream {stream.name}",
+            )
+        text = column.cast("string")
+    else:
+        text = F.get_json_object(F.col("value").cast("string"), wanted.field)
+    number = F.when(text.rlike(_NUMBER), text)
+    match wanted.format:
+        case "iso8601":
+            return F.try_to_timestamp(text, F.lit(TIMESTAMP_FORMAT))
+        case "epoch_ms":
+            return _epoch(number.try_cast("decimal(18,3)") / 1000)
+        case "epoch_s":
+            return _epoch(number.try_cast("decimal(18,6)"))
 
 
 def _epoch(seconds: Column) -> Column:

@@ -1,0 +1,95 @@
+"""Avro values: the stream's schema as a Spark type, and the strict decoding of one record.
+
+A value is the bare binary encoding of one record, of the very schema in ``avro_schema_file``. There is no registry, so
+nothing in front of it (Confluent's five bytes, say) is taken off, and no other writer's schema is resolved against it.
+"""
+
+import json
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from tidemark.core.errors import ConfigError
+from tidemark.spark.fields import field
+from tidemark.streams import Stream
+
+_MARK_BYTES = 8
+
+
+def avro_type(stream: Stream) -> StructType:
+    """The Spark type of the stream's records; needs a running session, but no jar.
+
+    Raises ConfigError, naming the schema file, where Avro or Spark refuses it, or names differ only in case.
+    """
+    jvm: Any = SparkSession.active().sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
+    try:
+        schema = jvm.org.apache.avro.Schema.Parser().parse(stream.avro_schema)
+        kind = jvm.org.apache.spark.sql.avro.SchemaConverters.toSqlType(schema).dataType().json()
+    except (Py4JJavaError, PySparkException) as error:
+        told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        found = told.splitlines()[0].strip()
+        raise _refused(stream, expected="a schema that Avro and Spark take", found=found) from error
+    record = StructType.fromJson(json.loads(kind))
+    twice = _twice(record, "")
+    if twice or not record.names:
+        expected = "fields whose names differ in more than case"
+        raise _refused(stream, expected=expected, found=", ".join(twice) or "none")
+    return record
+
+
+def avro_parsed(stream: Stream, value: Column) -> Column:
+    """``struct<event, mark>`` of a value; ``avro_exact`` tells whether ``event`` is good.
+
+    ``from_avro`` does not mind what follows a record. So the value is read as the first field of a larger record whose
+    second is a mark made from it: bytes too many or too few move the mark, or leave none to read.
+    """
+    avro_type(stream)  # explains a schema that Spark refuses, which from_avro does not
+    fixed = {"type": "fixed", "name": "tidemark_mark", "size": _MARK_BYTES}
+    fields = [{"name": "event", "type": json.loads(stream.avro_schema or "")}, {"name": "mark", "type": fixed}]
+    wrapper = {"type": "record", "name": "tidemark_marked", "fields": fields}
+    return from_avro(F.concat(value, _mark(value)), json.dumps(wrapper), {"mode": "PERMISSIVE"})
+
+
+def avro_exact(parsed: Column, value: Column) -> Column:
+    """Whether a value's bytes are exactly one record; never null."""
+    return parsed["mark"].eqNullSafe(_mark(value)) & value.isNotNull()
+
+
+def avro_field(stream: Stream, value: Column, path: str) -> tuple[Column, DataType]:
+    """The field at a JSON path, null where the value is not exactly one record or has none there, and its type.
+
+    Raises ConfigError where the schema has no such field.
+    """
+    parsed = avro_parsed(stream, value)
+    try:
+        return field(F.when(avro_exact(parsed, value), parsed["event"]), avro_type(stream), path)
+    except ConfigError as error:
+        raise _refused(stream, expected=f"a field {path}: {error.expected}", found=str(error.found)) from error
+
+
+def _mark(value: Column) -> Column:
+    return F.unhex(F.lpad(F.hex(F.xxhash64(value)), 2 * _MARK_BYTES, "0"))
+
+
+def _twice(kind: DataType, at: str) -> list[str]:
+    """Names of one record that differ only in case: Spark could not tell them apart."""
+    match kind:
+        case StructType():
+            folded = [name.lower() for name in kind.names]
+            own = [at + name for name in kind.names if folded.count(name.lower()) > 1]
+            return own + [name for field in kind for name in _twice(field.dataType, f"{at}{field.name}.")]
+        case ArrayType():
+            return _twice(kind.elementType, at)
+        case MapType():
+            return _twice(kind.valueType, at)
+    return []
+
+
+def _refused(stream: Stream, *, expected: str, found: str) -> ConfigError:
+    where = f"{stream.avro_schema_file} of stream {stream.name}"
+    return ConfigError("not a schema for a stream's values", expected=expected, found=found, where=where)

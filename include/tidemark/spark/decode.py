@@ -1,0 +1,168 @@
+"""Bytes to the stream's event, for every value format: strict, in the JVM, each refused value with its reason."""
+
+from pyspark.errors import ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StringType, StructType
+
+from tidemark.core.errors import ConfigError
+from tidemark.spark.avro import avro_exact, avro_parsed, avro_type
+from tidemark.spark.fields import any_text
+from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, TIMESTAMP_FORMAT
+from tidemark.streams import Stream
+
+REASON = "_reason"
+
+TOMBSTONE = "the value is null (a tombstone)"
+NOT_UTF8 = "the value is not UTF-8"
+NOT_JSON = "the value is not one JSON object"
+NOT_SCHEMA = "a field of the value does not fit the stream's value_schema"
+NOT_AVRO = "the value is not exactly one Avro record of the stream's avro_schema_file"
+NOT_BARE = f"{NOT_AVRO}; it begins like Confluent's wire format, whose schema id is not read"
+NOT_UTF8_TEXT = "a string in the value is not UTF-8"
+
+_RAW = StructType().add("value", BinaryType())
+_SOURCE = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_PARSED = "_parsed"
+_CORRUPT = "_corrupt"
+_MARK = "_tidemark"
+# Strict JSON; Spark's defaults also take {'a': NaN}.
+_JSON = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "dateFormat": "yyyy-MM-dd",
+    "timestampFormat": TIMESTAMP_FORMAT,
+    "timestampNTZFormat": LOCAL_TIME_FORMAT,
+}
+# An exponent of five digits. The possessive loops keep Java's matcher off its stack, however long a string is.
+_HUGE = r"[0-9.][eE][+-]?[0-9]{5}"
+_QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+
+
+def decode(records: DataFrame, stream: Stream) -> DataFrame:
+    """Rows of ARCHIVE_SCHEMA as source (with ``_reason``, null for a good value), event_time and event.
+
+    Raises ConfigError where the stream's schema is none.
+    """
+    match stream.value_format:
+        case "json":
+            return _json(records, value_schema(stream))
+        case "avro":
+            return _avro(records, stream)
+        case "raw":
+            reason = F.when(F.col("value").isNull(), TOMBSTONE)
+            return _decoded(records, reason, F.when(reason.isNull(), F.struct("value")))
+
+
+def decoded_schema(stream: Stream) -> StructType:
+    """The columns that ``decode`` makes, found without decoding anything: Avro's own decoder is in a jar."""
+    source = StructType([ARCHIVE_SCHEMA[name] for name in _SOURCE]).add(REASON, StringType())
+    event = _RAW
+    if stream.value_format != "raw":
+        event = avro_type(stream) if stream.value_format == "avro" else value_schema(stream)
+    return StructType().add("source", source).add(ARCHIVE_SCHEMA["event_time"]).add("event", event)
+
+
+def value_schema(stream: Stream) -> StructType:
+    """The stream's ``value_schema``; raises ConfigError where Spark can't read it."""
+    wrong = ConfigError(
+        "value_schema is not Spark DDL",
+        expected="such as 'carrier STRING, delay INT'",
+        found=stream.value_schema,
+        where=f"value_schema of stream {stream.name}",
+    )
+    try:
+        schema = StructType.fromDDL(stream.value_schema or "")
+    except ParseException as error:
+        raise wrong from error
+    if not isinstance(schema, StructType):
+        raise wrong
+    return schema
+
+
+def _decoded(parsed: DataFrame, reason: Column, event: Column) -> DataFrame:
+    source = F.struct(*_SOURCE, reason.alias(REASON))
+    return parsed.select(source.alias("source"), "event_time", event.alias("event"))
+
+
+def _once(column: Column) -> Column:
+    """Always the column, but not deterministic: the optimizer would else copy the parser above into each filter, 4 ×
+    slower."""
+    return F.when(F.spark_partition_id() >= 0, column)
+
+
+def _json(records: DataFrame, schema: StructType) -> DataFrame:
+    """``from_json`` alone takes the first object of a text and ignores what follows it. So the value is parsed inside a
+    list between two marks that a text can't know: whatever is not exactly one value breaks the list or moves the marks.
+    """
+    wrapper = StructType().add("event", ArrayType(schema.add(_MARK, StringType()))).add(_CORRUPT, StringType())
+    text, mark = F.col("value").cast("string"), F.xxhash64("value").cast("string")
+    marked = F.concat(F.lit(f'{{"{_MARK}":"'), mark, F.lit('"}'))
+    wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), _bounded(text, schema), F.lit(","), marked, F.lit("]}"))
+    parsed = records.select("*", F.from_json(_once(wrapped), wrapper, _JSON).alias(_PARSED))
+    event = F.get(f"{_PARSED}.event", F.lit(1)).dropFields(_MARK)
+    first, last = (F.get(f"{_PARSED}.event", F.lit(at))[_MARK] for at in (0, 2))
+    alone = (F.size(f"{_PARSED}.event") == 3) & first.eqNullSafe(mark) & last.eqNullSafe(mark)
+    reason = (
+        F.when(text.isNull(), TOMBSTONE)
+        .when(~F.is_valid_utf8(text), NOT_UTF8)
+        .when(F.col(_PARSED).isNull(), NOT_SCHEMA)
+        .when(event.isNull() | ~F.coalesce(alone, F.lit(False)), NOT_JSON)
+        .when(F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), NOT_SCHEMA)
+    )
+    return _decoded(parsed, reason, event)
+
+
+def _bounded(text: Column, schema: StructType) -> Column:
+    """The text, null where one of its numbers would keep Spark busy: 1e9000000 takes a DECIMAL 15 s.
+
+    Only a text that might hold such a number is looked at twice: its bare numbers by their digits, and those in quotes,
+    which may also be plain text, where the schema has a DECIMAL.
+    """
+    decimals = _decimals_as_text(schema)
+    if decimals is None:
+        return text
+    assert isinstance(decimals, StructType)
+    quoted = F.from_json(text, decimals.add(_CORRUPT, StringType()), _JSON)
+    huge = (
+        F.regexp_replace(text, _QUOTED, '""').rlike(_HUGE)
+        | F.coalesce(quoted[_CORRUPT].isNotNull(), F.lit(False))
+        | any_text(quoted, decimals, lambda found: found.rlike(_HUGE))
+    )
+    return F.when(~F.when(text.rlike(_HUGE), huge).otherwise(False), text)
+
+
+def _decimals_as_text(kind: DataType) -> DataType | None:
+    """The part of a type that leads to decimals, with strings in their place; None where there are none."""
+    match kind:
+        case DecimalType():
+            return StringType()
+        case StructType():
+            parts = [(item.name, _decimals_as_text(item.dataType)) for item in kind]
+            kept = StructType()
+            for name, part in parts:
+                if part is not None:
+                    kept = kept.add(name, part)
+            return kept if kept.names else None
+        case ArrayType():
+            part = _decimals_as_text(kind.elementType)
+            return None if part is None else ArrayType(part)
+        case MapType():
+            part = _decimals_as_text(kind.valueType)
+            return None if part is None else MapType(kind.keyType, part)
+    return None
+
+
+def _avro(records: DataFrame, stream: Stream) -> DataFrame:
+    value = F.col("value")
+    parsed = records.select("*", avro_parsed(stream, _once(value)).alias(_PARSED))
+    found = F.col(_PARSED)
+    reason = (
+        F.when(value.isNull(), TOMBSTONE)
+        .when(~avro_exact(found, value) & (F.substring(value, 1, 1) == b"\0") & (F.length(value) > 5), NOT_BARE)
+        .when(~avro_exact(found, value), NOT_AVRO)
+        .when(any_text(found["event"], avro_type(stream), lambda text: ~F.is_valid_utf8(text)), NOT_UTF8_TEXT)
+    )
+    return _decoded(parsed, reason, F.when(reason.isNull(), found["event"]))
