@@ -21,8 +21,8 @@ from tidemark.kafka import Watermarks, describe_topic, ensure_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
-from tidemark.spark.process import PLATFORM_COLUMNS, Transform, classify, load_transform
 from tidemark.spark.monitor import BatchFigures, Monitor
+from tidemark.spark.process import PLATFORM_COLUMNS, Transform, classify, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
