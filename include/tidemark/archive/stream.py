@@ -18,6 +18,7 @@ from tidemark.archive.checkpoint import Checkpoint
 from tidemark.archive.commit import last_manifest
 from tidemark.archive.lease import Lease
 from tidemark.archive.loss import require_held
+from tidemark.archive.probe import require_conditional_writes
 from tidemark.archive.schedule import Alarm
 from tidemark.archive.sink import task_error
 from tidemark.core.errors import ServiceError, TidemarkError
@@ -80,6 +81,7 @@ class _Driver:
     def start(cls, spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor) -> "_Driver":
         """Check that the checkpoint fits Kafka's topic, then take it over."""
         store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+        require_conditional_writes(store, settings.prefix)
         checkpoint = Checkpoint.of(store, layout, stream.topic)
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
         writer = checkpoint.writer()

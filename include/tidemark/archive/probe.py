@@ -1,0 +1,62 @@
+"""Does the S3 server keep its word on ``If-None-Match: *``? The archive rests on it: asked once at each start."""
+
+from contextlib import suppress
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemark.core.errors import ConfigError, ServiceError
+from tidemark.s3 import ObjectStore, error_code, write_if_absent
+
+_BODY = b"Tidemark writes this object twice to see whether the server refuses the second time.\n"
+
+
+def require_conditional_writes(store: ObjectStore, prefix: str) -> None:
+    """Write one small object twice, whole and in parts; the second and the third time must be refused.
+
+    Five calls, four once the object is there. Raises ConfigError, naming the server and what it did, where it overwrote
+    the object: it would let a zombie replace what its successor committed. ServiceError where it fails otherwise.
+    """
+    key = f"{prefix}/conditional-writes.probe" if prefix else "conditional-writes.probe"
+    if store.put_if_absent(key, _BODY, content_type="text/plain") and store.put_if_absent(key, _BODY):
+        raise _ignored(store, key, "wrote an object over one that was there")
+    if _complete(store, key):
+        raise _ignored(store, key, "completed a multipart upload over an object that was there")
+
+
+def _complete(store: ObjectStore, key: str) -> bool:
+    """Whether an upload in parts could replace the object."""
+    client, bucket = store.client, store.bucket
+    try:
+        upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+        try:
+            part = client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=_BODY)
+            parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+            return write_if_absent(
+                lambda: client.complete_multipart_upload(
+                    Bucket=bucket,
+                    Key=key,
+                    UploadId=upload,
+                    MultipartUpload=parts,  # type: ignore[arg-type]  # a plain dictionary of that shape
+                    IfNoneMatch="*",
+                )
+            )
+        finally:
+            with suppress(ClientError, BotoCoreError):  # ended already, or maintenance removes it
+                client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+    except (ClientError, BotoCoreError) as error:
+        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+        raise ServiceError(
+            "S3 could not be asked whether it honours If-None-Match",
+            found=f"{code}: {error}",
+            where=f"s3://{store.bucket}/{key}",
+        ) from error
+
+
+def _ignored(store: ObjectStore, key: str, did: str) -> ConfigError:
+    return ConfigError(
+        "the S3 server ignores conditional writes",
+        expected="'If-None-Match: *' refused with 412 for a key that is taken",
+        found=f"{store.client.meta.endpoint_url} {did}",
+        where=f"s3://{store.bucket}/{key}",
+        hint="Use a server that honours them, as Amazon S3 does: else a second writer could overwrite the archive",
+    )
