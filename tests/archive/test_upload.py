@@ -11,6 +11,7 @@ from tidemark.archive.upload import Upload
 from tidemark.core.errors import ServiceError
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.streams import Storage
 
 PART = 5 * 1024 * 1024
 BODY = bytes(range(256)) * (3 * PART // 256) + b"tail"
@@ -37,9 +38,9 @@ def key(oracle: Oracle) -> str:
     return f"data/{oracle.stream}/object"
 
 
-def send(store: ObjectStore, oracle: Oracle, body: bytes = BODY) -> tuple[bool, int]:
+def send(store: ObjectStore, oracle: Oracle, body: bytes = BODY, *, storage: Storage | None = None) -> tuple[bool, int]:
     """Whether the object was created, and the parts it took."""
-    upload = Upload(store, key(oracle), part_bytes=PART, content_type="application/zstd")
+    upload = Upload(store, key(oracle), part_bytes=PART, content_type="application/zstd", storage=storage)
     try:
         for start in range(0, len(body), 1_000_000):
             upload.write(body[start : start + 1_000_000])
@@ -119,3 +120,70 @@ def test_a_completion_whose_answer_was_lost_is_found_when_it_is_repeated(
     assert rule.fired.is_set()
     assert oracle.body(key(oracle)) == BODY[:size]
     assert oracle.open_uploads() == []
+
+
+STORAGE_FIELDS = {
+    "x-amz-storage-class",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-tagging",
+}
+
+
+@pytest.mark.parametrize(("size", "asking"), [(10, "PUT"), (len(BODY), "POST")])
+def test_storage_is_asked_for_once_when_an_object_begins(
+    faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, size: int, asking: str
+) -> None:
+    storage = Storage(
+        storage_class="GLACIER_IR",
+        encryption="aws:kms",
+        kms_key="arn:aws:kms:eu:1:key/2",
+        tags={"team": "data & co", "ünï": "a=b"},
+    )
+    # This server can neither encrypt nor tag: what matters is what it is asked.
+    proxy.add(Rule(method=asking, pattern="/object", times=9, answer=(403, "AccessDenied")))
+    with pytest.raises(ServiceError, match=r"archive\.storage asks for StorageClass GLACIER_IR, "):
+        send(faulty, oracle, BODY[:size], storage=storage)
+    asked = [{name: value for name, value in fields.items() if name in STORAGE_FIELDS} for _, _, fields in proxy.sent]
+    assert asked == [
+        {
+            "x-amz-storage-class": "GLACIER_IR",
+            "x-amz-server-side-encryption": "aws:kms",
+            "x-amz-server-side-encryption-aws-kms-key-id": "arn:aws:kms:eu:1:key/2",
+            "x-amz-tagging": "team=data%20%26%20co&%C3%BCn%C3%AF=a%3Db",
+        }
+    ]
+
+
+@pytest.mark.parametrize("size", [10, len(BODY)])
+def test_without_storage_nothing_is_asked_for_but_the_content_type(
+    faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, size: int
+) -> None:
+    assert send(faulty, oracle, BODY[:size])[0]
+    assert [name for _, _, fields in proxy.sent for name in fields if name in STORAGE_FIELDS] == []
+    answer = oracle.client.head_object(Bucket=faulty.bucket, Key=key(oracle))
+    assert answer["ContentType"] == "application/zstd"
+
+
+def test_a_storage_class_is_kept_with_the_object(store: ObjectStore, oracle: Oracle) -> None:
+    assert send(store, oracle, BODY[:10], storage=Storage(storage_class="STANDARD_IA")) == (True, 0)
+    head = oracle.client.head_object(Bucket=store.bucket, Key=key(oracle))
+    assert head["StorageClass"] == "STANDARD_IA"
+
+
+@pytest.mark.parametrize("size", [10, len(BODY)])
+@pytest.mark.parametrize(
+    ("storage", "refusal", "asked"),
+    [
+        (Storage(storage_class="NO_SUCH"), "InvalidStorageClass", "StorageClass NO_SUCH"),
+        (Storage(encryption="AES256"), "NotImplemented", "ServerSideEncryption AES256"),
+        (Storage(tags={"a": "b"}), "NotImplemented", "Tagging a=b"),
+    ],
+    ids=["class", "encryption", "tags"],
+)
+def test_storage_that_the_server_refuses_is_named_and_nothing_is_written(
+    store: ObjectStore, oracle: Oracle, size: int, storage: Storage, refusal: str, asked: str
+) -> None:
+    with pytest.raises(ServiceError, match=rf"found {refusal}: .*archive\.storage asks for {asked}"):
+        send(store, oracle, BODY[:size], storage=storage)
+    assert (oracle.keys("data"), oracle.open_uploads()) == ({}, [])

@@ -98,8 +98,7 @@ class Upload:
         """
         try:
             if self._upload_id is None:
-                body = bytes(self._buffer)
-                return self._store.put_if_absent(self.key, body, content_type=self._content_type, options=self._options)
+                return self._put(bytes(self._buffer))
             self._upload_part(len(self._buffer))
             created = self._complete_parts(self._upload_id)
         except BaseException:
@@ -123,6 +122,14 @@ class Upload:
             upload_id, self._upload_id = self._upload_id, None
             with suppress(ClientError, BotoCoreError):
                 self._store.client.abort_multipart_upload(Bucket=self._store.bucket, Key=self.key, UploadId=upload_id)
+
+    def _put(self, body: bytes) -> bool:
+        try:
+            return self._store.put_if_absent(self.key, body, content_type=self._content_type, options=self._options)
+        except ServiceError as error:
+            if self._hint is None:
+                raise
+            raise ServiceError(error.problem, found=error.found, where=error.where, hint=self._hint) from error
 
     def _complete_parts(self, upload_id: str) -> bool:
         try:
@@ -171,5 +178,14 @@ class Upload:
     def _failed(self, call: str, error: Exception) -> ServiceError:
         code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
         return ServiceError(
-            f"S3 {call} failed", found=f"{code}: {error}", where=f"s3://{self._store.bucket}/{self.key}"
+            f"S3 {call} failed",
+            found=f"{code}: {error}",
+            where=f"s3://{self._store.bucket}/{self.key}",
+            hint=self._hint,
         )
+
+    @property
+    def _hint(self) -> str | None:
+        """What archive.storage asks for, which not every server can do and not every user may."""
+        asked = ", ".join(f"{name} {value}" for name, value in self._options.items())
+        return f"archive.storage asks for {asked}" if asked else None
