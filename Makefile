@@ -1,15 +1,16 @@
 # Relative paths only: the folder may have any name.
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := include spark_apps dags plugins scripts tests
+CODE := include spark_apps dags plugins scripts benchmarks tests
 EXIT ?=
+BENCH ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test demo lock clean
+.PHONY: help install java check test demo bench-archive lock clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-8s  %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
 
 install: java .venv/.installed .tidemark/jars/.verified ## Set up everything below this folder: Python packages, jars; quick when nothing changed
 
@@ -35,6 +36,9 @@ test: install ## Run the tests against a real Kafka, S3 server and Spark (TESTS=
 
 demo: install ## Replay two days of real departures, damage them, prove them whole (EXIT=1: leave at the end)
 	$(BIN)/tidemark demo $(if $(EXIT),--exit)
+
+bench-archive: install ## Our sink against Spark's own, by turns, and its memory (BENCH="--records 400000 --runs 2": a trial)
+	$(BIN)/python benchmarks/archive.py $(BENCH)
 
 lock: .venv/.installed ## Pin and hash packages and jars anew, after a change of requirements.in or jars/ivy.xml
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements.in -o requirements.txt

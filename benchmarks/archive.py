@@ -1,0 +1,294 @@
+"""The archive stream against Spark's own Parquet file sink, and the sink's memory by open paths.
+
+Both drain the same topics of a local Kafka to the same local S3 server, in one session, by turns. Ends with one JSON
+line: the file sink's median seconds ÷ ours, and the largest Python worker's peak MiB by number of open paths.
+"""
+
+import argparse
+import io
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tidemark.archive.stream import archive
+from tidemark.kafka import ensure_topic
+from tidemark.settings import Settings
+from tidemark.spark.records import event_time
+from tidemark.spark.session import spark_session
+from tidemark.spark.streaming import kafka_source
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Stream
+
+PARTITIONS = 4
+VALUE_BYTES = 200
+HEADERS = [("trace", b"4bf92f3577b34da6"), ("source", b"unit-7")]
+# 2013-01-14, 00:00 UTC. Records of the memory topic go round ten days and ten hours: a hundred paths, interleaved.
+START_MS = 1_358_121_600_000
+PATHS = {1: "'year='yyyy", 10: "'day='dd", 100: "'day='dd/'hour='HH"}
+MIB = 1024 * 1024
+_NUMBERS = count(1)
+console = Console()
+
+
+@dataclass
+class Times:
+    """One sink's runs over one topic."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    """Everything, once; see ``--help``."""
+    options = _options()
+    with LocalStack("bench-archive", root=PROJECT, fresh=True) as stack:
+        os.environ.update(stack.env)
+        result = {**_speed(stack.settings, options), "peak_mib": _memory(stack.settings, options)}
+    console.print(json.dumps(result), soft_wrap=True, highlight=False)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=4_000_000, help="per topic, 200 bytes each (4,000,000)")
+    parser.add_argument("--runs", type=int, default=5, help="of each sink and topic, behind one to warm up (5)")
+    return parser.parse_args()
+
+
+def _speed(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
+    topics = {"without headers": [], "with 2 headers": HEADERS}
+    for topic, headers in topics.items():
+        _produce(settings, _name(topic), options.records, partitions=PARTITIONS, headers=headers)
+    sinks: dict[str, Callable[[SparkSession, Settings, str], None]] = {"file sink": _native, "Tidemark": _ours}
+    times = {(topic, sink): Times() for topic in topics for sink in sinks}
+    spark = spark_session(settings, "bench-archive")
+    try:
+        for run in range(options.runs + 1):
+            for (topic, sink), found in times.items():
+                started, cpu = time.monotonic(), _cpu_seconds()
+                sinks[sink](spark, settings, _name(topic))
+                seconds, cpu = time.monotonic() - started, _cpu_seconds() - cpu
+                console.print(f"{f'run {run}' if run else 'warming up'}: {sink}, {topic}: {seconds:.1f} s")
+                if run:
+                    found.seconds.append(seconds)
+                    found.cpu_seconds.append(cpu)
+    finally:
+        spark.stop()
+    median = {place: statistics.median(found.seconds) for place, found in times.items()}
+    ratios = {topic: median[topic, "file sink"] / median[topic, "Tidemark"] for topic in topics}
+    console.print(_speed_table(times, ratios, options.records))
+    plain, headed = (round(ratio, 3) for ratio in ratios.values())
+    return {"ratio_native": plain, "ratio_native_headers": headed}
+
+
+def _speed_table(times: dict[tuple[str, str], Times], ratios: dict[str, float], records: int) -> Table:
+    title = f"{records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions"
+    table = Table("Topic", "Sink", title=title)
+    for column in ("Median s", "Runs", "Records/s", "CPU s per million", "Ratio"):
+        table.add_column(column, justify="right")
+    for (topic, sink), found in times.items():
+        median = statistics.median(found.seconds)
+        table.add_row(
+            topic,
+            sink,
+            f"{median:.2f}",
+            " ".join(f"{one:.1f}" for one in found.seconds),
+            f"{records / median:,.0f}",
+            f"{statistics.median(found.cpu_seconds) / records * 1e6:.2f}",
+            f"{ratios[topic]:.2f}" if sink == "Tidemark" else "",
+        )
+    return table
+
+
+def _memory(settings: Settings, options: argparse.Namespace) -> dict[str, int]:
+    _produce(settings, _name("paths"), options.records, partitions=1, headers=[])
+    # A worker that is kept would start the next run with the last one's memory.
+    spark = spark_session(settings, "bench-archive-memory", {"spark.python.worker.reuse": "false"})
+    peaks: dict[str, int] = {}
+    try:
+        for paths, pattern in PATHS.items():
+            partitioner = {"type": "time", "path_format": pattern}
+            with _peak_rss() as peak:
+                _ours(spark, settings, _name("paths"), partitioner=partitioner, max_open_files=paths)
+            peaks[str(paths)] = round(max(peak) / MIB)
+            console.print(f"{paths} open paths: at most {peaks[str(paths)]} MiB in a Python worker")
+    finally:
+        spark.stop()
+    table = Table("Open paths", title=f"Peak of the largest Python worker, {options.records:,} records, one partition")
+    table.add_column("MiB", justify="right")
+    for paths_open, mib in peaks.items():
+        table.add_row(paths_open, str(mib))
+    console.print(table)
+    return peaks
+
+
+def _ours(spark: SparkSession, settings: Settings, topic: str, **archive_keys: Any) -> None:
+    """The archive stream from scratch, until everything there is was archived."""
+    with redirect_stdout(io.StringIO()):  # its log
+        archive(spark, _stream(topic, **archive_keys), settings, available_now=True)
+
+
+def _native(spark: SparkSession, settings: Settings, topic: str) -> None:
+    """Spark's streaming file sink as it comes: same source, same columns, same server."""
+    stream = _stream(topic)
+    folder = f"s3a://{settings.bucket}/native/{stream.name}"
+    source = kafka_source(spark, stream, settings, fail_on_data_loss=True)
+    query = (
+        _columns(source, stream)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start(f"{folder}/data")
+    )
+    query.awaitTermination()
+
+
+def _columns(source: DataFrame, stream: Stream) -> DataFrame:
+    """What the archive has, headers as they come."""
+    return source.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        F.col("timestampType").alias("timestamp_type"),
+        "key",
+        "value",
+        "headers",
+        event_time(stream).alias("event_time"),
+    )
+
+
+def _stream(topic: str, **archive_keys: Any) -> Stream:
+    """A stream that was never there before."""
+    name = f"bench_{next(_NUMBERS)}"
+    return Stream.model_validate(
+        {
+            "name": name,
+            "topic": topic,
+            "value_format": "raw",
+            "archive": archive_keys,
+            "speed": {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead-letter"},
+        }
+    )
+
+
+def _name(topic: str) -> str:
+    return "bench-" + topic.replace(" ", "-")
+
+
+def _produce(
+    settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]
+) -> None:
+    """Records of half random, half repeated text, a third of a millisecond apart in turn over the partitions."""
+    ensure_topic(settings.kafka_bootstrap, topic, partitions=partitions, config={"retention.ms": "-1"})
+    producer = Producer(
+        {
+            "bootstrap.servers": settings.kafka_bootstrap,
+            "linger.ms": 50,
+            "batch.size": MIB,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    pool = os.urandom(MIB).hex()
+    failures: list[str] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    with _progress() as bar:
+        task = bar.add_task(f"producing {topic}", total=records)
+        for number in range(records):
+            start = number * 7919 % (len(pool) - VALUE_BYTES)
+            head = f'{{"ride": "r-{number:012d}", "fare": {number % 9973}, "currency": "EUR", "kind": "bus", "note": "'
+            value = (head + pool[start : start + VALUE_BYTES])[: VALUE_BYTES - 2] + '"}'
+            moment = START_MS + number % 10 * 86_400_000 + number // 10 % 10 * 3_600_000
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        value,
+                        partition=number % partitions,
+                        timestamp=moment,
+                        headers=list(headers),
+                        on_delivery=delivered,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 10_000 == 0:
+                producer.poll(0)
+                bar.update(task, completed=number)
+        producer.flush()
+        bar.update(task, completed=records)
+    if failures:
+        raise SystemExit(f"{len(failures)} records were not accepted, the first: {failures[0]}")
+
+
+def _workers() -> Iterator[psutil.Process]:
+    """The processes below this one: the JVM, the servers, and Python workers."""
+    yield from psutil.Process().children(recursive=True)
+
+
+def _cpu_seconds() -> float:
+    """Of this process, Spark and its Python workers so far; not of the servers."""
+    total = sum(psutil.Process().cpu_times()[:2])
+    for process in _workers():
+        try:
+            if _is_spark(process):
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def _is_spark(process: psutil.Process) -> bool:
+    return any("pyspark" in part or "SparkSubmit" in part for part in process.cmdline())
+
+
+@contextmanager
+def _peak_rss() -> Iterator[list[int]]:
+    """The largest resident size of any Python worker during the block, in bytes, as one number of a list."""
+    peak, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            for process in _workers():
+                try:
+                    if any("pyspark.daemon" in part for part in process.cmdline()):
+                        peak[0] = max(peak[0], process.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+
+    watcher = threading.Thread(target=watch, name="peak-rss")
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    )
+
+
+if __name__ == "__main__":
+    main()
