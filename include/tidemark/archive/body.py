@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from botocore.response import StreamingBody
 
+PIECE_BYTES = 64 * 1024  # what came of a larger one is lost with the connection
 ATTEMPTS = 5  # in a row without a byte between them; the client's own retries end where the body begins
 
 
@@ -44,6 +45,11 @@ class ObjectBody(io.RawIOBase):
             raise self._failed(error) from error
         return True
 
+    @property
+    def etag(self) -> str:
+        """The object's ETag, once it is open."""
+        return self._etag.strip('"')
+
     def readable(self) -> bool:
         return True
 
@@ -51,7 +57,7 @@ class ObjectBody(io.RawIOBase):
         wanted = len(memoryview(buffer))
         for left in reversed(range(ATTEMPTS)):
             try:
-                data = b"" if self._at == self._size else self._connect().read(wanted)
+                data = b"" if self._at == self._size else self._connect().read(min(wanted, PIECE_BYTES))
             except (ClientError, BotoCoreError, OSError) as error:
                 self._drop()
                 if not left:

@@ -83,7 +83,7 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
     tail, size = found
     try:
         if trailer:
-            return Stored(footer=parse_trailer(tail, trailer, where=key), bytes=size)
+            return Stored(footer=parse_trailer(tail, trailer, where="tail"), bytes=size)
         needed = 8 + int.from_bytes(tail[-8:-4], "little")
         if tail[-4:] == _MAGIC and len(tail) < needed <= size:
             found = _tail(store, key, needed)
