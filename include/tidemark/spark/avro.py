@@ -31,8 +31,8 @@ def avro_type(stream: Stream) -> StructType:
         schema = jvm.org.apache.avro.Schema.Parser().parse(stream.avro_schema)
         kind = jvm.org.apache.spark.sql.avro.SchemaConverters.toSqlType(schema).dataType().json()
     except (Py4JJavaError, PySparkException) as error:
-        told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-        found = told.splitlines()[0].strip()
+        told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        found = " ".join(str(told).split())
         raise _refused(stream, expected="a schema that Avro and Spark take", found=found) from error
     record = StructType.fromJson(json.loads(kind))
     twice = _twice(record, "")

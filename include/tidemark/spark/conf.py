@@ -8,7 +8,11 @@ from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 
 # Avro takes the length in front of a string, bytes or list at its word: six broken bytes ask for 2 GB and end the JVM.
-_AVRO_LIMITS = {"bytes.maxLength": 64 << 20, "string.maxLength": 64 << 20, "collectionItems.maxLength": 16 << 20}
+AVRO_LIMITS = {
+    "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
+    "org.apache.avro.limits.string.maxLength": str(64 << 20),
+    "org.apache.avro.limits.collectionItems.maxLength": str(16 << 20),
+}
 
 
 def jars(settings: Settings) -> str:
@@ -24,11 +28,9 @@ def jars(settings: Settings) -> str:
 def session_conf(settings: Settings) -> dict[str, str]:
     """Spark properties of a Tidemark application. S3 credentials travel in the environment, never in here."""
     catalog = f"spark.sql.catalog.{settings.catalog}"
-    java_options = " ".join(f"-Dorg.apache.avro.limits.{name}={value}" for name, value in _AVRO_LIMITS.items())
     conf = {
-        # The defaults: extraJavaOptions are the deployment's.
-        "spark.driver.defaultJavaOptions": java_options,
-        "spark.executor.defaultJavaOptions": java_options,
+        # The default ones: extraJavaOptions are the deployment's. spark_session sets the driver's, which runs already.
+        "spark.executor.defaultJavaOptions": " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items()),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         # Its carriage returns would tear the log lines apart.

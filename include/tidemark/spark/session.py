@@ -5,25 +5,27 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tidemark.core.errors import StackError
 from tidemark.settings import Settings
-from tidemark.spark.conf import jars, session_conf, spark_home, submit_environment
+from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
 
 
-def bare_session(name: str) -> SparkSession:
-    """A session of one core for looking at plans: no deployment, no jars, no network; quiet.
+def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "512m") -> SparkSession:
+    """A session for a command: no deployment, no jars, quiet. By default one core, for looking at plans.
 
     What the JVM logs goes nowhere. Raises StackError, with the last line of it, when the session does not start.
     """
     os.environ["SPARK_HOME"] = str(spark_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     conf = {
-        "spark.master": "local[1]",
-        "spark.driver.memory": "512m",
-        "spark.driver.host": "localhost",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.master": master,
+        "spark.driver.memory": driver_memory,
+        **(here if master.startswith("local") else {}),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -70,5 +72,8 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
     for key, value in {**session_conf(settings), **defaults, **(conf or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
+    for key, value in AVRO_LIMITS.items():  # read when the JVM first decodes Avro
+        jvm.java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")
     return session
