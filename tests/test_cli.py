@@ -25,6 +25,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.settings import settings as process_settings
 from tidemark.stack.local import PROJECT, LocalStack
 
 STREAM = {
@@ -133,11 +134,11 @@ def test_a_stack_that_is_named_wins_over_another_deployments_variables(
     folder = tmp_path / ".tidemark" / "named"
     folder.mkdir(parents=True)
     (folder / "stack.env").write_text(stack.env_file.read_text(encoding="utf-8"), encoding="utf-8")
-    connection.settings.cache_clear()
+    process_settings.cache_clear()
     try:
         assert connection.connect("named") == stack.settings
     finally:
-        connection.settings.cache_clear()
+        process_settings.cache_clear()
 
 
 def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack) -> None:
