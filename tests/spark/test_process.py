@@ -62,6 +62,11 @@ GOOD: dict[bytes, dict[str, Any]] = {
     b'{"ratio":-1.5e3}': {"ratio": -1500.0},
     b'{"price":12.34}': {"price": 12.34},
     b'{"flag":true}': {"flag": True},
+    b'{"price":1e-9999}': {"price": 0.0},
+    # Text is no number, whatever it looks like.
+    b'{"text":"1e9000000"}': {"text": "1e9000000"},
+    b'{"text":"a \\"1e99999\\" b","price":1}': {"text": 'a "1e99999" b', "price": 1.0},
+    b'{"text":"' + b"x" * 1_000_000 + b'1e99999"}': {"text": "x" * 1_000_000 + "1e99999"},
 }
 
 BAD: dict[bytes | None, str] = {
@@ -117,6 +122,17 @@ BAD: dict[bytes | None, str] = {
     b'{"day":"2013"}': NOT_SCHEMA,
     b'{"ratio":"NaN"}': NOT_SCHEMA,
     b'{"flag":"true"}': NOT_SCHEMA,
+    b'{"price":12345}': NOT_SCHEMA,
+    b'{"price":1e9999}': NOT_SCHEMA,
+    # Each of these would keep Spark busy for seconds to minutes.
+    b'{"price":1e9000000}': NOT_SCHEMA,
+    b'{"price":-1.5E+900000000}': NOT_SCHEMA,
+    b'{"price":1e-999999999}': NOT_SCHEMA,
+    b'{"price":"1e9000000"}': NOT_SCHEMA,
+    b'{"price":"1e-9000000"}': NOT_SCHEMA,
+    b'{"text":"1e9000000","price":1e9000000}': NOT_SCHEMA,
+    b'{"price":"1e9000000", broken': NOT_SCHEMA,
+    b'{"n":1e9000000}': NOT_SCHEMA,
 }
 
 
