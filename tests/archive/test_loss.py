@@ -1,0 +1,221 @@
+"""Retention passes the archive's position: what is lost is named exactly, and nothing lost is committed as present."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
+from pyspark.sql import SparkSession
+
+from tests.archive.oracle import Oracle
+from tests.conftest import MakeStream, Produce, Record
+from tests.faults import FaultProxy, Rule
+from tidemark.archive import batches
+from tidemark.archive.commit import read_manifests
+from tidemark.archive.loss import log_starts, split_at
+from tidemark.archive.stream import archive
+from tidemark.core.errors import IncompleteError, ServiceError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Gap, Target
+from tidemark.core.planner import make_plan
+from tidemark.kafka import describe_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+STAMP_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
+GO_ON = {"on_loss": "go_on"}
+
+
+def some(count: int, *, partitions: int = 1, size: int = 2) -> list[Record]:
+    return [(b"k", b"%d" % n + b" " * size, STAMP_MS, n % partitions, []) for n in range(count)]
+
+
+def expire(settings: Settings, topic: str, before: int, partition: int = 0) -> None:
+    """Do what retention does: move the log's start."""
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    for future in admin.delete_records([KafkaPartition(topic, partition, before)]).values():
+        future.result(20)
+
+
+def lost(capfd: pytest.CaptureFixture[str]) -> list[tuple[int, int, int, int]]:
+    """Batch, partition, start and end of every loss told."""
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{"time"')]
+    told = [line for line in lines if line["event"] == "lost"]
+    assert {line["level"] for line in told} <= {"error"}
+    return [(line["batch"], line["partition"], line["start"], line["end"]) for line in told]
+
+
+def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, log_start: int) -> tuple[Gap, ...]:
+    """What a plan says of partition 0."""
+    log = describe_topic(settings.kafka_bootstrap, stream.topic)[0]
+    plan = make_plan(
+        stream=stream.name,
+        time_zone=stream.time_zone,
+        run="test",
+        requested=[date(2013, 1, 14)],
+        targets=[Target(log=log, origin=0, end=end, log_start=log_start, high_watermark=end)],
+        manifests=read_manifests(store, Layout(prefix=settings.prefix, stream=stream.name)),
+        seals=[],
+    )
+    assert plan.logs[0].holes == ()
+    return plan.logs[0].gaps
+
+
+@pytest.fixture
+def proxy(settings: Settings) -> Iterator[FaultProxy]:
+    assert settings.s3_endpoint is not None
+    with FaultProxy(settings.s3_endpoint) as running:
+        yield running
+
+
+def through(settings: Settings, proxy: FaultProxy) -> Settings:
+    return settings.model_copy(update={"s3_endpoint": proxy.url})
+
+
+def test_ranges_are_split_at_the_logs_start() -> None:
+    first, second, third = (TopicPartition(topic="t", topic_id="i", partition=n) for n in range(3))
+    ten = OffsetRange(start=10, end=20)
+    assert split_at({first: 10, second: 13, third: 25}, dict.fromkeys((first, second, third), ten)) == (
+        {first: ten, second: OffsetRange(start=13, end=20)},
+        {second: OffsetRange(start=10, end=13), third: ten},
+    )
+
+
+def test_a_stream_that_may_go_on_names_what_was_lost_before_its_start_and_the_plan_shows_it_as_lost(
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(partitions=2, archive=GO_ON)
+    produce(stream.topic, some(20, partitions=2))
+    archive(spark, stream, settings, available_now=True)
+    produce(stream.topic, some(40, partitions=2))
+    expire(settings, stream.topic, 17)
+    expire(settings, stream.topic, 30, partition=1)  # all of it
+    assert lost(capfd) == []
+    archive(spark, stream, settings, available_now=True)
+    assert lost(capfd) == [(1, 0, 10, 17), (1, 1, 10, 30)]
+    found = Oracle(settings, stream.name).archive()
+    assert found.ranges == [(0, 0, 10), (1, 0, 10), (0, 17, 30)]
+    assert found.positions == Counter([(0, n) for n in (*range(10), *range(17, 30))] + [(1, n) for n in range(10)])
+    assert gaps(settings, store, stream, end=30, log_start=17) == (
+        Gap(range=OffsetRange(start=10, end=17), kind="lost"),
+    )
+    # Nothing is told twice, and what comes behind the loss is archived as ever.
+    produce(stream.topic, some(2, partitions=2))
+    archive(spark, stream, settings, available_now=True)
+    assert lost(capfd) == []
+    assert Oracle(settings, stream.name).archive().ranges[3:] == [(0, 30, 31), (1, 30, 31)]
+
+
+def test_retention_that_passes_while_a_batch_is_about_to_be_read_costs_what_it_took_and_no_more(
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = make_stream(archive=GO_ON)
+    produce(stream.topic, some(30))
+    asked: list[dict[TopicPartition, int]] = []
+
+    def log_starts_then_retention(bootstrap: str, logs: Any) -> dict[TopicPartition, int]:
+        starts = log_starts(bootstrap, logs)
+        if not asked:
+            expire(settings, stream.topic, 12)
+        asked.append(starts)
+        return starts
+
+    monkeypatch.setattr(batches, "log_starts", log_starts_then_retention)
+    archive(spark, stream, settings, available_now=True)
+    assert [sorted(starts.values()) for starts in asked[:2]] == [[0], [12]]
+    assert lost(capfd) == [(0, 0, 0, 12)]
+    found = Oracle(settings, stream.name).archive()
+    assert found.ranges == [(0, 12, 30)]
+    assert found.positions == Counter((0, n) for n in range(12, 30))
+    assert gaps(settings, store, stream, end=30, log_start=12) == (
+        Gap(range=OffsetRange(start=0, end=12), kind="lost"),
+    )
+
+
+def test_a_batch_that_was_committed_before_retention_took_its_records_is_not_lost(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    proxy: FaultProxy,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The manifest is there, its writer did not learn of it, and the log's start moved on before the retry."""
+    stream = make_stream(archive=GO_ON)
+    produce(stream.topic, some(30))
+    expire(settings, stream.topic, 5)
+    archive(spark, stream, settings, available_now=True)  # its range begins where the log did: [5, 30)
+    produce(stream.topic, some(10))
+    expire(settings, stream.topic, 33)
+    wrote = Rule(method="PUT", pattern="/manifests/", when="after", answer=(403, "AccessDenied"))
+    proxy.add(wrote)
+    with pytest.raises(ServiceError, match="AccessDenied"):
+        archive(spark, stream, through(settings, proxy), available_now=True)
+    assert wrote.fired.is_set()
+    assert lost(capfd) == [(1, 0, 30, 33)]
+    expire(settings, stream.topic, 38)
+    archive(spark, stream, settings, available_now=True)
+    assert lost(capfd) == []
+    found = Oracle(settings, stream.name).archive()
+    assert found.ranges == [(0, 5, 30), (0, 33, 40)]
+    assert found.positions == Counter((0, n) for n in (*range(5, 30), *range(33, 40)))
+
+
+def test_a_stream_that_must_stop_names_what_retention_took_while_it_ran(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
+) -> None:
+    stream = make_stream(archive={"max_offsets_per_trigger": 5})
+    produce(stream.topic, some(60, size=200_000))  # more than a consumer reads ahead
+    proxy.add(Rule(method="PUT", pattern="/manifests/", action=lambda _: expire(settings, stream.topic, 55)))
+    with pytest.raises(IncompleteError) as told:
+        archive(spark, stream, through(settings, proxy), available_now=True)
+    found = Oracle(settings, stream.name).archive()
+    position = max(end for _, _, end in found.ranges)
+    assert found.positions == Counter((0, n) for n in range(position))
+    assert f"expected offset {position} inside the log, found [55, 60), so [{position}, 55) is lost" in str(told.value)
+    assert position < 55
+
+
+@pytest.mark.parametrize("on_loss", ["stop", "go_on"])
+def test_a_new_partition_whose_first_records_are_gone_already(
+    on_loss: str,
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(archive={"on_loss": on_loss})
+    produce(stream.topic, some(5))
+    archive(spark, stream, settings, available_now=True)
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    for future in admin.create_partitions([NewPartitions(stream.topic, 2)]).values():
+        future.result(20)
+    produce(stream.topic, [(None, b"{}", STAMP_MS, 1, [])] * 9)
+    expire(settings, stream.topic, 4, partition=1)
+    capfd.readouterr()
+    if on_loss == "stop":
+        with pytest.raises(IncompleteError, match=r"found \[4, 9\), so \[0, 4\) is lost"):
+            archive(spark, stream, settings, available_now=True)
+        assert Oracle(settings, stream.name).archive().ranges == [(0, 0, 5)]
+    else:
+        archive(spark, stream, settings, available_now=True)
+        assert lost(capfd) == [(1, 1, 0, 4)]
+        assert Oracle(settings, stream.name).archive().ranges == [(0, 0, 5), (1, 4, 9)]
