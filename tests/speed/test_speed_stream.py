@@ -11,11 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from tests.conftest import MakeStream, Produce, Record
 from tests.speed.live import Delivered, deliver_all, read_topic, speed_app
+from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic, ensure_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
+from tidemark.streams import Stream
 
 START_MS = 1_700_000_000_000
 KEYS = (b"a", b"\xff\x00", b"", None)
@@ -44,6 +46,13 @@ def live_value(n: int) -> dict[str, object]:
         "name": f"name {n} é" if n % 3 else None,
         "at": f"2023-12-31T23:00:{n % 60:02}.{n:06}Z",
     }
+
+
+def heartbeat(settings: Settings, stream: Stream) -> Heartbeat:
+    key = Layout(prefix=settings.prefix, stream=stream.name).heartbeat_key("speed")
+    body = ObjectStore(settings).get(key)
+    assert body is not None
+    return parse_heartbeat(body, where=key)
 
 
 def coordinates(item: Delivered) -> dict[str, str]:
@@ -115,6 +124,12 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
     assert sum(line["published"] for line in batches) == len(good)
     assert sum(line["dead_lettered"] for line in batches) == len(bad)
     assert app.events("lost") == []
+
+    ends = {partition: sum(record[3] == partition for record in records) for partition in range(3)}
+    beat = heartbeat(settings, stream)
+    assert (beat.state, beat.version, beat.error) == ("stopped", 4, None)
+    assert (beat.positions, beat.batch) == (tuple(ends.items()), batches[-1]["batch"])
+    assert (beat.lag_records, beat.lag_seconds, beat.writer) == (0, 0.0, app.events("started")[0]["query"])
 
 
 def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show_by_their_coordinates(
@@ -197,6 +212,10 @@ def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
         assert "Traceback" not in app.output
     for text in (old, new, f"checkpoints/{stream.name}/speed/"):
         assert text in app.output
+    beat = heartbeat(settings, stream)
+    assert beat.state == "failed"
+    assert beat.error is not None
+    assert beat.error in app.output
 
 
 def test_sigterm_while_it_starts_is_kept_until_it_can_stop(

@@ -11,6 +11,7 @@ from tests.conftest import MakeStream, Produce
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
+from tidemark.spark.monitor import BatchFigures
 from tidemark.speed import stream as speed
 from tidemark.streams import Stream
 
@@ -86,3 +87,9 @@ def test_another_topic_id_stops_the_stream(settings: Settings, make_stream: Make
     stream = make_stream()
     with pytest.raises(ConflictError, match=r"made again while the stream ran.*expected topic id gone"):
         speed.Watch(stream, settings, "gone")(progress(stream, 1, 4, 8, 3))
+
+
+def test_the_monitor_is_told_what_a_batch_had_and_where_it_ended(make_stream: MakeStream) -> None:
+    assert speed.figures(progress(make_stream(), 4, 10, 14, 4)) == BatchFigures(
+        batch=4, ends={0: 14}, seconds=1.5, records=4, dead_letters=2
+    )
