@@ -20,7 +20,7 @@ from tidemark.spark.telemetry import Telemetry
 from tidemark.streams import Stream
 
 BEAT_S = 10.0
-LAG_TIMEOUT_S = 5.0
+LAG_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,10 @@ class Telemetry:
         """Export what is there, for 5 s at most."""
         if self._provider is None:
             return
-        self._provider.shutdown(timeout_millis=_LAST_EXPORT_MS)
+        try:
+            self._provider.shutdown(timeout_millis=_LAST_EXPORT_MS)
+        except Exception as error:  # noqa: BLE001  # it raises nothing narrower, and a run that ended well has ended well
+            log_event("metrics not exported", level="warning", **self._attributes, error=repr(error))
         self._complaints.stop()
         self._provider = None
 
