@@ -6,6 +6,7 @@ Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,13 @@ READ_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One row of a listing; ``size`` in bytes. ``etag`` changes whenever the object is written."""
+    """One row of a listing; ``size`` in bytes. ``etag`` changes whenever the object is written, by the server's clock
+    at ``modified``."""
 
     key: str
     size: int
     etag: str
+    modified: datetime
 
 
 def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float = 60) -> "S3Client":
@@ -176,7 +179,9 @@ class ObjectStore:
             )
             for page in pages:
                 for item in page.get("Contents", ()):
-                    yield ObjectInfo(key=item["Key"], size=item["Size"], etag=item["ETag"].strip('"'))
+                    yield ObjectInfo(
+                        key=item["Key"], size=item["Size"], etag=item["ETag"].strip('"'), modified=item["LastModified"]
+                    )
         except (ClientError, BotoCoreError) as error:
             raise self._refused("list", prefix, error) from error
 

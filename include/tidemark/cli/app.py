@@ -85,6 +85,19 @@ def health(
 
 
 @app.command()
+def maintain(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    *,
+    older_than: Annotated[str, typer.Option(help="A number and s, m, h or d.")] = "1d",
+    stack: Stack = None,
+) -> None:
+    """Abort uploads that nobody finished, and list objects that no manifest lists."""
+    from tidemark.cli.maintain import print_maintenance
+
+    print_maintenance(stack, stream, older_than)
+
+
+@app.command()
 def demo(
     *,
     leave: Annotated[bool, typer.Option("--exit", help="Leave at the end instead of staying up until Ctrl-C.")] = False,

@@ -1,0 +1,80 @@
+"""What crashes leave behind: unfinished uploads, which cost money unseen, and objects that no manifest lists."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemark.archive.commit import read_manifests
+from tidemark.core.errors import ServiceError
+from tidemark.core.layout import Layout
+from tidemark.s3 import ObjectInfo, ObjectStore, error_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """A multipart upload that was neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintained:
+    """What ``maintain`` found, each sorted by key.
+
+    ``orphans`` are data objects that no manifest lists: no reader of the platform sees them. A batch that crashed and
+    was cut otherwise at its repetition leaves such, and so does a manifest that somebody removed, until a refill.
+    """
+
+    aborted: tuple[Unfinished, ...]
+    left: tuple[Unfinished, ...]
+    orphans: tuple[ObjectInfo, ...]
+
+
+def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintained:
+    """Abort the stream's multipart uploads that were started before a moment (with a zone), and list its orphans.
+
+    Objects written since then are not listed: the batch that they belong to may be running. Nothing visible is ever
+    deleted. Aborting an upload in use fails its batch, which is repeated. Raises ServiceError where S3 refuses.
+    """
+    uploads = sorted(_unfinished(store, layout.data_prefix), key=lambda item: (item.key, item.upload_id))
+    stale = tuple(item for item in uploads if item.started < before)
+    aborted = tuple(item for item in stale if _abort(store, item))
+    # The objects first: one that is committed while this runs is in a manifest read afterwards.
+    objects = [item for item in store.list(layout.data_prefix) if item.modified < before]
+    listed = {file.key for manifest in read_manifests(store, layout) for file in manifest.files}
+    return Maintained(
+        aborted=aborted,
+        left=tuple(item for item in uploads if item.started >= before),
+        orphans=tuple(item for item in objects if item.key not in listed),
+    )
+
+
+def _unfinished(store: ObjectStore, prefix: str) -> Iterator[Unfinished]:
+    try:
+        for page in store.client.get_paginator("list_multipart_uploads").paginate(Bucket=store.bucket, Prefix=prefix):
+            for item in page.get("Uploads", ()):
+                yield Unfinished(key=item["Key"], upload_id=item["UploadId"], started=item["Initiated"])
+    except (ClientError, BotoCoreError) as error:
+        raise _refused("listing of uploads", store, prefix, error) from error
+
+
+def _abort(store: ObjectStore, upload: Unfinished) -> bool:
+    """False where it ended by itself since it was listed."""
+    try:
+        store.client.abort_multipart_upload(Bucket=store.bucket, Key=upload.key, UploadId=upload.upload_id)
+    except ClientError as error:
+        if error_code(error) in {"NoSuchUpload", "404"}:
+            return False
+        raise _refused("abort of an upload", store, upload.key, error) from error
+    except BotoCoreError as error:
+        raise _refused("abort of an upload", store, upload.key, error) from error
+    return True
+
+
+def _refused(call: str, store: ObjectStore, key: str, error: Exception) -> ServiceError:
+    code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+    return ServiceError(f"S3 {call} failed", found=f"{code}: {error}", where=f"s3://{store.bucket}/{key}")

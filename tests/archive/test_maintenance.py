@@ -1,0 +1,147 @@
+"""Conformance 13: what crashes leave behind is never read, and never stays for ever. Real S3 server and Spark."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.archive.oracle import Oracle
+from tests.conftest import MakeStream, Produce, unique
+from tidemark.archive.commit import read_manifests
+from tidemark.archive.maintenance import maintain
+from tidemark.archive.stream import archive
+from tidemark.batch.slices import read_slices
+from tidemark.batch.where import locate
+from tidemark.cli.app import app
+from tidemark.cli.maintain import parse_age
+from tidemark.core.errors import ConfigError
+from tidemark.core.layout import Layout
+from tidemark.core.plan import Target
+from tidemark.core.planner import make_plan
+from tidemark.kafka import describe_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+DAY = date(2013, 1, 14)
+NOON_MS = int(datetime(2013, 1, 14, 12, tzinfo=UTC).timestamp() * 1000)
+
+
+def start_upload(oracle: Oracle, settings: Settings, key: str) -> str:
+    """An upload with one part that is never completed; its id."""
+    upload = oracle.client.create_multipart_upload(Bucket=settings.bucket, Key=key)["UploadId"]
+    oracle.client.upload_part(Bucket=settings.bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"part")
+    return str(upload)
+
+
+def test_stale_uploads_of_the_stream_alone_are_aborted_and_younger_ones_left(
+    settings: Settings, store: ObjectStore
+) -> None:
+    layout, other = (Layout(prefix="", stream=unique("maintained")) for _ in range(2))
+    oracle, theirs = Oracle(settings, layout.stream), Oracle(settings, other.stream)
+    keys = [f"{layout.data_prefix}partition={n}/object" for n in range(3)]
+    for key in keys:
+        start_upload(oracle, settings, key)
+    start_upload(theirs, settings, f"{other.data_prefix}partition=0/object")
+    now = datetime.now(UTC)
+
+    found = maintain(store, layout, before=now - timedelta(days=1))
+    assert (found.aborted, [item.key for item in found.left]) == ((), keys)
+    assert len(oracle.open_uploads()) == 3
+
+    found = maintain(store, layout, before=now + timedelta(days=1))
+    assert ([item.key for item in found.aborted], found.left) == (keys, ())
+    assert oracle.open_uploads() == []
+    assert len(theirs.open_uploads()) == 1
+
+
+@pytest.fixture
+def crashed(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> tuple[Stream, list[str]]:
+    """A stream of 20 archived records, and the keys of three orphans that a crash could have left among its objects."""
+    stream = make_stream(archive={"max_offsets_per_trigger": 10})
+    produce(stream.topic, [(None, b"%d" % n, NOON_MS, 0, []) for n in range(20)])
+    archive(spark, stream, settings, available_now=True)
+    oracle = Oracle(settings, stream.name)
+    first, second = sorted(oracle.archive().listed)
+    folder = f"data/{stream.name}/partition=0/{stream.topic}+0"
+    orphans = [
+        f"{folder}+{0:020}+{10:020}+0001.parquet",  # cut by other settings
+        f"{folder}+{0:020}+{20:020}+0000.parquet",  # another batch of the same offsets
+        f"{folder}+{20:020}+{30:020}+0000.parquet",  # the next batch, without its manifest
+    ]
+    for orphan, like in zip(orphans, (first, first, second), strict=True):
+        oracle.client.copy_object(
+            Bucket=settings.bucket, Key=orphan, CopySource={"Bucket": settings.bucket, "Key": like}
+        )
+    return stream, orphans
+
+
+def test_no_orphan_is_read_or_named_and_all_are_listed(
+    spark: SparkSession, settings: Settings, store: ObjectStore, crashed: tuple[Stream, list[str]]
+) -> None:
+    stream, orphans = crashed
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    oracle = Oracle(settings, stream.name)
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    plan = make_plan(
+        stream=stream.name,
+        time_zone=stream.time_zone,
+        run="test",
+        requested=[DAY],
+        targets=[Target(log=log, origin=0, end=20, log_start=0, high_watermark=20)],
+        manifests=read_manifests(store, layout),
+        seals=[],
+    )
+    rows = read_slices(spark, settings, stream, plan.slices).select("offset", "value").collect()
+    assert sorted((row.offset, bytes(row.value)) for row in rows) == [(n, b"%d" % n) for n in range(20)]
+    named = {
+        copy.object for offset in range(20) for copy in locate(settings, stream.name, stream.topic, 0, offset).copies
+    }
+    assert named == oracle.archive().listed
+
+    before = oracle.keys("data")
+    found = maintain(store, layout, before=datetime.now(UTC) + timedelta(days=1))
+    assert [item.key for item in found.orphans] == orphans
+    assert oracle.keys("data") == before  # listed, not deleted
+    # Objects of a batch that may be running are none.
+    assert maintain(store, layout, before=datetime.now(UTC) - timedelta(days=1)).orphans == ()
+
+
+def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
+    settings: Settings, make_stream: MakeStream
+) -> None:
+    stream = make_stream()
+    oracle = Oracle(settings, stream.name)
+    upload, orphan = f"data/{stream.name}/partition=0/unfinished", f"data/{stream.name}/partition=0/orphan"
+    start_upload(oracle, settings, upload)
+    oracle.client.put_object(Bucket=settings.bucket, Key=orphan, Body=b"12345")
+    kept = CliRunner().invoke(app, ["maintain", stream.name])
+    assert kept.exit_code == 0, kept.output
+    assert "Unfinished uploads aborted: 0; younger ones left alone: 1\n" in kept.output
+    assert "Objects that no manifest lists: 0, 0 bytes" in kept.output
+    done = CliRunner().invoke(app, ["maintain", stream.name, "--older-than", "0s"])
+    assert done.exit_code == 0, done.output
+    title, aborted, first, orphans, second = done.output.splitlines()
+    assert title == f"s3://{settings.bucket}/data/{stream.name}/, what is older than 0s"
+    assert aborted == "Unfinished uploads aborted: 1; younger ones left alone: 0"
+    assert first.endswith(f"+00:00  {upload}")
+    assert orphans == "Objects that no manifest lists: 1, 5 bytes; no reader sees them, none deleted"
+    assert second.split() == ["5", orphan]
+    assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [("0s", timedelta(0)), ("90m", timedelta(minutes=90)), ("12h", timedelta(hours=12)), ("1d", timedelta(days=1))],
+)
+def test_ages(text: str, age: timedelta) -> None:
+    assert parse_age(text) == age
+
+
+@pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "9999999d"])
+def test_what_is_no_age_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="not an age: expected a number and s, m, h or d, like 12h"):
+        parse_age(text)
