@@ -1,5 +1,6 @@
 """Which rows share a file, and how many files are open: any Arrow batching, any number of paths. Real S3 server."""
 
+import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
@@ -126,7 +128,7 @@ def naive(rows: Sequence[Row], cuts: Cuts) -> dict[tuple[str, int], list[int]]:
     return files
 
 
-@examples(max_examples=40, deadline=None, derandomize=True)
+@examples(max_examples=30, deadline=None, derandomize=True)
 @given(
     rows=st.lists(
         st.builds(
@@ -172,14 +174,14 @@ def test_any_batching_gives_the_files_that_a_row_by_row_reading_of_the_rules_giv
     assert sorted(whole, key=lambda file: file.key) == sorted(files, key=lambda file: file.key)
 
 
-def test_fifteen_hundred_paths_make_a_file_each_with_three_open_at_a_time(
+def test_a_thousand_paths_make_a_file_each_with_three_open_at_a_time(
     settings: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = 1_500
+    paths = 1_050
     rows = [Row(path=f"carrier={number % paths}") for number in range(5 * paths)]
     monkeypatch.setattr(task, "CHUNK_ROWS", 1_400)
     place_of = target(store)
-    files = write_files(batches(rows, [700] * 11), [(LOG, RANGE)], place_of, replace(WIDE, max_open_files=3))
+    files = write_files(batches(rows, [700] * 8), [(LOG, RANGE)], place_of, replace(WIDE, max_open_files=3))
     assert {place(file.key): (file.rows, file.first_offset, file.last_offset) for file in files} == {
         (f"carrier={number}", 0): (5, number, number + 4 * paths) for number in range(paths)
     }
@@ -187,6 +189,24 @@ def test_fifteen_hundred_paths_make_a_file_each_with_three_open_at_a_time(
     assert oracle.keys("data") == {file.key: file.bytes for file in files}
     (last,) = (file.key for file in files if place(file.key)[0] == f"carrier={paths - 1}")
     assert oracle.table(last).column("offset").to_pylist() == [at * paths + paths - 1 for at in range(5)]
+
+
+@pytest.mark.parametrize(("waiting_bytes", "early"), [(20_000, True), (1_000_000, False)])
+def test_open_files_write_row_groups_early_when_all_of_them_hold_much(
+    settings: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, waiting_bytes: int, early: bool
+) -> None:
+    monkeypatch.setattr(task, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(task, "WAITING_BYTES", waiting_bytes)
+    rows = [Row(path=f"hour={number % 10}", size=1_000) for number in range(200)]
+    place_of = target(store)
+    files = write_files(batches(rows, [10] * 20), [(LOG, RANGE)], place_of, WIDE)
+    assert len(files) == 10
+    oracle = Oracle(settings, place_of.layout.stream)
+    for file in files:
+        stored = pq.ParquetFile(io.BytesIO(oracle.body(file.key)))
+        assert (stored.metadata.num_rows, stored.metadata.num_row_groups > 1) == (20, early)
+        first = int(place(file.key)[0].removeprefix("hour="))
+        assert stored.read().column("offset").to_pylist() == list(range(first, 200, 10))
 
 
 @pytest.fixture

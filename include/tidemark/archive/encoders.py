@@ -34,6 +34,13 @@ class Encoder(Protocol):
     def finish(self, footer: Footer) -> None:
         """Write what is left and the footer. The upload is whole then, but not completed."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of keys and values added but not encoded yet, beyond what the format needs anyway."""
+
+    def flush(self) -> None:
+        """Encode them now."""
+
 
 def encoder(kind: Format, upload: Upload) -> Encoder:
     """The encoder of a format. Memory: a row group, or a chunk and the batch at hand."""
@@ -76,6 +83,13 @@ class _Parquet:
         self._writer.add_key_value_metadata(footer.metadata())
         self._writer.close()
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
+    def flush(self) -> None:
+        self._write_row_group()
+
     def _write_row_group(self) -> None:
         if self._pending:
             table = pa.Table.from_batches(self._pending, schema=SCHEMA)
@@ -112,6 +126,13 @@ class _JsonLines:
         self._compress(len(self._buffer))
         self._upload.write(self._compressor.flush())
         self._upload.write(footer.trailer(self._suffix))
+
+    @property
+    def waiting_bytes(self) -> int:
+        return 0
+
+    def flush(self) -> None:
+        """Nothing: a chunk is all that ever waits."""
 
     def _compress(self, size: int) -> None:
         with memoryview(self._buffer) as view:

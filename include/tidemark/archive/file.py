@@ -108,6 +108,15 @@ class OpenFile:
         self.payload_bytes += payload_bytes
         self._encoder.add(batch, payload_bytes)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of keys and values that wait in memory to be encoded with more rows."""
+        return self._encoder.waiting_bytes
+
+    def flush(self) -> None:
+        """Encode them now, in a smaller row group."""
+        self._encoder.flush()
+
     def finish(self) -> DataFile:
         """Complete the object, or find that an earlier attempt did; raises ConflictError where another one is there."""
         if self._offsets is None or self._timestamps is None:

@@ -24,6 +24,8 @@ from tidemark.streams import Archive
 # Rows are grouped by path so many at a time: a group costs the same for one row as for a thousand.
 CHUNK_ROWS = 64 * 1024
 CHUNK_BYTES = 16 * 1024 * 1024
+# Row groups in the making, of all open files together. Those with the most rows are written first, and early.
+WAITING_BYTES = 128 * 1024 * 1024
 _FOREVER_US = 2**63 - 1
 
 Key = tuple[str, int, str]  # topic, partition, path
@@ -72,8 +74,8 @@ def write_files(
 
 
 def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: Target, cuts: Cuts) -> Iterator[DataFile]:
-    with Spill() as waiting:
-        task = _Pass(logs, target, cuts, waiting)
+    with Spill() as spill:
+        task = _Pass(logs, target, cuts, spill)
         try:
             for chunk in _chunks(batches):
                 task.add(chunk)
@@ -81,15 +83,15 @@ def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: Target, cuts:
         except BaseException:
             task.abort()
             raise
-        for rows in waiting.drain():
+        for rows in spill.drain():
             yield from _write(rows, logs, target, cuts)
 
 
 class _Pass:
-    """The files of the first ``max_open_files`` paths of some rows; all other rows go to ``waiting``."""
+    """The files of the first ``max_open_files`` paths of some rows; all other rows go to ``spill``."""
 
-    def __init__(self, logs: _Logs, target: Target, cuts: Cuts, waiting: Spill) -> None:
-        self._logs, self._target, self._cuts, self._waiting = logs, target, cuts, waiting
+    def __init__(self, logs: _Logs, target: Target, cuts: Cuts, spill: Spill) -> None:
+        self._logs, self._target, self._cuts, self._spill = logs, target, cuts, spill
         self._paths: dict[Key, _Path] = {}
         self._buckets: dict[Key, int] = {}  # of the paths that wait
 
@@ -101,7 +103,8 @@ class _Pass:
             if buckets[0] < 0:
                 self._paths[keys[0]].add(rows)
             else:
-                self._waiting.add(rows, np.full(rows.num_rows, buckets[0]))
+                self._spill.add(rows, np.full(rows.num_rows, buckets[0]))
+            self._flush()
             return
         buckets = np.array([self._bucket(key) for key in keys])
         order = np.argsort(codes.astype(np.uint16) if len(keys) <= 1 << 16 else codes, kind="stable")
@@ -113,7 +116,18 @@ class _Pass:
         of_row = buckets[codes]
         wait = np.flatnonzero(of_row >= 0)
         if len(wait):
-            self._waiting.add(rows.take(pa.array(wait)), of_row[wait])
+            self._spill.add(rows.take(pa.array(wait)), of_row[wait])
+        self._flush()
+
+    def _flush(self) -> None:
+        """Keep the memory of many open files within WAITING_BYTES."""
+        total = sum(path.waiting_bytes for path in self._paths.values())
+        if total > WAITING_BYTES:
+            for path in sorted(self._paths.values(), key=lambda path: path.waiting_bytes, reverse=True):
+                total -= path.waiting_bytes
+                path.flush()
+                if total <= WAITING_BYTES // 2:
+                    return
 
     def finish(self) -> Iterator[DataFile]:
         for path in self._paths.values():
@@ -183,6 +197,16 @@ class _Path:
             if end < full or file.rows >= self._cuts.flush_size or file.payload_bytes >= self._cuts.max_bytes:
                 self.close()
             start = end
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of the open file's keys and values, in memory."""
+        return 0 if self._file is None else self._file.waiting_bytes
+
+    def flush(self) -> None:
+        """Encode them now."""
+        if self._file is not None:
+            self._file.flush()
 
     def close(self) -> None:
         """Finish the open file, if there is one."""
