@@ -1,7 +1,9 @@
 """Heartbeats and their keys read back to what was written, and nothing else reads at all."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -85,3 +87,10 @@ def test_a_heartbeats_key_reads_back(prefix: str, layer: str) -> None:
         layout.parse_heartbeat_key(f"{key}/more.json")
     with pytest.raises(FormatError, match="a key outside its folder"):
         Layout(prefix=prefix, stream="ferries").parse_heartbeat_key(key)
+
+
+def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r'^    (\{"format": 1, "stream".*?\})$', text, re.MULTILINE | re.DOTALL)
+    heartbeat = parse_heartbeat(shown.encode(), where="docs/operations.md")
+    assert json.loads(heartbeat.to_json()) == json.loads(shown)
