@@ -62,6 +62,8 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "where",
         "report",
         "health",
+        "adopt",
+        "maintain",
         "demo",
     ]
     assert done.stdout.endswith("heavy: []\n")

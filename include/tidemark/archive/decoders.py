@@ -15,6 +15,7 @@ import pyarrow as pa
 import zstandard
 
 from tidemark.archive.body import ObjectBody
+from tidemark.archive.connect import decode_connect, is_connect_key
 from tidemark.archive.footer import TRAILER_BYTES, parse_trailer
 from tidemark.archive.jsonl import decode_lines
 from tidemark.core.errors import FormatError, PositionError
@@ -32,7 +33,7 @@ Decoder = Callable[[ObjectBody], Iterator[pa.RecordBatch]]
 
 def decoded(key: str) -> bool:
     """Whether a decoder reads objects of such a key; else they are Parquet."""
-    return any(key.endswith(suffix) for suffix in _DECODERS)
+    return _decoder(key) is not None
 
 
 def read_rows(store: ObjectStore, key: str, wanted: OffsetRange) -> Iterator[pa.RecordBatch] | None:
@@ -41,9 +42,16 @@ def read_rows(store: ObjectStore, key: str, wanted: OffsetRange) -> Iterator[pa.
     Reads no further than it must. Raises FormatError, naming key and line, for an object whose content is damaged,
     PositionError for rows out of offset order, and ServiceError where S3 refuses.
     """
-    decode = next(decoder for suffix, decoder in _DECODERS.items() if key.endswith(suffix))
+    decode = _decoder(key)
+    assert decode is not None, f"asked only where decoded() holds, not for {key}"
     body = ObjectBody(store, key, tail_bytes=TRAILER_BYTES)
     return _trimmed(decode, body, wanted) if body.open() else None
+
+
+def _decoder(key: str) -> Decoder | None:
+    if is_connect_key(key):  # first: such an object may be Parquet, of the values alone
+        return decode_connect
+    return next((decoder for suffix, decoder in _DECODERS.items() if key.endswith(suffix)), None)
 
 
 def _trimmed(decode: Decoder, body: ObjectBody, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -78,7 +86,7 @@ def _json_lines(
         first, last = (first if rows else offsets[0].as_py()), offsets[-1].as_py()
         rows += batch.num_rows
         yield batch
-    footer = parse_trailer(body.tail, suffix, where=body.key)
+    footer = parse_trailer(body.tail, suffix, where=f"{body.key}, line {rows + 1}")
     if (rows, first, last) != (footer.rows, footer.first_offset, footer.last_offset):
         raise FormatError(
             "a data object is not what its trailer says",

@@ -133,7 +133,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
         partitions = tuple(sorted({item.log.partition for item in slices}))
-        rows = read_slices(spark, run.settings, slices).where(day.isin(list(days)))
+        rows = read_slices(spark, run.settings, run.stream, slices).where(day.isin(list(days)))
         observation = None
         if slices:
             observation = Observation()

@@ -1,6 +1,6 @@
 """Slices of archive objects as rows, trimmed by offset: no shuffle, and no filter where a slice is a whole object.
 
-Spark reads Parquet itself. Objects of any other kind are streamed by the archive's decoders, one task per object.
+Spark reads Parquet itself. Objects of any other kind are streamed by the archive's decoders, a task per some of them.
 """
 
 import re
@@ -12,38 +12,52 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.archive.connect import is_connect_key
 from tidemark.archive.decoders import decoded, read_rows
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.spark.records import ARCHIVE_SCHEMA
+from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
+from tidemark.streams import Stream
 
 NAMED_MAX = 5
+TASKS_MAX = 200  # each is sent the list of slices: thousands of tasks would cost more than the reading
 # Characters Hadoop leaves alone when it turns a path into the URI that `_metadata.file_path` holds.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
 
 
-def read_slices(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
+def read_slices(spark: SparkSession, settings: Settings, stream: Stream, slices: Sequence[Slice]) -> DataFrame:
     """The slices' rows, in ARCHIVE_SCHEMA; every row once, because slices of a plan are disjoint.
+
+    Adopted objects hold values only: their rows get their event time here, as the stream extracts it.
 
     Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
     FormatError and PositionError for an object that is damaged, as ``tidemark.archive.decoders`` tells it.
     """
-    for_tasks = [item for item in slices if decoded(item.key)]
     for_spark = [item for item in slices if not decoded(item.key)]
+    adopted = [item for item in slices if is_connect_key(item.key)]
+    own = [item for item in slices if decoded(item.key) and not is_connect_key(item.key)]
     parts = _parquet(spark, settings.bucket, for_spark) if for_spark else []
-    if for_tasks:
-        _require_present(_gone(settings, {item.key for item in for_tasks}), for_tasks)
-        # A row, a partition and so a task per slice, without a Python object having to pass through Spark.
-        numbers = spark.range(0, len(for_tasks), 1, len(for_tasks))
-        parts.append(numbers.mapInArrow(_reader(settings, tuple(for_tasks)), ARCHIVE_SCHEMA))
+    if own:
+        parts.append(_streamed(spark, settings, own))
+    if adopted:
+        rows = _streamed(spark, settings, adopted).withColumn("event_time", event_time(stream))
+        parts.append(rows.select(*ARCHIVE_SCHEMA.fieldNames()))
     if not parts:
         return spark.createDataFrame([], ARCHIVE_SCHEMA)
-    rows, *rest = parts
+    together, *rest = parts
     for frame in rest:
-        rows = rows.unionByName(frame)
-    return rows
+        together = together.unionByName(frame)
+    return together
+
+
+def _streamed(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
+    """Rows of objects that a decoder reads; of adopted ones without their event time."""
+    _require_present(_gone(settings, {item.key for item in slices}), slices)
+    # A row per slice, without a Python object having to pass through Spark.
+    numbers = spark.range(0, len(slices), 1, min(len(slices), TASKS_MAX))
+    return numbers.mapInArrow(_reader(settings, tuple(slices)), ARCHIVE_SCHEMA)
 
 
 def _reader(

@@ -3,13 +3,14 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.archive.commit import read_manifests
+from tidemark.archive.connect import is_connect_key
 from tidemark.archive.decoders import decoded, read_rows
 from tidemark.archive.schema import SCHEMA
 from tidemark.batch.seal import day_seals
@@ -17,7 +18,7 @@ from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile, Manifest
+from tidemark.core.manifest import CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.s3 import ObjectStore
@@ -91,7 +92,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
         for item in manifest.ranges:
             if (item.log.topic, item.log.partition) != (topic, partition) or offset not in item.range:
                 continue
-            key, event_time = _row(store, manifest, item.log, item.range, offset)
+            key, event_time = _row(store, stream, manifest, item, offset)
             if event_time is not None:
                 times.add(event_time)
             copies.append(
@@ -120,19 +121,19 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
 
 
 def _row(
-    store: ObjectStore, manifest: Manifest, log: TopicPartition, committed: OffsetRange, offset: int
+    store: ObjectStore, stream: Stream, manifest: Manifest, item: CommittedRange, offset: int
 ) -> tuple[str | None, datetime | None]:
     """The key of the object with the offset's row, and the row's event time."""
     for file in manifest.files:
-        if (file.log, file.range) != (log, committed) or not file.first_offset <= offset <= file.last_offset:
+        if (file.log, file.range) != (item.log, item.range) or not file.first_offset <= offset <= file.last_offset:
             continue
-        found, event_time = _read(store, file, offset)
+        found, event_time = _read(store, stream, file, offset)
         if found:
             return file.key, event_time
     return None, None
 
 
-def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
+def _read(store: ObjectStore, stream: Stream, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
     rows = _rows(store, file.key, offset)
     if rows is None:
         raise ConflictError(
@@ -140,8 +141,30 @@ def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, dateti
         )
     if rows.num_rows == 0:
         return False, None
+    if is_connect_key(file.key):
+        return True, _extracted(stream, rows)
     event_time = rows["event_time"][0].as_py()
     return True, event_time if event_time.tzinfo else event_time.replace(tzinfo=UTC)
+
+
+def _extracted(stream: Stream, rows: pa.Table) -> datetime:
+    """The event time of an adopted row, which is in its value only: Spark extracts it, as everywhere else."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    from tidemark.spark import records
+    from tidemark.spark.session import bare_session
+
+    there = SparkSession.getActiveSession()
+    spark = there or bare_session("tidemark-where")
+    try:
+        plain = [{"value": bytes(rows["value"][0].as_py()), "timestamp": None}]
+        frame = spark.createDataFrame(plain, "value binary, timestamp timestamp")
+        found = frame.select(F.unix_micros(records.event_time(stream))).collect()[0][0]
+    finally:
+        if there is None:
+            spark.stop()
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
 
 
 def _rows(store: ObjectStore, key: str, offset: int) -> pa.Table | None:
