@@ -1,11 +1,19 @@
 """Moments by the wall clock, and a stream that archives everything there is at each of them."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.archive.oracle import Oracle
+from tests.archive.running import DEADLINE_S, running
+from tests.conftest import MakeStream, Produce
+from tests.waiting import wait_until
 from tidemark.archive.schedule import Alarm, Schedule
+from tidemark.archive.stream import archive
+from tidemark.settings import Settings
 
 
 def at(text: str) -> datetime:
@@ -98,3 +106,53 @@ def test_an_alarm_rings_once_for_all_moments_that_passed() -> None:
     assert not alarm.rings()
     clock[0] = datetime(2026, 1, 1, 15, tzinfo=UTC)
     assert alarm.rings()
+
+
+def test_at_its_start_and_at_each_moment_everything_there_is_gets_archived_below_the_minimum_too(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(
+        partitions=2,
+        archive={
+            "rotate_schedule": "0 * * * *",
+            "trigger_seconds": 0,
+            "min_offsets_per_trigger": 1000,
+            "max_trigger_delay_seconds": 3600,
+            "max_offsets_per_trigger": 7000,
+        },
+    )
+    oracle = Oracle(settings, stream.name)
+    clock = [at("2026-01-01T10:30:00Z")]
+    alarm = Alarm(Schedule(cron="0 * * * *", zone=ZoneInfo("UTC")), lambda: clock[0])
+
+    def send(count: int, partition: int) -> None:
+        produce(stream.topic, [(None, b"{}", 1_358_164_800_000, partition, []) for _ in range(count)])
+
+    def archived() -> list[tuple[int, int, int]]:
+        return oracle.archive().ranges
+
+    send(5, 0)
+    with running(spark, stream, settings, alarm) as run:
+        run.until_waiting()
+        assert archived() == [(0, 0, 5)]  # the moments before the start are made up for
+        send(3, 1)
+        run.until_waiting()
+        clock[0] = at("2026-01-01T11:00:00Z")
+        wait_until(lambda: len(archived()) == 2, "the tail of a quiet topic is archived at the full hour", DEADLINE_S)
+        run.until_waiting()
+        send(2, 0)
+        clock[0] = at("2026-01-01T15:00:00Z")  # several moments at once
+        wait_until(lambda: len(archived()) == 3, "one run makes up for four moments", DEADLINE_S)
+    found = oracle.archive()
+    assert found.ranges == [(0, 0, 5), (1, 0, 3), (0, 5, 7)]
+    assert found.positions == Counter([(0, n) for n in range(7)] + [(1, n) for n in range(3)])
+    assert len({manifest["writer"] for manifest in found.manifests}) == 1
+
+
+def test_available_now_archives_the_tail_below_the_minimum(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(archive={"min_offsets_per_trigger": 30, "max_offsets_per_trigger": 40})
+    produce(stream.topic, [(None, b"{}", 1_358_164_800_000, 0, []) for _ in range(50)])
+    archive(spark, stream, settings, available_now=True)
+    assert Oracle(settings, stream.name).archive().ranges == [(0, 0, 40), (0, 40, 50)]

@@ -38,8 +38,10 @@ class Lease:
             started_at = datetime.now(UTC).isoformat()
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             body = canonical_json({"epoch": epoch, "holder": holder, "started_at": started_at})
-            # Refused, but ours: the answer to a first try was lost.
-            if store.replace(key, body, expected=found) or store.get(key) == body:
+            store.replace(key, body, expected=found)
+            # What is there decides: a refusal may be the answer to a first try that went through, and S3Proxy, whose
+            # conditions are not atomic, tells two writers at one instant that they won.
+            if store.get(key) == body:
                 return cls(store=store, key=key, epoch=epoch, body=body)
         raise ConflictError(
             "a checkpoint is taken over again and again",

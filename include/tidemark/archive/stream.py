@@ -154,7 +154,7 @@ class _Driver:
             max_trigger_delay_seconds=archive.max_trigger_delay_seconds,
         )
         return (
-            source.writeStream.queryName(f"archive-{self.stream.name}")
+            source.writeStream.queryName(f"archive-{self.stream.name}{'-everything' if everything else ''}")
             .foreachBatch(self.batches.archive)
             .option("checkpointLocation", self.url)
             .trigger(**trigger(archive.trigger_seconds, available_now=everything))

@@ -1,0 +1,51 @@
+"""The archive stream running on a thread of the test's own process, until the test has seen enough."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from tests.waiting import wait_until
+from tidemark.archive.schedule import Alarm
+from tidemark.archive.stream import archive
+from tidemark.settings import Settings
+from tidemark.spark import streaming
+from tidemark.streams import Stream
+
+DEADLINE_S = 240
+
+
+class Running:
+    """``ended`` resolves when the stream is over, to what it raised if it did."""
+
+    def __init__(self, spark: SparkSession, stream: Stream, ended: Future[None]) -> None:
+        self.ended = ended
+        self._spark, self._stream = spark, stream
+
+    def until_waiting(self) -> None:
+        """Wait until the lasting query looked for records at least once and found none: a minimum counts by then."""
+
+        def waiting() -> bool:
+            assert not self.ended.done(), self.ended.exception()
+            name = f"archive-{self._stream.name}"
+            messages = [query.status["message"] for query in self._spark.streams.active if query.name == name]
+            return messages in (["Waiting for data to arrive"], ["Waiting for next trigger"])
+
+        wait_until(waiting, "the query waits for records", DEADLINE_S)
+
+
+@contextmanager
+def running(spark: SparkSession, stream: Stream, settings: Settings, alarm: Alarm | None = None) -> Iterator[Running]:
+    """Start it; at the end stop it as SIGTERM does, and raise what it raised."""
+    streaming._stop.clear()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(archive, spark, stream, settings, alarm=alarm)
+        try:
+            yield Running(spark, stream, ended)
+        finally:
+            streaming._stop.set()
+            try:
+                ended.result(DEADLINE_S)
+            finally:
+                streaming._stop.clear()

@@ -1,0 +1,229 @@
+"""One writer at a time: whoever started last goes on, any other is told and stops, and the archive is right."""
+
+import json
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.archive.apps import ArchiveApp
+from tests.archive.oracle import Oracle
+from tests.archive.running import DEADLINE_S, running
+from tests.conftest import MakeStream, Produce, Record, unique
+from tests.faults import FaultProxy, Rule
+from tests.waiting import wait_until
+from tidemark.archive.lease import Lease
+from tidemark.archive.stream import archive
+from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.layout import Layout
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.stack.local import LocalStack
+from tidemark.streams import Stream
+
+STAMP_MS = 1_358_164_800_000
+
+
+@pytest.fixture
+def proxy(settings: Settings) -> Iterator[FaultProxy]:
+    assert settings.s3_endpoint is not None
+    with FaultProxy(settings.s3_endpoint) as running:
+        yield running
+
+
+def through(settings: Settings, proxy: FaultProxy) -> Settings:
+    return settings.model_copy(update={"s3_endpoint": proxy.url})
+
+
+def some(count: int) -> list[Record]:
+    return [(None, b"%d" % n, STAMP_MS, 0, []) for n in range(count)]
+
+
+def take(store: ObjectStore, settings: Settings, stream: Stream) -> Lease:
+    """Start as a successor does, as far as its predecessor can see."""
+    return Lease.take(store, Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("archive"))
+
+
+def offsets_once(settings: Settings, stream: Stream, end: int) -> None:
+    """Partition 0 is archived from 0 to ``end``, every record once, and no object is left over."""
+    found = Oracle(settings, stream.name).archive()
+    assert found.positions == Counter((0, n) for n in range(end))
+    assert all(item["rows"] == item["end"] - item["start"] for one in found.manifests for item in one["ranges"])
+    assert found.objects.keys() == found.listed
+
+
+def test_a_lease_belongs_to_the_last_who_took_it(store: ObjectStore) -> None:
+    prefix = f"{unique('lease')}/"
+    first = Lease.take(store, prefix)
+    first.check()
+    second = Lease.take(store, prefix)
+    second.check()
+    assert (first.epoch, second.epoch) == (1, 2)
+    with pytest.raises(ConflictError, match="the checkpoint is another writer's now") as told:
+        first.check()
+    for lease in (first, second):
+        written = json.loads(lease.body)
+        assert f"{written['holder']}, started {written['started_at']}, start {lease.epoch}" in str(told.value)
+    store.delete(f"{prefix}lease.json")
+    with pytest.raises(ConflictError, match="found no lease: the checkpoint was removed"):
+        second.check()
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"epoch":"1"}'])
+def test_a_lease_that_does_not_parse_is_not_taken(store: ObjectStore, body: bytes) -> None:
+    prefix = f"{unique('lease')}/"
+    store.put(f"{prefix}lease.json", body)
+    with pytest.raises(FormatError, match=r"lease\.json"):
+        Lease.take(store, prefix)
+    assert store.get(f"{prefix}lease.json") == body
+
+
+def test_of_many_who_start_at_once_one_holds_the_lease(store: ObjectStore) -> None:
+    prefix = f"{unique('lease')}/"
+    with ThreadPoolExecutor(4) as pool:
+        leases = [started.result(60) for started in [pool.submit(Lease.take, store, prefix) for _ in range(4)]]
+    (holder,) = [lease for lease in leases if lease.body == store.get(f"{prefix}lease.json")]
+    holder.check()
+    for lease in leases:
+        if lease is not holder:
+            with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+                lease.check()
+
+
+def test_an_object_is_replaced_only_where_it_is_what_was_expected(store: ObjectStore) -> None:
+    key = unique("replace")
+    assert not store.replace(key, b"two", expected=b"one")
+    assert store.replace(key, b"one", expected=None)
+    assert not store.replace(key, b"two", expected=None)
+    assert store.replace(key, b"two", expected=b"one")
+    assert not store.replace(key, b"three", expected=b"one")
+    assert store.get(key) == b"two"
+
+
+def test_a_writer_without_work_stops_when_another_one_starts(
+    spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(archive={"trigger_seconds": 0})
+    produce(stream.topic, some(5))
+
+    def run_until_replaced() -> None:
+        with running(spark, stream, settings) as run:
+            wait_until(lambda: Oracle(settings, stream.name).keys("manifests") != {}, "a batch", DEADLINE_S)
+            take(store, settings, stream)
+            wait_until(run.ended.done, "the writer noticed", DEADLINE_S)
+
+    with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+        run_until_replaced()
+    produce(stream.topic, some(5))
+    archive(spark, stream, settings, available_now=True)
+    offsets_once(settings, stream, 10)
+
+
+@pytest.mark.parametrize(
+    ("method", "pattern", "manifests"), [("POST|PUT", "/data/", 1), ("PUT", "/manifests/.*1.json", 2)]
+)
+def test_a_writer_that_another_one_replaces_in_the_middle_of_a_batch_stops_and_the_batch_is_archived_once(
+    method: str,
+    pattern: str,
+    manifests: int,
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    produce: Produce,
+    proxy: FaultProxy,
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, some(10))
+    archive(spark, stream, settings, available_now=True)
+    produce(stream.topic, some(10))
+    taken = [
+        proxy.add(Rule(method=name, pattern=pattern, action=lambda _: take(store, settings, stream)))
+        for name in method.split("|")
+    ]
+    with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+        archive(spark, stream, through(settings, proxy), available_now=True)
+    assert any(rule.fired.is_set() for rule in taken)
+    oracle = Oracle(settings, stream.name)
+    assert len(oracle.keys("manifests")) == manifests  # taken over before, or just behind the last look
+    assert not [key for key in oracle.keys("checkpoints") if key.endswith("/commits/1")]
+    archive(spark, stream, settings, available_now=True)
+    offsets_once(settings, stream, 20)
+
+
+@pytest.mark.parametrize("overwritten", [0, 1], ids=["where the batch starts", "where it ends"])
+def test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anything_is_read(
+    overwritten: int,
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    proxy: FaultProxy,
+) -> None:
+    """S3 lets the later of two creators of ``offsets/<batch>`` win without a word."""
+    stream = make_stream(archive={"max_offsets_per_trigger": 10})
+    produce(stream.topic, some(20))
+    oracle = Oracle(settings, stream.name)
+    key = f"checkpoints/{stream.name}/archive/offsets/{overwritten}"
+
+    def overwrite(_: str) -> None:
+        lines = oracle.body(key).decode().split("\n")
+        ours = json.loads(lines[2])[stream.topic]["0"]
+        lines[2] = json.dumps({stream.topic: {"0": ours - 3}})
+        oracle.client.put_object(Bucket=settings.bucket, Key=key, Body="\n".join(lines).encode())
+
+    # Batch 1 reads both files: where it starts and where it ends.
+    seen = proxy.add(
+        Rule(method="GET", pattern=f"/offsets/{overwritten}$", nth=1 if overwritten else 2, action=overwrite)
+    )
+    with pytest.raises(
+        ConflictError, match="the write-ahead log has another batch than the one this query reads"
+    ) as told:
+        archive(spark, stream, through(settings, proxy), available_now=True)
+    assert seen.fired.is_set()
+    theirs = "[7, 20)" if overwritten == 0 else "[10, 17)"
+    assert f"expected partition 0 [10, 20), found partition 0 {theirs} [" in str(told.value)
+    assert oracle.archive().ranges == [(0, 0, 10)]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("asleep", ["in the middle of its upload", "before its manifest"])
+def test_a_zombie_that_wakes_up_after_its_successor_finished_is_told_and_changes_nothing(
+    asleep: str,
+    stack: LocalStack,
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    proxy: FaultProxy,
+    tmp_path: Path,
+) -> None:
+    stream = make_stream(archive={"max_offsets_per_trigger": 20, "flush_size": 5})
+    produce(stream.topic, some(50))
+    awake = threading.Event()
+    with ArchiveApp(stack, stream.name, tmp_path / "archive.log", endpoint=proxy.url) as zombie:
+        if asleep == "before its manifest":
+            rule = Rule(method="PUT", pattern="/manifests/", action=lambda _: awake.wait(DEADLINE_S))
+        else:
+            rule = Rule(method="PUT", pattern="/data/", nth=2, action=lambda _: zombie.signal_all(signal.SIGSTOP))
+        proxy.add(rule)
+        zombie.until(rule.fired.is_set)
+        archive(spark, stream, settings, available_now=True)
+        offsets_once(settings, stream, 50)
+        before = Oracle(settings, stream.name).archive()
+        awake.set()
+        zombie.signal_all(signal.SIGCONT)
+        assert zombie.wait() == 1, zombie.output
+        last = zombie.output.strip().splitlines()[-1]
+        assert last.startswith("ConflictError: the checkpoint is another writer's now: expected process "), last
+        assert ", start 1, found process " in last
+        assert ", start 2 [" in last
+    assert Oracle(settings, stream.name).archive() == before
+    produce(stream.topic, some(5))
+    archive(spark, stream, settings, available_now=True)
+    offsets_once(settings, stream, 55)
