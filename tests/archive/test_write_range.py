@@ -107,6 +107,25 @@ def test_time_paths_and_days_are_cut_in_the_streams_zone_by_the_records_field(
     }
 
 
+def test_a_wall_clock_chooses_the_folder_and_never_the_day(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(time_zone="America/New_York", archive={"partitioner": {"type": "time", "clock": "wall_clock"}})
+    produce(stream.topic, [(None, b"{}", at("2013-01-14T12:00:00+00:00"), 0, [])])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    ranges = {log: OffsetRange(start=0, end=1)}
+    clock = at("2013-02-01T04:59:00+00:00") * 1000  # 23:59 of January 31st in New York
+    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock)
+    folder = file.key.removeprefix(f"data/{stream.name}/").rpartition("/")[0]
+    assert folder == "year=2013/month=01/day=31/hour=23"
+    assert [(item.day, item.rows) for item in file.days] == [(date(2013, 1, 14), 1)]
+    # A retry of the batch finds its own object; the same rows in a later batch are another one.
+    assert write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock) == (file,)
+    (copy,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock + 60_000_000)
+    assert "/year=2013/month=02/day=01/hour=00/" in copy.key
+    assert copy.days == file.days
+
+
 def test_a_path_format_cannot_lead_out_of_the_streams_folder(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -116,7 +135,7 @@ def test_a_path_format_cannot_lead_out_of_the_streams_folder(
     (file,) = write_range(
         kafka(spark, settings, stream), {log: OffsetRange(start=0, end=1)}, stream, settings, clock_us=0
     )
-    assert file.key.startswith(f"data/{stream.name}/_/_/x/_/a_b_2013/_/{stream.topic}+0+")
+    assert file.key.startswith(f"data/{stream.name}/-./-./x/-/a-b-2013/-./{stream.topic}+0+")
 
 
 def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(

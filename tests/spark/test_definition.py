@@ -11,6 +11,10 @@ from tidemark.batch.definition import Checked, check_definition
 from tidemark.streams import Stream
 
 SCHEMA = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>"
+AVRO = """{"type": "record", "name": "Order", "fields": [
+    {"name": "id", "type": "int"},
+    {"name": "trip", "type": {"type": "record", "name": "Trip", "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}}]}"""
 NOT_NULL = "expect_column_values_to_not_be_null"
 LINEAGE = "_day, _topic_id, _kafka_partition, _offset, _timestamp, _event_time"
 
@@ -24,7 +28,10 @@ def checked(spark: SparkSession, folder: Path, transform: str = TRANSFORM, **ove
         **overrides,
         "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead", **overrides.get("speed", {})},
     }
-    return check_definition(spark, Stream.model_validate(raw), folder)
+    stream = Stream.model_validate(raw)
+    if stream.avro_schema_file is not None:
+        stream = stream.with_avro_schema((folder / stream.avro_schema_file).read_text(encoding="utf-8"))
+    return check_definition(spark, stream, folder)
 
 
 def one(expectation: str, **kwargs: Any) -> dict[str, Any]:
@@ -149,3 +156,98 @@ def test_problems_of_every_part_are_told_at_once(spark: SparkSession, tmp_path: 
         "batch.checks.0.kwargs.column",
         "batch.checks.1.expectation",
     ]
+
+
+def avro(folder: Path, schema: str = AVRO, **overrides: Any) -> dict[str, Any]:
+    """The keys of a definition with Avro values, whose schema file is written."""
+    (folder / "orders.avsc").write_text(schema, encoding="utf-8")
+    return {"value_format": "avro", "avro_schema_file": "orders.avsc", "value_schema": None, **overrides}
+
+
+def by_field(*fields: str) -> dict[str, Any]:
+    return {"archive": {"partitioner": {"type": "field", "fields": list(fields)}}}
+
+
+def by_time(path_format: str) -> dict[str, Any]:
+    return {"archive": {"partitioner": {"type": "time", "path_format": path_format}}}
+
+
+def test_avro_and_raw_definitions_have_their_columns(spark: SparkSession, tmp_path: Path) -> None:
+    time = {"extractor": "record_field", "field": "$.trip.at"}
+    wanted = avro(tmp_path, event_time=time, **by_field("$.id", "$.trip.at"))
+    assert checked(spark, tmp_path, **wanted) == Checked(columns=("id", "trip"), problems=())
+    raw = checked(spark, tmp_path, value_format="raw", value_schema=None, speed={"key": "value"})
+    assert raw == Checked(columns=("value",), problems=())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"event_time": {"extractor": "record_field", "field": "$.trip.when"}},
+            "event_time.field: not a field of orders.avsc: expected one of: at, found when of $.trip.when",
+        ),
+        (
+            {"event_time": {"extractor": "record_field", "field": "$.id"}},
+            (
+                "event_time.field: not a time: expected a type that holds iso8601, or a logical type of time, "
+                "found $.id of type int"
+            ),
+        ),
+        (
+            by_field("$.id", "$.carrier"),
+            (
+                "archive.partitioner.fields.1: not a field of orders.avsc: "
+                "expected one of: id, trip, found carrier of $.carrier"
+            ),
+        ),
+    ],
+    ids=["no such field", "no time", "partitioner"],
+)
+def test_a_field_is_looked_up_in_the_avro_schema(
+    spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
+) -> None:
+    found = checked(spark, tmp_path, **avro(tmp_path, **overrides))
+    assert [str(item) for item in found.problems] == [f"{message} [{tmp_path / 'orders.yaml'}]"]
+
+
+def test_a_schema_file_that_avro_refuses_is_a_problem_of_that_file(spark: SparkSession, tmp_path: Path) -> None:
+    found = checked(spark, tmp_path, **avro(tmp_path, AVRO.replace('"int"', '"intt"')), speed={"key": "unknowable"})
+    (problem,) = found.problems
+    assert str(problem).startswith("not a schema for a stream's values: expected a schema that Avro and Spark take")
+    assert problem.where == str(tmp_path / "orders.avsc")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            by_field("$.carrier"),
+            "fields.0: not a field of value_schema: expected one of: id, at, tags, found carrier",
+        ),
+        (by_field("$.id", "$.at", "$.id"), "fields.2: a field twice: expected each field once, found $.id"),
+        (
+            by_field(*(f"$.tags[{number}]" for number in range(8))),
+            (
+                "fields: object keys would be longer than S3 takes: "
+                "expected at most 900 bytes without the archive's prefix, found up to 988"
+            ),
+        ),
+        (by_time("yyyy-QQQQQQQ"), "path_format: not a datetime pattern: expected hourly, daily, or "),
+        (by_time("YYYY"), "path_format: not a datetime pattern: expected hourly, daily, or "),
+        (by_time("'all'"), "path_format: every record would be in one folder: expected hourly, daily, or "),
+        (by_time("HH:mm"), "path_format: not a folder: expected folders of letters, digits and =_.- that"),
+        (by_time("'../'yyyy"), "found '../2013'"),
+        (by_time("'_'yyyy"), "found '_2013'"),
+        (by_time("yyyy/'.x'"), "found '2013/.x'"),
+        (by_time("'/'yyyy"), "found '/2013'"),
+        (by_time("yyyy'//'MM"), "found '2013//01'"),
+    ],
+)
+def test_a_partitioner_that_would_go_wrong_is_a_problem_of_the_definition(
+    spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
+) -> None:
+    (problem,) = checked(spark, tmp_path, **overrides).problems
+    assert message in str(problem)
+    assert str(problem).startswith("archive.partitioner.")
+    assert problem.where == str(tmp_path / "orders.yaml")

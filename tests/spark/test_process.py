@@ -62,6 +62,8 @@ GOOD: dict[bytes, dict[str, Any]] = {
     b'{"ratio":-1.5e3}': {"ratio": -1500.0},
     b'{"price":12.34}': {"price": 12.34},
     b'{"flag":true}': {"flag": True},
+    b'{"text":1.10}': {"text": "1.1"},
+    b'{"text":12345678901234567890}': {"text": "12345678901234567890"},
     b'{"price":1e-9999}': {"price": 0.0},
     # Text is no number, whatever it looks like.
     b'{"text":"1e9000000"}': {"text": "1e9000000"},

@@ -11,16 +11,22 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
-from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
-from tidemark.spark.records import ARCHIVE_SCHEMA
-from tidemark.streams import Check, FieldTime, Stream
+from tidemark.spark.decode import REASON, decoded_schema
+from tidemark.spark.fields import field
+from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
+from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
+from tidemark.spark.records import require_time
+from tidemark.streams import Check, FieldPartitioner, FieldTime, Stream, TimePartitioner
 
 # Arguments every expectation takes from the library itself; a definition has no use for them.
 _LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
+_PATTERN = "hourly, daily, or a pattern such as 'day='yyyy-MM-dd"
+_KEY_BYTES_MAX = 900  # S3 takes 1024, the archive's prefix among them
+_FILE_BYTES = len("+2147483647+++.parquet") + 20 + 20 + 4  # what follows the topic in a key
 _NESTED = (ArrayType, MapType, StructType)
 _COLUMN_KWARGS = ("column", "column_A", "column_B", "column_list", "column_set")
 
@@ -39,21 +45,18 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
     ``folder`` is the streams' folder. Only the session is needed: no jars, no Kafka, no S3.
     """
     where, module = (str(folder / f"{stream.name}.{ending}") for ending in ("yaml", "py"))
-    schema = None
-    problems = []
-    try:
-        schema = _fields(stream.value_schema or "")
-    except (PySparkException, TypeError) as error:
-        problems.append(_not_ddl(stream, where, error))
-    else:
+    schema, problems = _event(stream, folder, where)
+    if schema is not None:
         problems += _event_time(stream, schema, where)
+    problems += _partitioner(spark, stream, schema, where)
     columns: list[str] = []
     plain: list[str] = []
     published: list[str] = []
     try:
         transform = load_transform(stream, folder)
         if schema is not None:
-            good = process(spark.createDataFrame([], ARCHIVE_SCHEMA), stream, transform).good
+            decoded = spark.createDataFrame([], decoded_schema(stream))
+            good = shape(decoded, stream, transform).drop(REASON)
             columns = [name for name in good.columns if name not in PLATFORM_COLUMNS]
             plain = [name for name in columns if not isinstance(good.schema[name].dataType, _NESTED)]
             published = good.select(*identity(F.current_date(), ""), *(f"`{name}`" for name in columns)).columns
@@ -68,6 +71,22 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
     for number, check in enumerate(stream.batch.checks):
         problems += _check(check, f"batch.checks.{number}", published, where)
     return Checked(columns=tuple(columns), problems=tuple(problems))
+
+
+def _event(stream: Stream, folder: Path, where: str) -> tuple[StructType | None, list[ConfigError]]:
+    """The type of the stream's events, None where its schema is wrong."""
+    if stream.value_format == "json":
+        try:
+            return _fields(stream.value_schema or ""), []
+        except (PySparkException, TypeError) as error:
+            return None, [_not_ddl(stream, where, error)]
+    try:
+        event = decoded_schema(stream)["event"].dataType
+    except ConfigError as error:
+        file = str(folder / str(stream.avro_schema_file))
+        return None, [ConfigError(error.problem, expected=error.expected, found=error.found, where=file)]
+    assert isinstance(event, StructType)
+    return event, []
 
 
 def _fields(ddl: str) -> StructType:
@@ -89,10 +108,70 @@ def _not_ddl(stream: Stream, where: str, error: Exception) -> ConfigError:
 def _event_time(stream: Stream, schema: StructType, where: str) -> list[ConfigError]:
     if not isinstance(stream.event_time, FieldTime):
         return []
-    top = re.split(r"[.\[]", stream.event_time.field.removeprefix("$."), maxsplit=1)[0]
-    if top in schema.names:
-        return []
-    return [_not_among("event_time.field: not a field of value_schema", top, schema.names, where)]
+    kind, problems = _field(stream, schema, stream.event_time.field, "event_time.field", where)
+    if kind is not None and stream.value_format == "avro":
+        try:
+            require_time(kind, stream, stream.event_time)
+        except ConfigError as error:
+            problems.append(ConfigError(error.problem, expected=error.expected, found=error.found, where=where))
+    return problems
+
+
+def _field(
+    stream: Stream, schema: StructType, path: str, key: str, where: str
+) -> tuple[DataType | None, list[ConfigError]]:
+    """The type of the field at a JSON path. Of JSON only the first part is known: a STRING may hold any object."""
+    if stream.value_format == "json":
+        top = re.split(r"[.\[]", path.removeprefix("$."), maxsplit=1)[0]
+        if top in schema.names:
+            return schema[top].dataType, []
+        return None, [_not_among(f"{key}: not a field of value_schema", top, schema.names, where)]
+    try:
+        return field(F.lit(None), schema, path)[1], []
+    except ConfigError as error:
+        text = f"{key}: not a field of {stream.avro_schema_file}"
+        return None, [ConfigError(text, expected=error.expected, found=f"{error.found} of {path}", where=where)]
+
+
+def _partitioner(spark: SparkSession, stream: Stream, schema: StructType | None, where: str) -> list[ConfigError]:
+    key = "archive.partitioner"
+    match stream.archive.partitioner:
+        case FieldPartitioner(fields=paths):
+            problems = []
+            for number, path in enumerate(paths):
+                if schema is not None:
+                    problems += _field(stream, schema, path, f"{key}.fields.{number}", where)[1]
+                if path in paths[:number]:
+                    text = f"{key}.fields.{number}: a field twice"
+                    problems.append(ConfigError(text, expected="each field once", found=path, where=where))
+            levels = sum(len(folder_name(path)) + len("=/") + VALUE_CHARACTERS_MAX for path in paths)
+            longest = len(f"data/{stream.name}/{stream.topic}") + levels + _FILE_BYTES
+            if longest > _KEY_BYTES_MAX:
+                text = f"{key}.fields: object keys would be longer than S3 takes"
+                expected = f"at most {_KEY_BYTES_MAX} bytes without the archive's prefix"
+                problems.append(ConfigError(text, expected=expected, found=f"up to {longest}", where=where))
+            return problems
+        case TimePartitioner(pattern=pattern):
+            return _time_pattern(spark, pattern, f"{key}.path_format", where)
+    return []
+
+
+def _time_pattern(spark: SparkSession, pattern: str, key: str, where: str) -> list[ConfigError]:
+    """The pattern tried on two moments that differ in every part."""
+    moments = spark.createDataFrame([(1_357_016_399_123_456,), (1_718_801_704_987_654,)], "us BIGINT")
+    text = F.date_format(F.timestamp_micros("us"), pattern)
+    try:
+        rows = moments.select(text.alias("text"), time_folder(text).alias("folder")).collect()
+    except PySparkException as error:
+        found = f"{pattern!r}, of which Spark says: {_first_line(error)}"
+        return [ConfigError(f"{key}: not a datetime pattern", expected=_PATTERN, found=found, where=where)]
+    if rows[0].text != rows[0].folder:
+        expected = "folders of letters, digits and =_.- that begin with neither _ nor ."
+        return [ConfigError(f"{key}: not a folder", expected=expected, found=repr(rows[0].text), where=where)]
+    if rows[0].text == rows[1].text:
+        one = f"{key}: every record would be in one folder"
+        return [ConfigError(one, expected=_PATTERN, found=repr(pattern), where=where)]
+    return []
 
 
 def _check(check: Check, key: str, columns: list[str], where: str) -> list[ConfigError]:

@@ -42,6 +42,7 @@ ARCHIVE_SCHEMA = (
     .add("event_time", TimestampType())
 )
 
+_MOMENTS = (TimestampType, TimestampNTZType, DateType)
 _TIME_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "iso8601": (StringType,),
     "epoch_ms": (StringType, NumericType),
@@ -91,15 +92,9 @@ def _field_time(stream: Stream, wanted: FieldTime) -> Column:
     """
     if stream.value_format == "avro":
         column, kind = avro_field(stream, F.col("value"), wanted.field)
-        if isinstance(kind, TimestampType | TimestampNTZType | DateType):
+        require_time(kind, stream, wanted)
+        if isinstance(kind, _MOMENTS):
             return column.cast("timestamp")
-        if not isinstance(kind, _TIME_TYPES[wanted.format]):
-            raise ConfigError(
-                "event_time.field: not a time",
-                expected=f"a type that holds {wanted.format}, or a logical type of time",
-                found=f"{wanted.field} of type {kind.simpleString()}",
-                where=f"{stream.avro_schema_file} of stream {stream.name}",
-            )
         text = column.cast("string")
     else:
         text = F.get_json_object(F.col("value").cast("string"), wanted.field)
@@ -111,6 +106,17 @@ def _field_time(stream: Stream, wanted: FieldTime) -> Column:
             return _epoch(number.try_cast("decimal(18,3)") / 1000)
         case "epoch_s":
             return _epoch(number.try_cast("decimal(18,6)"))
+
+
+def require_time(kind: DataType, stream: Stream, wanted: FieldTime) -> None:
+    """Raise ConfigError unless a field of an Avro schema can hold the event time in its format."""
+    if not isinstance(kind, (*_MOMENTS, *_TIME_TYPES[wanted.format])):
+        raise ConfigError(
+            "event_time.field: not a time",
+            expected=f"a type that holds {wanted.format}, or a logical type of time",
+            found=f"{wanted.field} of type {kind.simpleString()}",
+            where=f"{stream.avro_schema_file} of stream {stream.name}",
+        )
 
 
 def _epoch(seconds: Column) -> Column:
