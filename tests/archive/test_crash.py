@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.archive.apps import ArchiveApp
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
+from tests.waiting import wait_until
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
@@ -23,13 +23,6 @@ from tidemark.streams import Stream
 STAMP_MS = 1_358_164_800_000
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
 
 
 @dataclass(kw_only=True)
@@ -42,20 +35,26 @@ class World:
     oracle: Oracle
     log: Path
 
-    def start(self, *, forever: bool = False) -> ArchiveApp:
+    def start(self, *, forever: bool = False, master: str | None = None) -> ArchiveApp:
         self.proxy.clear()
-        return ArchiveApp(self.stack, self.stream.name, self.log, endpoint=self.proxy.url, forever=forever)
+        return ArchiveApp(
+            self.stack, self.stream.name, self.log, endpoint=self.proxy.url, forever=forever, master=master
+        )
 
-    def run_killed_at(self, method: str, pattern: str, nth: int = 1) -> None:
+    def run_killed_at(
+        self, method: str, pattern: str, nth: int = 1, *, forever: bool = False, master: str | None = None
+    ) -> None:
         """Start the application and kill -9 it when it sends that request, which never reaches the server."""
-        with self.start() as app:
+        with self.start(forever=forever, master=master) as app:
             rule = Rule(method=method, pattern=pattern, nth=nth, action=lambda _: app.kill(), reset=True)
             self.proxy.add(rule)
             assert app.wait() == -signal.SIGKILL, app.output
             assert rule.fired.is_set()
+        # What the killed application sent before may still be on its way.
+        wait_until(lambda: self.proxy.quiet, "the proxy forwards the last request of a killed application")
 
-    def run(self) -> None:
-        with self.start() as app:
+    def run(self, *, master: str | None = None) -> None:
+        with self.start(master=master) as app:
             assert app.wait() == 0, app.output
 
     def position(self) -> int:
@@ -152,17 +151,18 @@ def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other
     sent = records(0, 36)
     offsets = produce(stream.topic, sent)
 
-    world.run_killed_at("PUT", "/data/")
+    world.run_killed_at("PUT", "/data/", master="local[1]")
     assert (oracle.keys("data"), oracle.keys("manifests")) == ({}, {})
 
-    world.run_killed_at("PUT", "/data/", nth=3)  # two partitions, two files each
+    # Another trigger, and twice as many tasks at a time; two partitions, two files each.
+    world.run_killed_at("PUT", "/data/", nth=3, forever=True)
     crashed = set(oracle.keys("data"))
     assert 1 <= len(crashed) <= 2
     assert oracle.keys("manifests") == {}
 
     # The same range under other settings: the files that are there are in nobody's way.
     world.configure(flush_size=2)
-    world.run_killed_at("PUT", "/archive/commits/0")
+    world.run_killed_at("PUT", "/archive/commits/0", master="local[1]")
     (manifest,) = oracle.archive().manifests
     assert [(item["partition"], item["start"], item["end"]) for item in manifest["ranges"]] == [(0, 0, 6), (1, 0, 6)]
     assert {file["rows"] for file in manifest["files"]} == {2}

@@ -4,7 +4,6 @@ import json
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.archive.apps import ArchiveApp
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, Produce, Record, unique
@@ -27,17 +27,6 @@ from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
 
 STAMP_MS = 1_358_164_800_000
-
-
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
-
-
-def through(settings: Settings, proxy: FaultProxy) -> Settings:
-    return settings.model_copy(update={"s3_endpoint": proxy.url})
 
 
 def some(count: int) -> list[Record]:
@@ -70,7 +59,7 @@ def test_a_lease_belongs_to_the_last_who_took_it(store: ObjectStore) -> None:
         written = json.loads(lease.body)
         assert f"{written['holder']}, started {written['started_at']}, start {lease.epoch}" in str(told.value)
     store.delete(f"{prefix}lease.json")
-    with pytest.raises(ConflictError, match="found no lease: the checkpoint was removed"):
+    with pytest.raises(ConflictError, match="the checkpoint was removed under a running stream"):
         second.check()
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -11,6 +10,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
 from pyspark.sql import SparkSession
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
@@ -65,17 +65,6 @@ def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, lo
     )
     assert plan.logs[0].holes == ()
     return plan.logs[0].gaps
-
-
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
-
-
-def through(settings: Settings, proxy: FaultProxy) -> Settings:
-    return settings.model_copy(update={"s3_endpoint": proxy.url})
 
 
 def test_ranges_are_split_at_the_logs_start() -> None:

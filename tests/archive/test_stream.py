@@ -10,11 +10,15 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
 from pyspark.sql import SparkSession
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
+from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.faults import FaultProxy, Rule
+from tests.waiting import wait_until
 from tidemark.archive.commit import read_manifests
 from tidemark.archive.stream import archive
-from tidemark.core.errors import ConflictError, IncompleteError
+from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Target
@@ -215,6 +219,78 @@ def test_new_partitions_are_read_from_their_start_and_quiet_ones_are_left_out(
     found = Oracle(settings, stream.name).archive()
     assert found.ranges == [(1, 0, 5), (2, 0, 4)]
     assert found.positions == whole(stream, p1=5, p2=4)
+
+
+def test_partitions_that_appear_while_the_stream_runs_and_a_log_that_does_not_start_at_0(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(archive={"trigger_seconds": 0})
+    produce(stream.topic, some(12))
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    for expired in admin.delete_records([KafkaPartition(stream.topic, 0, 7)]).values():
+        expired.result(20)
+    oracle = Oracle(settings, stream.name)
+    with running(spark, stream, settings):
+        wait_until(lambda: len(oracle.archive().rows) == 5, "what the log holds", DEADLINE_S)
+        for grown in admin.create_partitions([NewPartitions(stream.topic, 3)]).values():
+            grown.result(20)
+        produce(stream.topic, [(None, b"{}", MIDNIGHT_MS, 2, [])] * 4)
+        wait_until(lambda: len(oracle.archive().rows) == 9, "the new partition's records", DEADLINE_S)
+    found = oracle.archive()
+    assert found.positions == Counter([(0, n) for n in range(7, 12)] + [(2, n) for n in range(4)])
+    assert found.ranges[0] == (0, 7, 12)
+
+
+def test_a_batch_that_waits_in_the_write_ahead_log_while_the_topic_grows_is_finished_first(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, some(10))
+    proxy.add(Rule(method="PUT", pattern="/manifests/", times=99, answer=(403, "AccessDenied")))
+    with pytest.raises(ServiceError, match="AccessDenied"):
+        archive(spark, stream, through(settings, proxy), available_now=True)
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    for grown in admin.create_partitions([NewPartitions(stream.topic, 2)]).values():
+        grown.result(20)
+    produce(stream.topic, [(None, b"{}", MIDNIGHT_MS, n % 2, []) for n in range(6)])
+    archive(spark, stream, settings, available_now=True)
+    found = Oracle(settings, stream.name).archive()
+    assert found.ranges == [(0, 0, 10), (0, 10, 13), (1, 0, 3)]
+    assert found.positions == whole(stream, p0=13, p1=3)
+
+
+def test_a_checkpoint_put_back_to_an_older_state_repeats_what_is_the_same_and_refuses_what_is_not(
+    spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream()
+    oracle = Oracle(settings, stream.name)
+    produce(stream.topic, some(10))
+    archive(spark, stream, settings, available_now=True)
+    old = {key: oracle.body(key) for key in oracle.keys("checkpoints")}
+
+    def put_back() -> None:
+        oracle.delete("checkpoints")
+        for key, body in old.items():
+            store.put(key, body)
+
+    produce(stream.topic, some(10, start=10))
+    archive(spark, stream, settings, available_now=True)
+    once = oracle.archive()
+    assert once.ranges == [(0, 0, 10), (0, 10, 20)]
+    put_back()
+    archive(spark, stream, settings, available_now=True)  # Spark plans the very same batch again
+    assert oracle.archive() == once
+
+    put_back()
+    produce(stream.topic, some(10, start=20))
+    for _ in range(2):  # and not only the first time
+        with pytest.raises(ConflictError, match="a batch is committed with other ranges") as told:
+            archive(spark, stream, settings, available_now=True)
+        assert f"expected {stream.topic}-0 [10, 30), found {stream.topic}-0 [10, 20)" in str(told.value)
+    assert oracle.archive() == once
+    oracle.delete("checkpoints")  # as its hint says
+    archive(spark, stream, settings, available_now=True)
+    assert set(oracle.archive().positions) == set(whole(stream, p0=30))
 
 
 def test_offsets_without_rows_are_committed_as_a_range_of_fewer_rows(

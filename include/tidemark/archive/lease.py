@@ -52,15 +52,24 @@ class Lease:
         )
 
     def check(self) -> None:
-        """Raise ConflictError, naming both holders, where the checkpoint is somebody else's by now."""
+        """Raise ConflictError where the checkpoint is somebody else's by now, naming both, or is gone."""
         found = self.store.get(self.key)
         if found == self.body:
             return
+        where = f"s3://{self.store.bucket}/{self.key}"
+        if found is None:
+            raise ConflictError(
+                "the checkpoint was removed under a running stream",
+                expected=_told(self.body),
+                found="no lease",
+                where=where,
+                hint="Start the stream again: it reads the topic from its start, and planning trims the overlap",
+            )
         raise ConflictError(
             "the checkpoint is another writer's now",
             expected=_told(self.body),
-            found="no lease: the checkpoint was removed" if found is None else _told(found),
-            where=f"s3://{self.store.bucket}/{self.key}",
+            found=_told(found),
+            where=where,
             hint="The writer that started last goes on, and nothing is lost. A stream needs one: find out who started"
             " the other, and start this one again only when that one was stopped",
         )
