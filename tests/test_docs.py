@@ -37,7 +37,7 @@ def test_every_make_target_and_command_named_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE))
-    assert targets <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     commands = set(re.findall(r"(?:`|^)tidemark ([a-z]+)", text, re.MULTILINE))
     assert commands <= {item.name or getattr(item.callback, "__name__", "") for item in app.registered_commands}
 
