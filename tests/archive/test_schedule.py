@@ -7,13 +7,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, Produce
+from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
 from tidemark.archive.schedule import Alarm, Schedule
 from tidemark.archive.stream import archive
 from tidemark.settings import Settings
+from tidemark.spark import streaming
 
 
 def at(text: str) -> datetime:
@@ -147,6 +150,39 @@ def test_at_its_start_and_at_each_moment_everything_there_is_gets_archived_below
     assert found.ranges == [(0, 0, 5), (1, 0, 3), (0, 5, 7)]
     assert found.positions == Counter([(0, n) for n in range(7)] + [(1, n) for n in range(3)])
     assert len({manifest["writer"] for manifest in found.manifests}) == 1
+
+
+def test_a_moment_in_the_middle_of_a_batch_waits_for_its_end_and_what_came_meanwhile_is_archived_too(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
+) -> None:
+    stream = make_stream(archive={"trigger_seconds": 0, "max_offsets_per_trigger": 5})
+    oracle = Oracle(settings, stream.name)
+    clock = [at("2026-01-01T10:30:00Z")]
+    alarm = Alarm(Schedule(cron="0 * * * *", zone=ZoneInfo("UTC")), lambda: clock[0])
+
+    def full_hour(_: str) -> None:
+        clock[0] = at("2026-01-01T11:00:00Z")
+
+    with running(spark, stream, through(settings, proxy), alarm) as run:
+        run.until_waiting()
+        rule = proxy.add(Rule(method="PUT", pattern="/manifests/", action=full_hour))
+        produce(stream.topic, [(None, b"{}", 1_358_164_800_000, 0, []) for _ in range(23)])
+        wait_until(lambda: len(oracle.archive().rows) == 23, "everything is archived", DEADLINE_S)
+        assert rule.fired.is_set()
+    assert oracle.archive().positions == Counter((0, n) for n in range(23))
+
+
+def test_a_stop_while_everything_there_is_gets_archived_ends_it_behind_the_batch_in_hand(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
+) -> None:
+    stream = make_stream(archive={"rotate_schedule": "0 * * * *", "max_offsets_per_trigger": 5})
+    produce(stream.topic, [(None, b"{}", 1_358_164_800_000, 0, []) for _ in range(23)])
+    proxy.add(Rule(method="PUT", pattern="/manifests/", nth=2, action=lambda _: streaming._stop.set()))
+    with running(spark, stream, through(settings, proxy)) as run:
+        run.ended.result(DEADLINE_S)
+    oracle = Oracle(settings, stream.name)
+    assert oracle.archive().ranges == [(0, 0, 5), (0, 5, 10)]
+    assert [key for key in oracle.keys("checkpoints") if key.endswith("/commits/1")]
 
 
 def test_available_now_archives_the_tail_below_the_minimum(
