@@ -34,6 +34,7 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.stack.local import PROJECT
 from tidemark.streams import Format
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
@@ -191,6 +192,13 @@ def test_times_that_no_calendar_holds_survive(microseconds: int | None, written:
     (line,) = encode_rows(rows)
     assert json.loads(line)["timestamp"] == written
     assert decode_lines([line], where="here") == rows
+
+
+def test_the_line_that_the_documentation_shows_is_one() -> None:
+    text = (PROJECT / "docs" / "archive.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r'^\{"topic":.*\}$', text, re.MULTILINE)
+    rows = decode_lines([line.encode()], where="docs/archive.md")
+    assert list(encode_rows(rows)) == [f"{line}\n".encode()]
 
 
 @each_form

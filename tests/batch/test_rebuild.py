@@ -1,6 +1,7 @@
 """The rebuilt days against an oracle in plain Python: overlaps, seams, malformed rows, neighbours' rows, losses."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.rebuild import write_layout
-from tidemark.core.errors import ConfigError, IncompleteError
+from tidemark.core.errors import ConfigError, FormatError, IncompleteError, PositionError
 from tidemark.settings import Settings
 
 
@@ -94,6 +95,23 @@ def test_a_missing_object_stops_the_rebuild_and_is_named(world: World, form: str
     run = world.plan("first", [january(14)])
     run.store.delete(key)
     with pytest.raises(IncompleteError, match=r"expected 2 objects, found 1; missing: .*\+00000000000000000003\+"):
+        world.rebuild(run)
+
+
+@pytest.mark.parametrize("form", ["jsonl.gz", "jsonl.zst"])
+def test_a_damaged_object_stops_the_rebuild_and_is_named_with_its_line(world: World, form: str) -> None:
+    world.produce([(moment(14), value(number)) for number in range(6)])
+    world.archive(0, 3, form=form)
+    key = world.archive(3, 6, form=form)
+    run = world.plan("first", [january(14)])
+    other = run.store.get(world.archive(2, 5, form=form, writer="other"))
+    assert other is not None
+    run.store.put(key, other[: len(other) // 3])
+    with pytest.raises(FormatError, match=rf"\[{re.escape(key)}, line \d\]"):
+        world.rebuild(run)
+    assert re.search(rf"{re.escape(key)}, line \d\]", str((run.load("rebuild") or {})["error"]))
+    run.store.put(key, other + other)
+    with pytest.raises((FormatError, PositionError), match=re.escape(key)):
         world.rebuild(run)
 
 

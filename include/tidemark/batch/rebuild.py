@@ -5,12 +5,15 @@ Iceberg's metadata. The two counts are independent, so conservation (read = publ
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from math import ceil
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -23,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidemark.archive.sink import task_error
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.batch.run import Run
@@ -88,9 +92,9 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
     """Write the plan's days to branch ``audit_<run>`` of the published and the quarantine table; save rebuild.json.
 
     Raises IncompleteError when rows were lost or multiplied on the way, ConfigError when the transformation breaks
-    its contract or no longer fits the table.
+    its contract or no longer fits the table, FormatError when an object of the archive is damaged.
     """
-    with run.step("rebuild") as out:
+    with run.step("rebuild") as out, _told_by_tasks(run):
         plan = run.plan()
         branch = branch_name(run.name)
         out |= {"branch": branch, "plan": plan_fingerprint(plan), "inputs": rows_fingerprint(run, plan)}
@@ -122,6 +126,17 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
         out["logs"] = _log_counts(plan, read)
         _require_conserved(out["days"], staged, kept)
         _require_within(out["logs"])
+
+
+@contextmanager
+def _told_by_tasks(run: Run) -> Iterator[None]:
+    """What a task found wrong, as its own error instead of Spark's account of it; any other failure as it is."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if "tidemark.core.errors." in str(error):
+            raise task_error(error, where=f"archive of {run.stream.name}") from error
+        raise
 
 
 def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) -> list[Source]:

@@ -1,0 +1,68 @@
+"""Slices in any mix of formats, read by Spark: the writer's objects come back to the byte."""
+
+from datetime import UTC
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.archive.test_formats import LOG, ODD, RANGE, Row, row, write
+from tests.conftest import MakeStream, unique
+from tidemark.archive.file import Target
+from tidemark.batch.slices import read_slices
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import Slice
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark.records import ARCHIVE_SCHEMA
+from tidemark.streams import Format, Stream
+
+
+@pytest.fixture
+def target(store: ObjectStore) -> Target:
+    layout = Layout(prefix="", stream=unique("slices"))
+    return Target(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
+
+
+def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: list[Slice]) -> list[Row]:
+    rows = read_slices(spark, settings, stream, slices)
+    assert rows.schema == ARCHIVE_SCHEMA
+    found = []
+    for item in rows.collect():
+        plain = item.asDict(recursive=True)
+        plain |= {name: None if plain[name] is None else bytes(plain[name]) for name in ("key", "value")}
+        plain |= {name: plain[name].astimezone(UTC) for name in ("timestamp", "event_time")}
+        plain["headers"] = [
+            {"key": one["key"], "value": None if one["value"] is None else bytes(one["value"])}
+            for one in plain["headers"]
+        ]
+        found.append(plain)
+    return sorted(found, key=lambda one: one["offset"])
+
+
+def test_odd_records_written_in_every_format_are_read_back_to_the_byte(
+    spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
+) -> None:
+    stream = make_stream()
+    expected: list[Row] = []
+    slices = []
+    formats: list[Format] = ["parquet", "jsonl.gz", "jsonl.zst"]
+    for number, form in enumerate(formats):
+        rows = [item | {"offset": item["offset"] + 100 * number} for item in ODD]
+        key = write(target, rows, form=form).key
+        slices.append(Slice(key=key, log=LOG, range=RANGE, whole=True))
+        expected += rows
+    assert collected(spark, settings, stream, slices) == expected
+
+
+def test_slices_of_every_format_are_trimmed_to_their_offsets(
+    spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
+) -> None:
+    stream = make_stream()
+    rows = [row(number) for number in range(0, 100, 2)]
+    slices = []
+    formats: list[tuple[Format, int, int]] = [("parquet", 0, 11), ("jsonl.gz", 11, 55), ("jsonl.zst", 55, 91)]
+    for form, start, end in formats:
+        key = write(target, rows, form=form).key
+        slices.append(Slice(key=key, log=LOG, range=OffsetRange(start=start, end=end), whole=False))
+    assert collected(spark, settings, stream, slices) == [item for item in rows if item["offset"] < 91]
