@@ -180,6 +180,30 @@ def test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anyth
     assert oracle.archive().ranges == [(0, 0, 10)]
 
 
+def test_a_batch_that_another_writer_planned_first_stops_the_stream_and_is_archived_by_the_next_start(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(archive={"trigger_seconds": 0})
+    produce(stream.topic, some(10))
+    oracle = Oracle(settings, stream.name)
+    folder = f"checkpoints/{stream.name}/archive/offsets"
+
+    def run_until_planned_twice() -> None:
+        with running(spark, stream, settings) as run:
+            wait_until(lambda: len(oracle.archive().rows) == 10, "the first batch", DEADLINE_S)
+            run.until_waiting()
+            theirs = oracle.body(f"{folder}/0").replace(b'{"0":10}', b'{"0":14}')
+            oracle.client.put_object(Bucket=settings.bucket, Key=f"{folder}/1", Body=theirs)
+            produce(stream.topic, some(10))
+            wait_until(run.ended.done, "Spark finds its place taken", DEADLINE_S)
+
+    with pytest.raises(ConflictError, match="another writer planned this checkpoint's next batch"):
+        run_until_planned_twice()
+    archive(spark, stream, settings, available_now=True)
+    assert oracle.archive().ranges == [(0, 0, 10), (0, 10, 14), (0, 14, 20)]
+    offsets_once(settings, stream, 20)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("asleep", ["in the middle of its upload", "before its manifest"])
 def test_a_zombie_that_wakes_up_after_its_successor_finished_is_told_and_changes_nothing(

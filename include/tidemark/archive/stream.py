@@ -21,7 +21,7 @@ from tidemark.archive.loss import require_held
 from tidemark.archive.probe import require_conditional_writes
 from tidemark.archive.schedule import Alarm
 from tidemark.archive.sink import task_error
-from tidemark.core.errors import ServiceError, TidemarkError
+from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
@@ -39,6 +39,9 @@ from tidemark.streams import Stream
 
 POLL_S = 1
 LEASE_CHECK_S = 5  # while no batch comes
+
+# Spark's error class where a file of its write-ahead log is there already.
+_PLANNED_TWICE = "CONCURRENT_STREAM_LOG_UPDATE"
 
 
 def run_archive(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
@@ -184,6 +187,14 @@ class _Driver:
             log_event("batch given up", layer="archive", stream=self.stream.name, cause=str(failure))
             return
         told: TidemarkError = failure or task_error(error, where=f"archive of {self.stream.name}")
+        if _PLANNED_TWICE in str(error):
+            told = ConflictError(
+                "another writer planned this checkpoint's next batch",
+                expected="one writer",
+                found=told.found,
+                where=self.url,
+                hint="Stop the other one, then start this one again: it archives that batch first, and nothing is lost",
+            )
         # The usual reasons. What can't be asked now does not hide what was told.
         with suppress(ServiceError):
             self.lease.check()
