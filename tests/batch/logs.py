@@ -1,16 +1,13 @@
 """A stream over a real Kafka topic, whose archive is written by hand: what the reconcile steps plan against."""
 
 import hashlib
-import io
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from tests.batch.objects import data_object
 from tidemark.batch.run import Run
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import (
@@ -67,13 +64,20 @@ class Log:
             self.produced.setdefault(partition, {})[offset] = timestamp_ms
 
     def archive(
-        self, start: int, end: int, *, writer: str = "query-a", partition: int = 0, per_file: int = 1000
+        self,
+        start: int,
+        end: int,
+        *,
+        writer: str = "query-a",
+        partition: int = 0,
+        per_file: int = 1000,
+        form: str = "parquet",
     ) -> str:
         """Commit ``[start, end)`` as the writer's next batch, in objects of ``per_file`` rows; the manifest's key."""
         owner, committed = self.owner(partition), OffsetRange(start=start, end=end)
         rows = [(o, ms) for o, ms in sorted(self.produced.get(partition, {}).items()) if o in committed]
         batches = [rows[i : i + per_file] for i in range(0, len(rows), per_file)]
-        files = tuple(self._object(owner, committed, writer, seq, own) for seq, own in enumerate(batches))
+        files = tuple(self._object(owner, committed, writer, seq, own, form) for seq, own in enumerate(batches))
         before = [item for item in self.manifests() if item.writer == writer]
         manifest = Manifest(
             stream=self.stream.name,
@@ -99,18 +103,29 @@ class Log:
         return found
 
     def _object(
-        self, owner: TopicPartition, committed: OffsetRange, writer: str, seq: int, rows: Sequence[tuple[int, int]]
+        self,
+        owner: TopicPartition,
+        committed: OffsetRange,
+        writer: str,
+        seq: int,
+        rows: Sequence[tuple[int, int]],
+        form: str,
     ) -> DataFile:
-        name = DataName(path=writer, topic=owner.topic, partition=owner.partition, range=committed, seq=seq)
+        name = DataName(
+            path=writer, topic=owner.topic, partition=owner.partition, range=committed, seq=seq, extension=form
+        )
         key = self.layout.data_key(name)
-        body = io.BytesIO()
         times = [datetime.fromtimestamp(ms / 1000, UTC) for _, ms in rows]
-        columns = {
-            "offset": pa.array([offset for offset, _ in rows], pa.int64()),
-            "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
-        }
-        pq.write_table(pa.table(columns), body)
-        self.store.put(key, body.getvalue())
+        nothing = {"topic": owner.topic, "partition": owner.partition, "timestamp_type": 0, "key": None, "value": None}
+        body = data_object(
+            form,
+            [
+                {**nothing, "offset": offset, "timestamp": time, "event_time": time, "headers": []}
+                for (offset, _), time in zip(rows, times, strict=True)
+            ],
+            topic_id=owner.topic_id,
+        )
+        self.store.put(key, body)
         days = []
         by_day = sorted((time.astimezone(ZONE).date(), offset) for time, (offset, _) in zip(times, rows, strict=True))
         for day, group in itertools.groupby(by_day, key=lambda item: item[0]):
@@ -121,7 +136,7 @@ class Log:
             log=owner,
             range=committed,
             rows=len(rows),
-            bytes=len(body.getvalue()),
+            bytes=len(body),
             first_offset=rows[0][0],
             last_offset=rows[-1][0],
             min_timestamp_us=min(ms for _, ms in rows) * 1000,
