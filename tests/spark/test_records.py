@@ -182,3 +182,13 @@ def test_a_new_york_day_has_as_many_hours_as_its_clocks_show(spark: SparkSession
     )
     new_york: Any = stream(time_zone="America/New_York")
     assert frame.where(day(new_york) == on).count() == hours * 60
+
+
+def test_a_utc_day_ends_with_its_last_microsecond_in_every_year_that_a_calendar_has(spark: SparkSession) -> None:
+    starts = [utc(year, month, 1) for year in (2, 1582, 1969, 1970, 2013, 2262, 9999) for month in (1, 3)]
+    moments = [start + timedelta(microseconds=step) for start in starts for step in (-1, 0, 1)]
+    frame = spark.createDataFrame([(microseconds(moment),) for moment in moments], "us BIGINT")
+    rows = frame.select("us", F.timestamp_micros("us").alias("event_time")).select(
+        "us", day(stream(time_zone="UTC")).alias("day")
+    )
+    assert {row.us: row.day for row in rows.collect()} == {microseconds(moment): moment.date() for moment in moments}

@@ -48,7 +48,10 @@ def write_range(
     wall-clock paths follow it. ``on_task`` is called with each task's account. Raises PositionError for a row outside
     ``ranges``, ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
     """
-    columns = [*SCHEMA.names, partition_path(stream, clock_us).alias("path"), day(stream).alias("day")]
+    # Without the topic, the same in every row: each column that goes to Python costs the JVM twice, because it measures
+    # the Arrow batch anew behind every row to keep its bytes within bounds.
+    names = [name for name in SCHEMA.names if name != "topic"]
+    columns = [*names, partition_path(stream, clock_us).alias("path"), day(stream).alias("day")]
     write = _writer(tuple(ranges.items()), stream, settings)
     try:
         rows = records.select(*columns).mapInArrow(write, _ROWS).collect()
@@ -88,10 +91,14 @@ def _writer(
             storage=stream.archive.storage,
         )
         target.meter.listen(target.store.client)
-        files = write_files(batches, ranges, target, Cuts.of(stream.archive))
+        files = write_files(_with_topic(batches, stream.topic), ranges, target, Cuts.of(stream.archive))
         receipts = [json.dumps(encode(file)) for file in files]
         account = json.dumps(encode(target.meter.take()))
         columns = ([*receipts, None], [*(None for _ in receipts), account])
         yield pa.record_batch([pa.array(column, pa.string()) for column in columns], names=["file", "task"])
 
     return write
+
+
+def _with_topic(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
+    return (batch.append_column("topic", pa.repeat(topic, batch.num_rows)) for batch in batches)
