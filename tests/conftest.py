@@ -38,6 +38,10 @@ class MakeStream(Protocol):
     def __call__(self, *, partitions: int = 1, transform: str = TRANSFORM, **overrides: Any) -> Stream: ...
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-tables", action="store_true", help="write what tests measure into the documentation")
+
+
 def unique(prefix: str) -> str:
     """A name no other test uses: ``prefix_<n>``."""
     return f"{prefix}_{next(_NUMBERS)}"
