@@ -22,8 +22,8 @@ _ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Messa
 class Rule:
     """What happens to the ``nth`` to ``nth + times - 1``-th matching request, counted from 1 when the rule is added.
 
-    ``action`` is called with the request's target; it runs on the proxy's thread. ``answer`` is sent instead of the
-    server's; ``when="after"`` lets the server do the work first. ``reset`` cuts the connection instead of answering.
+    ``action`` is called with the request's target; it runs on the proxy's thread, before any delay. ``answer`` is sent
+    instead of the server's; ``when="after"`` lets the server do the work first. ``reset`` cuts the connection instead.
     ``flip`` changes one byte of the request's body on its way, ``truncate`` cuts the connection in the answer's middle.
     """
 
@@ -79,6 +79,11 @@ class FaultProxy:
     def url(self) -> str:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no client is connected: what they sent has reached the server, or never will."""
+        return not self._tasks
 
     def add(self, rule: Rule) -> Rule:
         self._rules.append(rule)
@@ -160,10 +165,10 @@ class FaultProxy:
     async def _apply(self, rule: Rule, method: str, target: str, to_client: asyncio.StreamWriter) -> bool:
         """Do what the rule says; False where the connection is to be cut."""
         rule.fired.set()
-        if rule.delay_s:
-            await asyncio.sleep(rule.delay_s)
         if rule.action is not None:
             rule.action(unquote(target))
+        if rule.delay_s:
+            await asyncio.sleep(rule.delay_s)
         if rule.reset:
             to_client.transport.abort()
             self.log.append((method, target, 0))

@@ -20,10 +20,17 @@ TIMEOUT_S = 240  # a start takes 10 s on an idle machine
 
 class ArchiveApp:
     """``spark_apps/archive_stream.py`` in a session of its own. Its output goes to a file; ``endpoint`` replaces the S3
-    server's address, for a proxy in between."""
+    server's address, for a proxy in between, ``master`` Spark's, for another number of tasks at a time."""
 
     def __init__(
-        self, stack: LocalStack, stream: str, log: Path, *, endpoint: str | None = None, forever: bool = False
+        self,
+        stack: LocalStack,
+        stream: str,
+        log: Path,
+        *,
+        endpoint: str | None = None,
+        master: str | None = None,
+        forever: bool = False,
     ) -> None:
         self._log = log
         self._from = log.stat().st_size if log.exists() else 0
@@ -31,6 +38,8 @@ class ArchiveApp:
         environment = {**inherited, **stack.env}
         if endpoint is not None:
             environment["TIDEMARK_S3_ENDPOINT"] = endpoint
+        if master is not None:
+            environment["TIDEMARK_SPARK_MASTER"] = master
         mode = [] if forever else ["--available-now"]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
