@@ -37,7 +37,7 @@ _JSON = {
     "timestampNTZFormat": LOCAL_TIME_FORMAT,
 }
 # An exponent of five digits. The possessive loops keep Java's matcher off its stack, however long a string is.
-_HUGE = r"[0-9.][eE][+-]?[0-9]{5}"
+_HUGE = r"[eE][+-]?[0-9]{5}"
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
