@@ -118,13 +118,16 @@ def by_log(objects: Iterable[Listed], logs: Iterable[TopicPartition], topic_id: 
         found.setdefault(log.partition, LogObjects(log=log)).objects.append(item)
     for group in found.values():
         group.starts = [item.name.start for item in group.objects]
+        rivals: dict[str, str] = {}
         for one, other in zip(group.objects, group.objects[1:], strict=False):
             if one.name.start == other.name.start:
-                group.refused += [
-                    Refused(key=mine.key, reason=f"another object starts at offset {one.name.start} too: {rival.key}")
-                    for mine, rival in ((one, other), (other, one))
-                    if mine.key not in {item.key for item in group.refused}
-                ]
+                rivals[other.key] = one.key
+                rivals.setdefault(one.key, other.key)
+        group.refused = [
+            Refused(key=item.key, reason=f"another object starts at offset {item.name.start} too: {rivals[item.key]}")
+            for item in group.objects
+            if item.key in rivals
+        ]
     return [found[partition] for partition in sorted(found)]
 
 
