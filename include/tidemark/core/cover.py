@@ -8,7 +8,6 @@ and choosing the best chain through the layers costs one bisection per range: O(
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from heapq import heappop, heappush
 
 from tidemark.core.offsets import OffsetRange, subtract
@@ -31,9 +30,9 @@ class Copy:
     rows: int
 
     @property
-    def density(self) -> Fraction:
-        """Rows per offset: 1 where the copy is complete."""
-        return min(Fraction(self.rows, len(self.range)), Fraction(1))
+    def density(self) -> int:
+        """Rows per offset, as ``density`` tells it."""
+        return density(self.rows, len(self.range))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +44,11 @@ class _Step:
     end: int
     trims: int
     before: "_Step | None"
+
+
+def density(rows: int, size: int) -> int:
+    """Rows per offset as an integer of exact order, 2**128 for 1: fractions of offsets differ by more than 2**-126."""
+    return (min(rows, size) << 128) // size
 
 
 def best_cover(target: OffsetRange, copies: Sequence[Copy]) -> tuple[Piece, ...]:
@@ -74,7 +78,7 @@ def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequenc
     Of equally dense ones the farthest reaching follows, which needs the fewest pieces. ``order`` is by start.
     """
     pieces: list[Piece] = []
-    ready: list[tuple[Fraction, int, int]] = []  # of what has started: (-density, -end, index), ended ones removed late
+    ready: list[tuple[int, int, int]] = []  # of what has started: (-density, -end, index), ended ones removed late
     at = 0
     for item in left:
         position = item.start
@@ -88,19 +92,19 @@ def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequenc
                     return pieces
                 position = copies[order[at]].range.start
                 continue
-            density, end, index = ready[0]
+            rank, end, index = ready[0]
             stop = min(-end, item.end)
             while at < len(order) and copies[order[at]].range.start < stop:
                 start = copies[order[at]].range.start
                 at = _ready(ready, copies, order, at)
-                if ready[0][0] < density:
+                if ready[0][0] < rank:
                     stop = start
             pieces.append(Piece(index=index, range=OffsetRange(start=position, end=stop)))
             position = stop
     return pieces
 
 
-def _ready(ready: list[tuple[Fraction, int, int]], copies: Sequence[Copy], order: Sequence[int], at: int) -> int:
+def _ready(ready: list[tuple[int, int, int]], copies: Sequence[Copy], order: Sequence[int], at: int) -> int:
     copy = copies[order[at]]
     heappush(ready, (-copy.density, -copy.range.end, order[at]))
     return at + 1

@@ -5,11 +5,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
 from tidemark.core.codec import decode, encode
-from tidemark.core.cover import Copy
+from tidemark.core.cover import Copy, density
 from tidemark.core.errors import FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -64,13 +63,13 @@ class SealedLog:
             return True
         return any(copy.density > self._density(hole) for hole in _touching(self.holes, within))
 
-    def _density(self, hole: Hole) -> Fraction:
+    def _density(self, hole: Hole) -> int:
         """Rows per offset of the copy behind a hole; the most it can be where the seal does not tell."""
         if hole.exact and hole.missing == len(hole.range):
-            return Fraction(0)
+            return 0
         used = self.use_of(hole.range.start)
         size = len(hole.range if used is None else used.committed)
-        return Fraction(size - hole.missing, size)
+        return density(size - hole.missing, size)
 
 
 def _touching(found: Sequence[Finding], within: OffsetRange) -> Sequence[Finding]:
