@@ -18,7 +18,6 @@ from tests.archive.connect import ConnectSink, Value
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
 from tidemark.archive.adopt import Outcome, adopt
-from tidemark.archive.adopt_scan import meaning
 from tidemark.archive.stream import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import rebuild_run
@@ -27,7 +26,6 @@ from tidemark.batch.run import Run
 from tidemark.batch.where import locate
 from tidemark.cli import adopt as command
 from tidemark.cli.app import app
-from tidemark.core.connect import ConnectName, parse_connect_key
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.offsets import OffsetRange
 from tidemark.kafka import describe_topic
@@ -366,43 +364,3 @@ def test_the_command_shows_a_row_per_partition(
     assert "4 values compared with Kafka's: all alike" in shown
     (manifest,) = [item for item in world.manifests() if item["batch"] == 1]
     assert f"000000000000.json, manifests/{world.stream.name}/{manifest['writer']}/000000000001.json\n" in shown
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "alike"),
-    [
-        (b'{"a": 1, "b": [1.50, null]}', b'{"b":[1.5,null],"a":1.0}', True),
-        (b'{"a": 1, "b": null}', b'{"a": 1}', True),
-        (b'{"a": 1}', b'{"a": "1"}', False),
-        (b'{"a": true}', b'{"a": 1}', False),
-        (b'{"a": 1e400}', b'{"a": 2e400}', True),
-        (b"no json", b"no json", True),
-        (b"no json", b"no JSON", False),
-    ],
-)
-def test_values_are_compared_as_json(one: bytes, other: bytes, alike: bool) -> None:
-    assert (meaning(one) == meaning(other)) is alike
-
-
-@pytest.mark.parametrize(
-    ("form", "encoding", "gzipped"),
-    [
-        ("json", "lines", False),
-        ("json.gz", "lines", True),
-        ("bin", "lines", False),
-        ("bin.gz", "lines", True),
-        ("avro", "avro", False),
-        ("parquet", "parquet", False),
-        ("gz.parquet", "parquet", False),
-        ("zstd.parquet", "parquet", False),
-    ],
-)
-def test_a_connect_key_says_topic_partition_start_and_format(form: str, encoding: Any, gzipped: bool) -> None:
-    assert parse_connect_key(f"topics/a.b_c-d/partition=12/a.b_c-d+12+0000000345.{form}") == ConnectName(
-        topic="a.b_c-d", partition=12, start=345, encoding=encoding, gzipped=gzipped
-    )
-
-
-def test_an_own_data_object_is_none_of_connects() -> None:
-    key = f"data/s/partition=0/t+0+{0:020}+{9:020}+0000.parquet"
-    assert parse_connect_key(key) == "not named <topic>+<partition>+<start>.<format>"

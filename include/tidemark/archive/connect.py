@@ -133,16 +133,26 @@ class Hashing(io.RawIOBase):
 def _values(name: ConnectName, file: Any) -> Iterator[bytes]:
     match name.encoding:
         case "lines":
-            plain: Any = gzip.GzipFile(fileobj=file) if name.gzipped else file
-            for line in io.BufferedReader(plain, CHUNK_BYTES):
-                yield line.removesuffix(b"\n")
+            with _buffered(gzip.GzipFile(fileobj=file) if name.gzipped else file) as reader:
+                for line in reader:
+                    yield line.removesuffix(b"\n")
         case "avro":
-            for record in fastavro.reader(io.BufferedReader(file, CHUNK_BYTES)):
-                yield _json(record)
+            with _buffered(file) as reader:
+                for record in fastavro.reader(reader):
+                    yield _json(record)
         case "parquet":
             for batch in pq.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
                 for record in batch.to_pylist(maps_as_pydicts="strict"):
                     yield _json(record)
+
+
+@contextmanager
+def _buffered(file: Any) -> Iterator[Any]:
+    reader = io.BufferedReader(file, CHUNK_BYTES)
+    try:
+        yield reader
+    finally:
+        reader.detach()  # or it would close the file with itself
 
 
 @contextmanager
