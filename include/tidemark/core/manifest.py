@@ -33,6 +33,7 @@ class DataFile:
 
     ``first_offset`` and ``last_offset`` are inclusive and belong to real rows; timestamps are in µs since
     the epoch; ``checksum`` covers the rows, not the encoding (see tidemark.archive.checksum).
+    Of an adopted object the timestamps are event times, and the checksum is of its bytes (tidemark.archive.adopt_list).
     """
 
     key: str
