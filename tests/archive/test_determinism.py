@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, Produce, Record
@@ -60,13 +61,6 @@ ROTATIONS: dict[str, dict[str, Any]] = {
     "rotate_schedule": {"rotate_schedule": "0 0 1 1 *", "min_offsets_per_trigger": 20, "trigger_seconds": 0},
 }
 CELLS = list(product(LAYOUTS, ROTATIONS))
-
-
-@pytest.fixture(scope="module")
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +174,7 @@ def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
     produce(stream.topic, some(RECORDS))
 
     # The second batch's objects are all there, its manifest is refused: the stream dies. Then it is started again.
-    through_proxy = settings.model_copy(update={"s3_endpoint": proxy.url})
-    proxy.clear()
+    through_proxy = through(settings, proxy)
     refused = Rule(method="PUT", pattern=r"/manifests/.*/0{11}1\.json", times=100, answer=(403, "AccessDenied"))
     proxy.add(refused)
     with pytest.raises(ServiceError, match="AccessDenied"):

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -117,13 +117,6 @@ def target(store: ObjectStore) -> Target:
 @pytest.fixture
 def oracle(settings: Settings, target: Target) -> Oracle:
     return Oracle(settings, target.layout.stream)
-
-
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
 
 
 def write(target: Target, rows: list[Row], *, form: Format = "jsonl.gz", size: int = 1000) -> DataFile:

@@ -209,13 +209,6 @@ def test_open_files_write_row_groups_early_when_all_of_them_hold_much(
         assert stored.read().column("offset").to_pylist() == list(range(first, 200, 10))
 
 
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
-
-
 def behind(proxy: FaultProxy, settings: Settings) -> ObjectStore:
     return ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
 

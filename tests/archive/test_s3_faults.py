@@ -2,7 +2,7 @@
 parts, an object of one PUT and a manifest, written by the sink's own code; then compared with what was sent."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -64,13 +64,6 @@ FOOTER: Call = ("GET", r"/data/")
 COMMITTED: Call = ("GET", r"/manifests/")
 UPLOADING = (CREATE, FIRST_PART, MIDDLE_PART, LAST_PART, COMPLETE, PUT, MANIFEST)
 EVERY = (*UPLOADING, FOOTER, COMMITTED)
-
-
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

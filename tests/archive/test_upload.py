@@ -1,7 +1,5 @@
 """Multipart uploads against a server that fails on the first, middle and completing call."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.archive.oracle import Oracle
@@ -15,13 +13,6 @@ from tidemark.streams import Storage
 
 PART = 5 * 1024 * 1024
 BODY = bytes(range(256)) * (3 * PART // 256) + b"tail"
-
-
-@pytest.fixture
-def proxy(settings: Settings) -> Iterator[FaultProxy]:
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as running:
-        yield running
 
 
 @pytest.fixture
