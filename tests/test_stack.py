@@ -43,6 +43,25 @@ def test_a_started_stack_serves_topics_and_objects(
     assert store.get("stack/once") == b"first"
 
 
+def test_a_topics_id_is_told_as_the_broker_writes_it(
+    stack: LocalStack, settings: Settings, make_topic: MakeTopic
+) -> None:
+    files = stack.folder / "kafka"
+
+    def written(topic: str) -> set[str]:
+        paths = files.rglob(f"{topic}-0/partition.metadata")
+        return {line for path in paths for line in path.read_text(encoding="utf-8").splitlines()}
+
+    topics = [make_topic() for _ in range(8)]  # one in two ids has a character that base64 writes in two ways
+    wait_until(
+        lambda: all(any(line.startswith("topic_id: ") for line in written(topic)) for topic in topics),
+        "the broker has written down every id",
+    )
+    for topic in topics:
+        (log,) = describe_topic(settings.kafka_bootstrap, topic)
+        assert f"topic_id: {log.topic_id}" in written(topic)
+
+
 def test_spark_runs_on_the_stack(spark: SparkSession, make_stream: MakeStream, settings: Settings) -> None:
     stream = make_stream(partitions=2)
     rows = (

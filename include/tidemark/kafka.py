@@ -25,8 +25,12 @@ class Watermarks:
     high_watermark: int
 
 
+# librdkafka writes ids in the base64 alphabet that Kafka itself does not use.
+_URL_SAFE = str.maketrans("+/", "-_")
+
+
 def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
-    """The topic's logs by partition number, with Kafka's topic id.
+    """The topic's logs by partition number, with Kafka's topic id, written as Kafka's own tools write it.
 
     Raises ServiceError when the topic does not exist or no broker answers within 20 s.
     """
@@ -36,11 +40,8 @@ def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
         found = future.result(timeout=TIMEOUT_S + 5)
     except (KafkaException, TimeoutError) as error:
         raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
-    return tuple(
-        sorted(
-            TopicPartition(topic=topic, topic_id=str(found.topic_id), partition=item.id) for item in found.partitions
-        )
-    )
+    topic_id = str(found.topic_id).translate(_URL_SAFE)
+    return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
 
 
 def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
