@@ -3,6 +3,7 @@
 Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of a key wins, a later one is told.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 READ_TRIES = 3
+# How S3Proxy, the local stack's server, lists an object that is being written; nothing of ours is named so.
+_IN_THE_MAKING = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +175,15 @@ class ObjectStore:
         return True
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Every object below a prefix, in key order, starting behind ``after``."""
+        """Every object below a prefix, in key order, starting behind ``after``; none that is still being written."""
         try:
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=prefix, StartAfter=after
             )
             for page in pages:
                 for item in page.get("Contents", ()):
+                    if _IN_THE_MAKING.search(item["Key"]):
+                        continue
                     yield ObjectInfo(
                         key=item["Key"], size=item["Size"], etag=item["ETag"].strip('"'), modified=item["LastModified"]
                     )

@@ -4,6 +4,7 @@ import base64
 import gzip
 import io
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,8 @@ from botocore.config import Config
 from tidemark.settings import Settings
 
 Position = tuple[int, int]
+# S3Proxy lists an object while it is being written, by its key and a UUID.
+WHILE_WRITTEN = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,8 @@ class Oracle:
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=f"{kind}/{self.stream}/"
         )
-        return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", ())}
+        found = (item for page in pages for item in page.get("Contents", ()))
+        return {item["Key"]: item["Size"] for item in found if not WHILE_WRITTEN.search(item["Key"])}
 
     def open_uploads(self) -> list[str]:
         answer = self.client.list_multipart_uploads(Bucket=self._bucket)

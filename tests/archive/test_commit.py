@@ -7,7 +7,7 @@ import pytest
 
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
-from tidemark.archive.commit import commit_batch, read_manifests
+from tidemark.archive.commit import commit_batch, last_manifest, read_manifests
 from tidemark.core.chain import broken_links
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
@@ -67,6 +67,15 @@ def test_the_first_manifest_of_a_batch_stays_whatever_a_repeat_says(store: Objec
         commit(store, stream, 3, 0, 6)
     assert "expected orders-0 [0, 6), found orders-0 [0, 5)" in str(told.value)
     assert read_manifests(store, Layout(prefix="", stream=stream.name)) == (first,)
+
+
+def test_a_manifest_that_is_being_written_is_none_yet(store: ObjectStore, stream: Stream) -> None:
+    """S3Proxy lists it meanwhile, under its key and a UUID."""
+    first = commit(store, stream, 0, 0, 5)
+    layout = Layout(prefix="", stream=stream.name)
+    store.put(f"{layout.manifest_key('writer', 1)}-de2ee8ea-085c-495d-8d56-0126025c94c0", b"{")
+    assert read_manifests(store, layout) == (first,)
+    assert last_manifest(store, layout, "writer") == first
 
 
 def test_behind_a_lost_manifest_the_chain_goes_on_from_the_one_before_it(store: ObjectStore, stream: Stream) -> None:
