@@ -180,6 +180,27 @@ def test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anyth
     assert oracle.archive().ranges == [(0, 0, 10)]
 
 
+def test_a_write_ahead_log_that_a_zombie_overwrote_behind_its_batch_stops_the_next_start_before_it_skips_anything(
+    spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
+) -> None:
+    """A request that hung for long: Spark would go on where the zombie's batch ends, which nobody archived."""
+    stream = make_stream()
+    produce(stream.topic, some(10))
+    archive(spark, stream, settings, available_now=True)
+    produce(stream.topic, some(10))
+    oracle = Oracle(settings, stream.name)
+    key = f"checkpoints/{stream.name}/archive/offsets/0"
+    store.put(key, oracle.body(key).replace(b'{"0":10}', b'{"0":14}'))
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="a batch is committed with other ranges") as told:
+            archive(spark, stream, settings, available_now=True)
+        assert f"expected {stream.topic}-0 [0, 14), found {stream.topic}-0 [0, 10)" in str(told.value)
+    assert oracle.archive().ranges == [(0, 0, 10)]
+    oracle.delete("checkpoints")  # as its hint says
+    archive(spark, stream, settings, available_now=True)
+    assert set(oracle.archive().positions) == {(0, offset) for offset in range(20)}
+
+
 def test_a_batch_that_another_writer_planned_first_stops_the_stream_and_is_archived_by_the_next_start(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:

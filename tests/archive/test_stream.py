@@ -241,6 +241,23 @@ def test_partitions_that_appear_while_the_stream_runs_and_a_log_that_does_not_st
     assert found.ranges[0] == (0, 7, 12)
 
 
+def test_a_topic_that_grows_while_a_batch_is_read_does_not_stop_the_stream(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
+) -> None:
+    stream = make_stream()
+    produce(stream.topic, some(10))
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+
+    def grow(_: str) -> None:
+        for grown in admin.create_partitions([NewPartitions(stream.topic, 2)]).values():
+            grown.result(20)
+        wait_until(lambda: len(describe_topic(settings.kafka_bootstrap, stream.topic)) == 2, "two partitions")
+
+    proxy.add(Rule(method="PUT", pattern="/data/", action=grow))
+    archive(spark, stream, through(settings, proxy), available_now=True)
+    assert Oracle(settings, stream.name).archive().ranges == [(0, 0, 10)]
+
+
 def test_a_batch_that_waits_in_the_write_ahead_log_while_the_topic_grows_is_finished_first(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
