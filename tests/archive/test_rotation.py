@@ -209,6 +209,38 @@ def test_open_files_write_row_groups_early_when_all_of_them_hold_much(
         assert stored.read().column("offset").to_pylist() == list(range(first, 200, 10))
 
 
+def test_what_waits_for_a_row_group_counts_headers_too(settings: Settings, store: ObjectStore) -> None:
+    """Rows of nothing but headers: 40 MB of them, which is more than a row group."""
+    place_of = target(store)
+    (rows,) = batches([Row() for _ in range(40)], [40])
+    headers = pa.array([[{"key": "h", "value": bytes(1_000_000)}]] * 40, SCHEMA.field("headers").type)
+    rows = rows.set_column(SCHEMA.get_field_index("headers"), "headers", headers)
+    each = [rows.slice(number, 1) for number in range(40)]
+    (file,) = write_files(each, [(LOG, RANGE)], place_of, WIDE)
+    stored = pq.ParquetFile(io.BytesIO(Oracle(settings, place_of.layout.stream).body(file.key)))
+    assert (stored.metadata.num_rows, stored.metadata.num_row_groups) == (40, 2)
+
+
+def test_a_row_that_waits_behind_a_cut_keeps_nothing_else_in_memory(store: ObjectStore) -> None:
+    """Each path ends with a file of one small row, which came in a batch with a large row of the file before."""
+    paths, large = 8, 10_000_000
+    held_at: list[int] = []
+
+    def arriving() -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([*SCHEMA, ("path", pa.string()), ("day", pa.date32())])
+        for number in range(paths):
+            held_at.append(pa.total_allocated_bytes())
+            (rows,) = batches([Row(path=f"carrier={number}")] * 2, [2])
+            offsets = pa.array([2 * number, 2 * number + 1])
+            values = pa.array([bytes(large), b"small"])
+            columns = {**dict(zip(schema.names, rows.columns, strict=True)), "offset": offsets, "value": values}
+            yield pa.RecordBatch.from_pydict(columns, schema=schema)
+
+    files = write_files(arriving(), [(LOG, RANGE)], target(store), replace(WIDE, max_bytes=large))
+    assert len(files) == 2 * paths
+    assert held_at[-1] - held_at[0] < 4 * large  # a batch in hand and its copy, however many paths there are
+
+
 def behind(proxy: FaultProxy, settings: Settings) -> ObjectStore:
     return ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
 

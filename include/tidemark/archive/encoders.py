@@ -36,7 +36,7 @@ class Encoder(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Of keys and values added but not encoded yet, beyond what the format needs anyway."""
+        """Of keys, values and headers added but not encoded yet, beyond what the format needs anyway."""
 
     def flush(self) -> None:
         """Encode them now."""
@@ -74,7 +74,7 @@ class _Parquet:
     def add(self, batch: pa.RecordBatch, payload_bytes: int) -> None:
         self._pending.append(batch)
         self._rows += batch.num_rows
-        self._bytes += payload_bytes
+        self._bytes += payload_bytes + batch.column("headers").nbytes
         if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             self._write_row_group()
 

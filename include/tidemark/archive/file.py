@@ -110,7 +110,7 @@ class OpenFile:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of keys and values that wait in memory to be encoded with more rows."""
+        """Of keys, values and headers that wait in memory to be encoded with more rows."""
         return self._encoder.waiting_bytes
 
     def flush(self) -> None:

@@ -193,14 +193,17 @@ class _Path:
             full = min(reaches, start + self._cuts.flush_size - file.rows, len(times))
             end = _first_at_least(times, self._until_us, start, full)
             if end > start:
-                file.add(batch.slice(start, end - start), days[start:end], int(total[end - 1]) - before)
+                rows_of_file = batch.slice(start, end - start)
+                if start and end == len(times):  # it may wait for more: a copy, as it would keep the whole batch
+                    rows_of_file = pa.concat_batches([rows_of_file])
+                file.add(rows_of_file, days[start:end], int(total[end - 1]) - before)
             if end < full or file.rows >= self._cuts.flush_size or file.payload_bytes >= self._cuts.max_bytes:
                 self.close()
             start = end
 
     @property
     def waiting_bytes(self) -> int:
-        """Of the open file's keys and values, in memory."""
+        """Of the open file's keys, values and headers, in memory."""
         return 0 if self._file is None else self._file.waiting_bytes
 
     def flush(self) -> None:
