@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults import FaultProxy
 from tidemark.settings import Settings
+from tidemark.spark import monitor
 
 
 @pytest.fixture
@@ -18,3 +19,9 @@ def proxy(settings: Settings) -> Iterator[FaultProxy]:
 def through(settings: Settings, proxy: FaultProxy) -> Settings:
     """The settings with the proxy for a store: of Python's requests, not of Spark's own."""
     return settings.model_copy(update={"s3_endpoint": proxy.url})
+
+
+@pytest.fixture(autouse=True)
+def _kafka_may_be_slow_to_tell_the_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine too a lag is a number."""
+    monkeypatch.setattr(monitor, "LAG_TIMEOUT_S", 120.0)
