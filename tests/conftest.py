@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import pytest
 import yaml
 from confluent_kafka import Producer
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis
 from pyspark.sql import SparkSession
 
 from tidemark.kafka import ensure_topic
@@ -24,6 +26,10 @@ def transform(records):
     return records.select("source", "event_time", "event.*")
 """
 _NUMBERS = count(1)
+
+# No time limits for examples, in any test: the machines are shared and noisy.
+hypothesis.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis.load_profile("noisy")
 
 # Key, value, timestamp in ms, partition, headers
 Record = tuple[bytes | None, bytes | None, int, int, Sequence[tuple[str, bytes | None]]]
