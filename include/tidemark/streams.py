@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -56,8 +56,13 @@ def _json_path(value: str) -> str:
 
 
 def _cron(value: str) -> str:
-    if not croniter.is_valid(value):
+    """Five fields: croniter also takes a sixth, of seconds, and days such as 31 February that never come."""
+    if len(value.split()) != 5 or not croniter.is_valid(value):
         raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
+    try:
+        croniter(value).get_next()
+    except CroniterBadDateError as error:
+        raise ValueError("a cron expression of days that never come") from error
     return value
 
 
@@ -190,7 +195,9 @@ class Check(_Model):
 class Batch(_Model):
     """The daily rebuild."""
 
-    schedule: str = Field(default="30 0 * * *", description="cron, in the stream's time zone")
+    schedule: Annotated[str, AfterValidator(_cron)] = Field(
+        default="30 0 * * *", description="cron, in the stream's time zone"
+    )
     wait_seconds: int = Field(
         default=600, ge=0, description="how long to wait for the archive before a refill from Kafka"
     )
