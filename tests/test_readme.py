@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.rows import kafka_rows
-from tidemark.settings import Settings
 from tidemark.spark.process import load_transform, process
 from tidemark.spark.records import records
 from tidemark.speed.stream import output
@@ -29,12 +29,15 @@ print(sorted(item.dag_id for item in runpy.run_path("dags/reconcile.py").values(
 
 
 @pytest.fixture
-def written(settings: Settings) -> list[str]:
-    """Names of the files the steps say to write, written into the running stack's folder of streams."""
+def streams(tmp_path: Path) -> Path:
+    """A folder with the project's streams and the files the steps say to write."""
+    folder = tmp_path / "streams"
+    shutil.copytree(PROJECT / "include" / "streams", folder, ignore=shutil.ignore_patterns("__pycache__"))
     files = re.findall(r"Write `include/streams/([a-z.]+)`:\n\n```[a-z]+\n(.*?)```", STEPS, re.DOTALL)
+    assert [name for name, _ in files] == ["rides.yaml", "rides.py"]
     for name, text in files:
-        (settings.streams_dir / name).write_text(text, encoding="utf-8")
-    return [name for name, _ in files]
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
 
 
 def run(stack: LocalStack, *command: str, cwd: Path = PROJECT, **env: str) -> str:
@@ -53,21 +56,17 @@ def run(stack: LocalStack, *command: str, cwd: Path = PROJECT, **env: str) -> st
 
 
 def test_a_stream_added_by_the_readmes_steps_is_checked_processed_by_both_layers_and_has_its_dag(
-    stack: LocalStack, settings: Settings, spark: SparkSession, written: list[str], tmp_path: Path
+    stack: LocalStack, spark: SparkSession, streams: Path, tmp_path: Path
 ) -> None:
-    assert written == ["rides.yaml", "rides.py"]
-
     (command,) = re.findall(r"```sh\n(.*?)\n```", STEPS, re.DOTALL)
     program, *arguments = command.split()
     assert program == "tidemark"
     main = "from tidemark.cli.app import main; main()"
-    told = run(
-        stack, sys.executable, "-c", main, *arguments, TIDEMARK_STREAMS_DIR=str(settings.streams_dir), COLUMNS="200"
-    )
+    told = run(stack, sys.executable, "-c", main, *arguments, TIDEMARK_STREAMS_DIR=str(streams), COLUMNS="200")
     assert re.search(r"(?m)^rides +ok: definition, transformation \(4 columns\), 1 check$", told)
 
-    stream = load_stream("rides", settings.streams_dir)
-    transform = load_transform(stream, settings.streams_dir)
+    stream = load_stream("rides", streams)
+    transform = load_transform(stream, streams)
     sent, arrives = re.findall(r"```json\n(.*?)\n```", STEPS, re.DOTALL)
     source = kafka_rows(spark, [sent.encode(), b'{"ride":"r-18"}'])
     live, dead = output(source, stream, transform, "an id").orderBy("_good", ascending=False).collect()
@@ -81,7 +80,8 @@ def test_a_stream_added_by_the_readmes_steps_is_checked_processed_by_both_layers
     assert [item.reason for item in processed.rejected.collect()] == ["no distance"]
 
     (dag,) = re.findall(r"The DAG `(\w+)`", STEPS)
-    found = run(stack, sys.executable, "-c", PARSE_DAGS, AIRFLOW_HOME=str(tmp_path))
+    home = str(tmp_path / "airflow")
+    found = run(stack, sys.executable, "-c", PARSE_DAGS, AIRFLOW_HOME=home, TIDEMARK_STREAMS_DIR=str(streams))
     assert f"'{dag}'" in found.splitlines()[-1]
 
 
