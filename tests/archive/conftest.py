@@ -1,10 +1,13 @@
-"""A proxy before the S3 server, for faults."""
+"""A proxy before the S3 server, for faults, and a topic that gets more partitions."""
 
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
 
 from tests.faults import FaultProxy
+from tests.waiting import wait_until
+from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark import monitor
 
@@ -19,6 +22,14 @@ def proxy(settings: Settings) -> Iterator[FaultProxy]:
 def through(settings: Settings, proxy: FaultProxy) -> Settings:
     """The settings with the proxy for a store: of Python's requests, not of Spark's own."""
     return settings.model_copy(update={"s3_endpoint": proxy.url})
+
+
+def grow(settings: Settings, topic: str, partitions: int) -> None:
+    """Give the topic so many partitions, and wait until the broker tells everybody of them."""
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    for grown in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        grown.result(60)
+    wait_until(lambda: len(describe_topic(settings.kafka_bootstrap, topic)) == partitions, f"{topic} has {partitions}")
 
 
 @pytest.fixture(autouse=True)

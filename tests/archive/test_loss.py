@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from tests.archive.conftest import through
+from tests.archive.conftest import grow, through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
@@ -194,9 +194,7 @@ def test_a_new_partition_whose_first_records_are_gone_already(
     stream = make_stream(archive={"on_loss": on_loss})
     produce(stream.topic, some(5))
     archive(spark, stream, settings, available_now=True)
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-    for future in admin.create_partitions([NewPartitions(stream.topic, 2)]).values():
-        future.result(20)
+    grow(settings, stream.topic, 2)
     produce(stream.topic, [(None, b"{}", STAMP_MS, 1, [])] * 9)
     expire(settings, stream.topic, 4, partition=1)
     capfd.readouterr()

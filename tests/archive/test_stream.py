@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from tests.archive.conftest import through
+from tests.archive.conftest import grow, through
 from tests.archive.oracle import Oracle
 from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
@@ -211,9 +211,7 @@ def test_new_partitions_are_read_from_their_start_and_quiet_ones_are_left_out(
     stream = make_stream(partitions=2)
     produce(stream.topic, [(None, b"{}", MIDNIGHT_MS, 1, [])] * 5)
     archive(spark, stream, settings, available_now=True)
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-    for future in admin.create_partitions([NewPartitions(stream.topic, 3)]).values():
-        future.result(20)
+    grow(settings, stream.topic, 3)
     produce(stream.topic, [(None, b"{}", MIDNIGHT_MS, 2, [])] * 4)
     archive(spark, stream, settings, available_now=True)
     found = Oracle(settings, stream.name).archive()
@@ -232,8 +230,7 @@ def test_partitions_that_appear_while_the_stream_runs_and_a_log_that_does_not_st
     oracle = Oracle(settings, stream.name)
     with running(spark, stream, settings):
         wait_until(lambda: len(oracle.archive().rows) == 5, "what the log holds", DEADLINE_S)
-        for grown in admin.create_partitions([NewPartitions(stream.topic, 3)]).values():
-            grown.result(20)
+        grow(settings, stream.topic, 3)
         produce(stream.topic, [(None, b"{}", MIDNIGHT_MS, 2, [])] * 4)
         wait_until(lambda: len(oracle.archive().rows) == 9, "the new partition's records", DEADLINE_S)
     found = oracle.archive()
@@ -246,14 +243,7 @@ def test_a_topic_that_grows_while_a_batch_is_read_does_not_stop_the_stream(
 ) -> None:
     stream = make_stream()
     produce(stream.topic, some(10))
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-
-    def grow(_: str) -> None:
-        for grown in admin.create_partitions([NewPartitions(stream.topic, 2)]).values():
-            grown.result(20)
-        wait_until(lambda: len(describe_topic(settings.kafka_bootstrap, stream.topic)) == 2, "two partitions")
-
-    proxy.add(Rule(method="PUT", pattern="/data/", action=grow))
+    proxy.add(Rule(method="PUT", pattern="/data/", action=lambda _: grow(settings, stream.topic, 2)))
     archive(spark, stream, through(settings, proxy), available_now=True)
     assert Oracle(settings, stream.name).archive().ranges == [(0, 0, 10)]
 
@@ -266,9 +256,7 @@ def test_a_batch_that_waits_in_the_write_ahead_log_while_the_topic_grows_is_fini
     proxy.add(Rule(method="PUT", pattern="/manifests/", times=99, answer=(403, "AccessDenied")))
     with pytest.raises(ServiceError, match="AccessDenied"):
         archive(spark, stream, through(settings, proxy), available_now=True)
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-    for grown in admin.create_partitions([NewPartitions(stream.topic, 2)]).values():
-        grown.result(20)
+    grow(settings, stream.topic, 2)
     produce(stream.topic, [(None, b"{}", MIDNIGHT_MS, n % 2, []) for n in range(6)])
     archive(spark, stream, settings, available_now=True)
     found = Oracle(settings, stream.name).archive()
