@@ -39,6 +39,9 @@ def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
         future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
         found = future.result(timeout=TIMEOUT_S + 5)
     except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            hint = "Create it, or correct the name in the stream's definition; to hidden topics, grant DESCRIBE"
+            raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint) from error
         raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
     topic_id = str(found.topic_id).translate(_URL_SAFE)
     return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
