@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.conftest import MakeStream, unique
+from tests.conftest import TRANSFORM, MakeStream, unique
 from tests.waiting import wait_until
 from tidemark.batch.where import Copy, Located, Sealed
 from tidemark.cli import app as command_line
@@ -83,14 +83,22 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     )
     define(tmp_path, "crashes", "1 / 0\n")
     define(tmp_path, "empty", "")
+    define(tmp_path, "misspelt", TRANSFORM.replace('"event.*"', '"event.nosuch"'))
     (tmp_path / "alone.yaml").write_text(yaml.safe_dump({"name": "alone", **STREAM}), encoding="utf-8")
     done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
     assert done.returncode == 1
     verdicts = dict(re.findall(r"(?m)^(\w+) +(ok|wrong: .*)(?:: .*)?$", done.stdout))
     one = "wrong: 1 problem"
-    assert verdicts == {"alone": one, "crashes": one, "empty": one, "good": "ok", "typo": "wrong: 2 problems"}
+    assert verdicts == {
+        "alone": one,
+        "crashes": one,
+        "empty": one,
+        "good": "ok",
+        "misspelt": one,
+        "typo": "wrong: 2 problems",
+    }
     text = done.stdout
-    assert len(text.splitlines()) == 5 + 5
+    assert len(text.splitlines()) == 6 + 6
     assert (
         f"topic: String should match pattern '^[a-zA-Z0-9._-]{{1,249}}$', found 'a b' [{tmp_path / 'typo'}.yaml]"
         in text
@@ -99,7 +107,8 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     assert f"does not load: found ZeroDivisionError('division by zero') [{tmp_path / 'crashes'}.py]" in text
     assert "no transformation: expected def transform(records: DataFrame) -> DataFrame" in text
     assert f"a stream has no transformation: expected a file {tmp_path / 'alone'}.py" in text
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "No such struct field `nosuch`" in text
+    assert done.stderr == ""
 
 
 def test_a_folder_without_streams_is_an_explained_error(tmp_path: Path) -> None:

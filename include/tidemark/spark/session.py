@@ -1,5 +1,6 @@
 """The Spark session every application uses: same catalog, same S3 access, UTC, small heaps."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidemark.core.errors import StackError
@@ -19,6 +21,8 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
 
     What the JVM logs goes nowhere. Raises StackError, with the last line of it, when the session does not start.
     """
+    # It prints pages of Java stack trace for each exception, the caught ones too.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
