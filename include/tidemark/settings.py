@@ -18,7 +18,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", extra="forbid", frozen=True)
 
     kafka_bootstrap: str = Field(description="host:port list of the Kafka cluster")
-    s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; unset means AWS")
+    s3_endpoint: str | None = Field(
+        default=None, pattern=r"^https?://\S+$", description="URL of the S3 server; unset means AWS"
+    )
     s3_region: str = "us-east-1"
     s3_access_key: SecretStr
     s3_secret_key: SecretStr

@@ -1,0 +1,18 @@
+"""Settings that are wrong are told by the name of their variable before anything connects."""
+
+import pytest
+
+from tidemark.core.errors import ConfigError
+from tidemark.settings import settings
+
+
+@pytest.mark.parametrize("endpoint", ["", "minio:9000", "http://"])
+def test_an_s3_endpoint_that_is_no_url_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    names = ("KAFKA_BOOTSTRAP", "S3_ACCESS_KEY", "S3_SECRET_KEY", "BUCKET", "CATALOG_URI")
+    for name in names:
+        monkeypatch.setenv(f"TIDEMARK_{name}", "given")
+    monkeypatch.setenv("TIDEMARK_S3_ENDPOINT", endpoint)
+    settings.cache_clear()
+    with pytest.raises(ConfigError) as caught:
+        settings()
+    assert "TIDEMARK_S3_ENDPOINT: String should match pattern '^https?://" in str(caught.value)
