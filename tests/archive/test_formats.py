@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
@@ -282,9 +283,9 @@ def test_a_connection_that_breaks_while_an_object_is_read_is_taken_up_where_it_b
 ) -> None:
     rows = random_rows(4_000)
     key = write(target, rows, form=form).key
-    through = ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
+    behind = ObjectStore(through(settings, proxy))
     proxy.add(Rule(method="GET", pattern="/orders", times=3, truncate=True))
-    assert read(through, key) == rows
+    assert read(behind, key) == rows
     started = [int(fields.get("range", "bytes=0-")[6:-1]) for _, _, fields in proxy.sent]
     assert (len(started), started) == (4, sorted(set(started)))
 
@@ -293,10 +294,10 @@ def test_a_connection_that_never_holds_is_an_error_that_names_the_object(
     target: Target, settings: Settings, proxy: FaultProxy
 ) -> None:
     key = write(target, random_rows(1_000)).key
-    through = ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
+    behind = ObjectStore(through(settings, proxy))
     proxy.add(Rule(method="GET", pattern="/orders", times=99, truncate=True))
     with pytest.raises(ServiceError, match=rf"S3 get failed: found \w+: .*{re.escape(key)}"):
-        read(through, key)
+        read(behind, key)
 
 
 def packed(form: Format, text: bytes, **says: Any) -> bytes:

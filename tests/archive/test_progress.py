@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from pyspark.sql import SparkSession
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
@@ -187,16 +188,15 @@ def test_a_repeated_s3_request_is_counted_as_a_retry(
     settings: Settings,
     make_stream: MakeStream,
     produce: Produce,
+    proxy: FaultProxy,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream()
     produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 5)
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as proxy:
-        proxy.add(Rule(method="PUT", pattern="/data/", times=2, answer=(503, "SlowDown")))
-        proxy.add(Rule(method="PUT", pattern="/manifests/", answer=(500, "InternalError")))
-        archive(spark, stream, settings.model_copy(update={"s3_endpoint": proxy.url}), available_now=True)
-        puts = [(target.split("/")[2], status) for method, target, status in proxy.log if method == "PUT"]
+    proxy.add(Rule(method="PUT", pattern="/data/", times=2, answer=(503, "SlowDown")))
+    proxy.add(Rule(method="PUT", pattern="/manifests/", answer=(500, "InternalError")))
+    archive(spark, stream, through(settings, proxy), available_now=True)
+    puts = [(target.split("/")[2], status) for method, target, status in proxy.log if method == "PUT"]
     (line,) = events(capfd.readouterr().out, "batch")
     expected = sum(status >= 500 for place, status in puts if place in {"data", "manifests"})
     assert (line["retries"], line["uploads"], expected) == (3, 1, 3)
@@ -290,14 +290,13 @@ def test_a_heartbeat_that_cant_be_written_is_logged_and_the_stream_goes_on(
     settings: Settings,
     make_stream: MakeStream,
     produce: Produce,
+    proxy: FaultProxy,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream()
     produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 5)
-    assert settings.s3_endpoint is not None
-    with FaultProxy(settings.s3_endpoint) as proxy:
-        proxy.add(Rule(method="PUT", pattern="/heartbeats/", times=1000, answer=(503, "SlowDown")))
-        archive(spark, stream, settings.model_copy(update={"s3_endpoint": proxy.url}), available_now=True)
+    proxy.add(Rule(method="PUT", pattern="/heartbeats/", times=1000, answer=(503, "SlowDown")))
+    archive(spark, stream, through(settings, proxy), available_now=True)
     oracle = Oracle(settings, stream.name)
     assert len(oracle.archive().rows) == 5
     assert oracle.keys("heartbeats") == {}

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
@@ -242,7 +243,7 @@ def test_a_row_that_waits_behind_a_cut_keeps_nothing_else_in_memory(store: Objec
 
 
 def behind(proxy: FaultProxy, settings: Settings) -> ObjectStore:
-    return ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
+    return ObjectStore(through(settings, proxy))
 
 
 # Of every path more than a row group (16 MB), so that its upload begins, and then a last row.

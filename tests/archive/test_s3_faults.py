@@ -12,6 +12,7 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 from pyspark.sql import SparkSession
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
 from tests.faults import FaultProxy, Rule
@@ -82,7 +83,7 @@ class World:
 
     def store(self, *, attempts: int = 10, read_timeout_s: float = 60) -> ObjectStore:
         """The store behind the proxy."""
-        faulty = self.settings.model_copy(update={"s3_endpoint": self.proxy.url})
+        faulty = through(self.settings, self.proxy)
         return ObjectStore(faulty, s3_client(faulty, attempts=attempts, read_timeout_s=read_timeout_s))
 
     def write(self, store: ObjectStore, rows: Sequence[dict[str, Any]] = ROWS) -> list[DataFile]:
@@ -304,7 +305,7 @@ def test_the_stream_itself_archives_everything_through_passing_trouble(
             Rule(method="GET", pattern=manifests, nth=2, reset=True),
         )
     ]
-    archive(spark, stream, settings.model_copy(update={"s3_endpoint": proxy.url}), available_now=True)
+    archive(spark, stream, through(settings, proxy), available_now=True)
     assert all(rule.fired.is_set() for rule in rules)
     found = Oracle(settings, stream.name).archive()
     assert [(row["offset"], row["value"]) for row in found.rows] == [(n, b"%d" % n) for n in range(20)]

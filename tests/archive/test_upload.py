@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
@@ -17,7 +18,7 @@ BODY = bytes(range(256)) * (3 * PART // 256) + b"tail"
 
 @pytest.fixture
 def faulty(settings: Settings, proxy: FaultProxy) -> ObjectStore:
-    return ObjectStore(settings.model_copy(update={"s3_endpoint": proxy.url}))
+    return ObjectStore(through(settings, proxy))
 
 
 @pytest.fixture
