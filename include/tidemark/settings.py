@@ -18,6 +18,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", extra="forbid", frozen=True)
 
     kafka_bootstrap: str = Field(description="host:port list of the Kafka cluster")
+    speed_kafka_bootstrap: str | None = Field(
+        default=None, description="the cluster of live and dead-letter topics; unset means that of the source"
+    )
     s3_endpoint: str | None = Field(
         default=None, pattern=r"^https?://\S+$", description="URL of the S3 server; unset means AWS"
     )
@@ -33,6 +36,11 @@ class Settings(BaseSettings):
     jars_dir: Path = Path(".tidemark/jars/spark")
     spark_master: str = "local[2]"
     spark_driver_memory: str = "1g"
+
+    @property
+    def speed_bootstrap(self) -> str:
+        """The Kafka cluster that the speed layer writes to."""
+        return self.speed_kafka_bootstrap or self.kafka_bootstrap
 
     @property
     def warehouse(self) -> str:

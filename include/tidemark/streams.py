@@ -26,6 +26,7 @@ from pydantic import (
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
+from tidemark.explain import explanations
 
 
 def _time_zone(value: str) -> str:
@@ -176,12 +177,22 @@ class Archive(_Model):
 
 
 class Speed(_Model):
-    """The live topic. ``key`` names an output column to key records by; without it the source's key is kept."""
+    """The live topic."""
 
     topic: Topic
     dead_letter_topic: Topic
-    key: str | None = None
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    key: str | None = Field(
+        default=None, description="the output column to key records by; else the source's key is kept"
+    )
+    partitioning: Literal["key", "source"] = Field(
+        default="key", description="by the key's hash, or the number that the record's partition has in the source"
+    )
     trigger_seconds: float = Field(default=1, ge=0)
+    max_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    transaction_records: int = Field(
+        default=100_000, ge=1, description="exactly_once: records per transaction, at most"
+    )
 
 
 class Check(_Model):
@@ -303,7 +314,7 @@ def load_stream(name: str, folder: Path) -> Stream:
     try:
         stream = Stream.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explanations(error)), where=str(path)) from error
+        raise ConfigError("; ".join(explanations(error, Stream)), where=str(path)) from error
     if stream.name != name:
         raise ConfigError("name: must equal the file's name", expected=name, found=stream.name, where=str(path))
     if stream.avro_schema_file is None:
@@ -335,62 +346,9 @@ def problems(error: TidemarkError) -> tuple[TidemarkError, ...]:
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
         return (error,)
-    return tuple(ConfigError(text, where=error.where) for text in _explanations(cause))
+    return tuple(ConfigError(text, where=error.where) for text in explanations(cause, Stream))
 
 
 def stream_names(folder: Path) -> tuple[str, ...]:
     """Names of the streams defined in a folder, sorted."""
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
-
-
-def _explanations(error: ValidationError) -> list[str]:
-    return [_explain(item) for item in error.errors()]
-
-
-def _explain(item: Any) -> str:
-    key = ".".join(str(part) for part in item["loc"]) or "(top level)"
-    if item["type"] == "extra_forbidden":
-        return f"{key}: unknown key, found {item['input']!r}, allowed keys: {', '.join(_allowed_keys(item['loc']))}"
-    if item["type"] == "missing":
-        return f"{key}: missing, expected a value"
-    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        tag = item["ctx"]["discriminator"].strip("'")
-        allowed = _tags(item["loc"])
-        found = repr(item["input"][tag]) if isinstance(item["input"], dict) and tag in item["input"] else "nothing"
-        return f"{key}.{tag}: found {found}, allowed: {', '.join(allowed)}"
-    if item["type"] == "value_error" and not item["loc"]:  # of the whole definition, and says itself what it found
-        return str(item["ctx"]["error"])
-    return f"{key}: {item['msg']}, found {item['input']!r}"
-
-
-def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
-    """The keys a model allows at the place of an unknown one."""
-    schema, node = _at(location[:-1])
-    return sorted(_resolve(schema, node).get("properties", {}))
-
-
-def _tags(location: tuple[int | str, ...]) -> list[str]:
-    """The tags of the union at a place."""
-    schema, node = _at(location)
-    return sorted(_resolve(schema, node)["discriminator"]["mapping"])
-
-
-def _at(location: tuple[int | str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON schema, and its part at a place; union members are named by their tag in ``location``."""
-    schema = Stream.model_json_schema()
-    node: dict[str, Any] = schema
-    for part in location:
-        node = _resolve(schema, node)
-        if part in node.get("properties", {}):
-            node = node["properties"][part]
-        elif "items" in node:
-            node = node["items"]
-        elif "discriminator" in node:
-            node = {"$ref": node["discriminator"]["mapping"][part]}
-    return schema, node
-
-
-def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in node:
-        node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return node

@@ -103,5 +103,5 @@ def test_the_value_is_fixed_for_all_time() -> None:
         "event_time": 4,
     }
     assert (
-        checksum(batch([fixed])) == "sha256-columns-1:6b53cc3f6d2e399bae5e82693c342ad4ef257ea76b9c0a5df00ee91643d1846d"
+        checksum(batch([fixed])) == "blake3-columns-1:42b9f33c054237a99467fb8de0d0224c0fe00c40d9c65cd2a04d04949184dd5b"
     )

@@ -68,7 +68,9 @@ def test_the_names_that_hadoop_passes_over_are_encoded(spark: SparkSession) -> N
 
 def paths(spark: SparkSession, wanted: Any, contents: list[bytes | None], clock_us: int = 0) -> list[str]:
     rows = records(kafka_rows(spark, contents), wanted)
-    found = rows.select("offset", partition_path(wanted, clock_us).alias("path")).orderBy("offset").collect()
+    folder = partition_path(wanted, clock_us)
+    assert folder is not None
+    found = rows.select("offset", folder.alias("path")).orderBy("offset").collect()
     return [row.path for row in found]
 
 

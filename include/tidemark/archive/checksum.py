@@ -12,8 +12,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from blake3 import blake3
 
-ALGORITHM = "sha256-columns-1"
+ALGORITHM = "blake3-columns-1"
 
 
 class RowChecksum:
@@ -38,9 +39,9 @@ class _Column:
 
     def __init__(self) -> None:
         self._rows = 0
-        self._nulls = hashlib.sha256()
-        self._lengths = hashlib.sha256()
-        self._values = hashlib.sha256()
+        self._nulls = blake3()
+        self._lengths = blake3()
+        self._values = blake3()
         self._children: dict[str, _Column] = {}
 
     def add(self, array: pa.Array) -> None:

@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidemark.archive.file import Target
 from tidemark.archive.metrics import TaskMetrics
+from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core import errors
@@ -48,13 +50,14 @@ def write_range(
     wall-clock paths follow it. ``on_task`` is called with each task's account. Raises PositionError for a row outside
     ``ranges``, ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
     """
-    # Without the topic, the same in every row: each column that goes to Python costs the JVM twice, because it measures
-    # the Arrow batch anew behind every row to keep its bytes within bounds.
+    # What is the same all over a log, its topic and the default folder, is cheaper to add in Python.
     names = [name for name in SCHEMA.names if name != "topic"]
-    columns = [*names, partition_path(stream, clock_us).alias("path"), day(stream).alias("day")]
+    path = partition_path(stream, clock_us)
+    paths = [] if path is None else [path.alias("path")]
     write = _writer(tuple(ranges.items()), stream, settings)
     try:
-        rows = records.select(*columns).mapInArrow(write, _ROWS).collect()
+        with bounded_batches(records.sparkSession):
+            rows = split(records.select(*names, *paths, day(stream).alias("day"))).mapInArrow(write, _ROWS).collect()
     except (PySparkException, Py4JJavaError) as error:
         raise task_error(error, where=f"archive of {stream.name}") from error
     for row in rows:
@@ -91,7 +94,7 @@ def _writer(
             storage=stream.archive.storage,
         )
         target.meter.listen(target.store.client)
-        files = write_files(_with_topic(batches, stream.topic), ranges, target, Cuts.of(stream.archive))
+        files = write_files(_complete(join(batches), stream.topic), ranges, target, Cuts.of(stream.archive))
         receipts = [json.dumps(encode(file)) for file in files]
         account = json.dumps(encode(target.meter.take()))
         columns = ([*receipts, None], [*(None for _ in receipts), account])
@@ -100,5 +103,16 @@ def _writer(
     return write
 
 
-def _with_topic(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
-    return (batch.append_column("topic", pa.repeat(topic, batch.num_rows)) for batch in batches)
+def _complete(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
+    """With the topic, and with the default partitioner's folder where the rows came without one."""
+    for batch in batches:
+        rows = batch.append_column("topic", pa.repeat(topic, batch.num_rows))
+        if "path" not in rows.schema.names:
+            rows = rows.append_column("path", _default_folders(rows.column("partition")))
+        yield rows
+
+
+def _default_folders(partitions: pa.Array) -> pa.Array:
+    if len(kinds := partitions.unique()) == 1:
+        return pa.repeat(f"partition={kinds[0]}", len(partitions))
+    return pc.binary_join_element_wise("partition", partitions.cast(pa.string()), "=")

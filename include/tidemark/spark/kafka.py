@@ -11,6 +11,20 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.settings import Settings
 
 
+def source_options(settings: Settings) -> dict[str, str]:
+    """What every reading of a topic has in common: where, committed records only, headers included, and the pace."""
+    return {
+        "kafka.bootstrap.servers": settings.kafka_bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        # Behind every poll Spark asks the broker for both ends of the log: by default behind 500 records.
+        "kafka.max.poll.records": "5000",
+        "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+        # At the log's end that question waits behind a fetch that finds nothing: by default half a second a task.
+        "kafka.fetch.max.wait.ms": "20",
+    }
+
+
 def read_ranges(spark: SparkSession, settings: Settings, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
     """Exactly the ranges (at least one, all of one topic), one Spark partition per log, aborted records left out.
 
@@ -18,13 +32,11 @@ def read_ranges(spark: SparkSession, settings: Settings, ranges: Mapping[TopicPa
     """
     (topic,) = {log.topic for log in ranges}
     options = {
-        "kafka.bootstrap.servers": settings.kafka_bootstrap,
-        "kafka.isolation.level": "read_committed",
+        **source_options(settings),
         "assign": json.dumps({topic: [log.partition for log in ranges]}),
         "startingOffsets": json.dumps({topic: {str(log.partition): item.start for log, item in ranges.items()}}),
         "endingOffsets": json.dumps({topic: {str(log.partition): item.end for log, item in ranges.items()}}),
         "failOnDataLoss": "true",
-        "includeHeaders": "true",
     }
     return spark.read.format("kafka").options(**options).load()
 

@@ -23,8 +23,10 @@ _CUT_CHARACTERS = 60
 _UNSAFE = "[^A-Za-z0-9=_./-]"
 
 
-def partition_path(stream: Stream, clock_us: int) -> Column:
+def partition_path(stream: Stream, clock_us: int) -> Column | None:
     """The folder of a row below the stream's data prefix: relative, of safe characters, without dot segments.
+
+    None for the default partitioner: the folder is ``partition=<n>``, which needs no column of its own.
 
     ``clock_us`` is the micro-batch's time, µs UTC: what a wall clock showed when its range was fixed. It decides the
     folder only. A row's day always is its event time's: two copies of a row, archived in different batches, would else
@@ -32,7 +34,7 @@ def partition_path(stream: Stream, clock_us: int) -> Column:
     """
     match stream.archive.partitioner:
         case DefaultPartitioner():
-            return F.concat(F.lit("partition="), F.col("partition").cast("string"))
+            return None
         case FieldPartitioner(fields=fields):
             levels = (F.concat(F.lit(f"{folder_name(path)}="), folder_value(_text(stream, path))) for path in fields)
             return F.concat_ws("/", *levels)

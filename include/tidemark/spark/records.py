@@ -128,5 +128,6 @@ def day(stream: Stream) -> Column:
     """The calendar day of ``event_time`` in the stream's time zone."""
     if stream.time_zone == "UTC":  # plain numbers: Java's calendar costs more than all the rest of a row's expressions
         moment, length = F.unix_micros("event_time"), F.lit(86_400_000_000)
-        return F.date_from_unix_date(F.round((moment - F.pmod(moment, length)) / length).cast("int"))
+        midnight = moment - F.pmod(moment, length)  # "div" alone would round towards 1970
+        return F.date_from_unix_date(F.call_function("div", midnight, length).cast("int"))
     return F.to_date(F.from_utc_timestamp("event_time", stream.time_zone))

@@ -21,6 +21,7 @@ from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.kafka import source_options
 from tidemark.spark.session import spark_session
 from tidemark.streams import Stream
 
@@ -49,13 +50,11 @@ def kafka_source(
     ``max_trigger_delay_seconds`` bounds the wait for ``min_offsets_per_trigger``, and is nothing without it.
     """
     options = {
-        "kafka.bootstrap.servers": settings.kafka_bootstrap,
-        "kafka.isolation.level": "read_committed",
+        **source_options(settings),
         "subscribe": stream.topic,
         "groupIdPrefix": f"tidemark-{stream.name}",
         "startingOffsets": "earliest",
         "failOnDataLoss": str(fail_on_data_loss).lower(),
-        "includeHeaders": "true",
     }
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
