@@ -142,7 +142,11 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
                 "storage, trigger_seconds"
             ),
         ),
-        ("speed", "dead_letter_topic, key, topic, trigger_seconds"),
+        (
+            "speed",
+            "dead_letter_topic, delivery, key, max_offsets_per_trigger, partitioning, topic, transaction_records,"
+            " trigger_seconds",
+        ),
         ("batch", "accept_loss, checks, schedule, wait_seconds"),
     ],
 )
