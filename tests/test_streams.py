@@ -144,8 +144,10 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         ),
         (
             "speed",
-            "dead_letter_topic, delivery, key, max_offsets_per_trigger, partitioning, topic, transaction_records,"
-            " trigger_seconds",
+            (
+                "dead_letter_topic, delivery, key, max_offsets_per_trigger, partitioning, topic, transaction_records, "
+                "trigger_seconds"
+            ),
         ),
         ("batch", "accept_loss, checks, schedule, wait_seconds"),
     ],
