@@ -206,6 +206,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("name", "orders_quarantine", ["name: ", "what stream orders quarantines", "found 'orders_quarantine'"]),
         ("topic", "a topic", ["topic: ", "pattern", "found 'a topic'"]),
         ("topic", "", ["topic: ", "pattern", "found ''"]),
+        ("archive", {"max_trigger_delay_seconds": 9}, ["archive: ", "9 needs min_offsets_per_trigger"]),
         ("version", 0, ["version: ", "greater than or equal to 1", "found 0"]),
         ("version", "one", ["version: ", "integer", "found 'one'"]),
         ("time_zone", "Mars/Olympus", ["time_zone: ", "IANA", "Europe/Berlin", "found 'Mars/Olympus'"]),
@@ -297,8 +298,9 @@ def test_the_name_must_be_the_files(tmp_path: Path) -> None:
         ("name: [orders\ntopic: x", "not YAML: found while parsing a flow sequence"),
         ("name: orders\n\ttopic: x", "not YAML: found while scanning"),
         ("a: &x [*x, !!python/object:os.system {}]", "not YAML: found could not determine a constructor"),
+        ("name: orders\nspeed:\n  key: a\n  key: b", "not YAML: found the key 'key' is given twice"),
     ],
-    ids=["open bracket", "tab", "python object"],
+    ids=["open bracket", "tab", "python object", "a key twice"],
 )
 def test_text_that_is_not_yaml_is_said_to_be_that_on_one_line(tmp_path: Path, text: str, start: str) -> None:
     message = refusal(tmp_path, text)

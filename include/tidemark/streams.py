@@ -79,6 +79,18 @@ TimeZone = Annotated[str, AfterValidator(_time_zone)]
 Format = Literal["parquet", "jsonl.gz", "jsonl.zst"]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without its trap: of a key given twice, PyYAML silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT002 - as PyYAML has it
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        for number, key in enumerate(keys):
+            if key in keys[:number]:
+                told = f"the key {key!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, told, node.value[number][0].start_mark)
+        return super().construct_mapping(node, deep)
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -173,6 +185,10 @@ class Archive(_Model):
         low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_offsets_per_trigger {low} is above max_offsets_per_trigger {high}")
+        if low is None and "max_trigger_delay_seconds" in self.model_fields_set:
+            raise ValueError(
+                f"max_trigger_delay_seconds {self.max_trigger_delay_seconds:g} needs min_offsets_per_trigger"
+            )
         return self
 
 
@@ -306,7 +322,7 @@ def load_stream(name: str, folder: Path) -> Stream:
         known = ", ".join(stream_names(folder)) or "none"
         raise ConfigError("no such stream", expected=f"one of: {known}", found=name, where=str(folder))
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8", found=error, where=str(path)) from error
     except yaml.YAMLError as error:
