@@ -13,6 +13,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 from pyspark.sql import SparkSession
 
+from tests.cluster import Cluster, cluster
 from tidemark.kafka import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -75,6 +76,13 @@ def _stack_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "stack" in request.fixturenames:
         request.getfixturevalue("stack").processes.check()
+
+
+@pytest.fixture(scope="session")
+def brokers(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A second cluster, of three brokers; see there. Only for tests that need it: it takes ten seconds to start."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

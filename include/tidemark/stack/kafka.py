@@ -1,9 +1,11 @@
-"""One Kafka broker, which is its own controller (KRaft), on 127.0.0.1."""
+"""Kafka nodes (KRaft) on 127.0.0.1: one that is its own controller for the local stack, or several as a cluster."""
 
+import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -22,43 +24,59 @@ LOGGING = {
 }
 
 
-def start_kafka(
-    processes: Processes, folder: Path, *, jars: Path, log: Path, port: int, controller_port: int
-) -> Managed:
-    """Start the broker over the data in ``folder``, which is formatted first where it is new.
+def new_cluster_id() -> str:
+    """A random id as Kafka writes them; the nodes of one cluster share one."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One Kafka process and its place in the cluster; all processes are on 127.0.0.1.
+
+    ``voters`` are the cluster's controllers, node id to port. ``port`` is the broker's, None for a mere controller.
+    ``replicas`` is how often Kafka's own topics are kept: above 1, a majority of copies must acknowledge every write.
+    ``settings`` are added to the server's properties, and win.
+    """
+
+    voters: Mapping[int, int]
+    port: int | None
+    id: int = 1
+    name: str = "kafka"
+    cluster_id: str = field(default_factory=new_cluster_id)
+    replicas: int = 1
+    heap: str = "512m"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, log: Path) -> Managed:
+    """Start the node over the data in ``folder``, which is formatted first where it is new.
 
     Raises StackError when it can't be formatted or is not ready within a minute.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.properties"
-    config.write_text(_properties(_config(folder, port, controller_port)), encoding="utf-8")
+    config.write_text(_properties(_config(folder, node)), encoding="utf-8")
     if not (folder / "data" / "meta.properties").exists():
-        _format(config, jars)
-    argv = java_argv(jars, "kafka.Kafka", str(config), heap="512m", properties=LOGGING)
-    probe = _Probe(f"127.0.0.1:{port}")
-    return processes.start("kafka", argv, env={}, ready=probe.answers, timeout_s=READY_S, log=log, cwd=folder)
+        _format(config, jars, node.cluster_id)
+    argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties=LOGGING)
+    ready = _listens(node.voters[node.id]) if node.port is None else _Probe(f"127.0.0.1:{node.port}", node.id).answers
+    return processes.start(node.name, argv, env={}, ready=ready, timeout_s=READY_S, log=log, cwd=folder)
 
 
-def _config(folder: Path, port: int, controller_port: int) -> dict[str, str]:
+def _config(folder: Path, node: Node) -> dict[str, str]:
     return {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "node.id": str(node.id),
+        **_listeners(node),
+        "controller.quorum.voters": ",".join(f"{number}@127.0.0.1:{port}" for number, port in node.voters.items()),
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(folder / "data"),
         # A misspelt topic is an error, not a new topic.
         "auto.create.topics.enable": "false",
         "unclean.leader.election.enable": "false",
-        "offsets.topic.replication.factor": "1",
+        **_copies(node.replicas),
         "offsets.topic.num.partitions": "4",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "4",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         # The offsets of a group nobody joins are the speed layer's memory: keep them for ten years.
         "offsets.retention.minutes": str(10 * 366 * 24 * 60),
@@ -66,6 +84,30 @@ def _config(folder: Path, port: int, controller_port: int) -> dict[str, str]:
         "replica.fetch.max.bytes": str(MAX_RECORD_BYTES),
         # The default of 128 MiB is a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        **node.settings,
+    }
+
+
+def _listeners(node: Node) -> dict[str, str]:
+    listeners = {}
+    if node.port is not None:
+        listeners["broker"] = f"PLAINTEXT://127.0.0.1:{node.port}"
+    if node.id in node.voters:
+        listeners["controller"] = f"CONTROLLER://127.0.0.1:{node.voters[node.id]}"
+    advertised = {"advertised.listeners": listeners["broker"]} if node.port is not None else {}
+    return {"process.roles": ",".join(listeners), "listeners": ",".join(listeners.values()), **advertised}
+
+
+def _copies(replicas: int) -> dict[str, str]:
+    majority = str(replicas // 2 + 1)
+    return {
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": majority,
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": majority,
+        # The offsets' topic has no such setting of its own.
+        "min.insync.replicas": majority,
     }
 
 
@@ -73,10 +115,9 @@ def _properties(config: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in config.items())
 
 
-def _format(config: Path, jars: Path) -> None:
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
+def _format(config: Path, jars: Path, cluster_id: str) -> None:
     argv = java_argv(
-        jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config), heap="256m", properties=LOGGING
+        jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap="256m", properties=LOGGING
     )
     done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False)
     if done.returncode != 0:
@@ -85,10 +126,19 @@ def _format(config: Path, jars: Path) -> None:
         )
 
 
-class _Probe:
-    """Asks for the cluster's description until a broker that isn't fenced answers."""
+def _listens(port: int) -> Callable[[], bool]:
+    def answers() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
 
-    def __init__(self, bootstrap: str) -> None:
+    return answers
+
+
+class _Probe:
+    """Asks a broker for the cluster's description until it is itself in it: until it isn't fenced any more."""
+
+    def __init__(self, bootstrap: str, node_id: int) -> None:
+        self._node_id = node_id
         # Refused connections are expected until the broker listens; librdkafka would log each.
         self._admin = AdminClient(
             {
@@ -101,6 +151,7 @@ class _Probe:
 
     def answers(self) -> bool:
         try:
-            return bool(self._admin.describe_cluster(request_timeout=1).result(timeout=5).nodes)
+            nodes = self._admin.describe_cluster(request_timeout=1).result(timeout=5).nodes
         except (KafkaException, TimeoutError):
             return False
+        return any(node.id == self._node_id for node in nodes)

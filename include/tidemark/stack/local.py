@@ -25,7 +25,7 @@ from tidemark.s3 import ensure_bucket
 from tidemark.settings import ENV_FILE_VARIABLE, Settings
 from tidemark.spark.conf import submit_environment
 from tidemark.stack.files import env_text, free_ports, write_private
-from tidemark.stack.kafka import start_kafka
+from tidemark.stack.kafka import Node, start_kafka
 from tidemark.stack.processes import Processes
 from tidemark.stack.s3proxy import start_s3proxy
 
@@ -114,10 +114,9 @@ class LocalStack:
         start_kafka(
             self.processes,
             self.folder / "kafka",
+            Node(port=kafka, voters={1: controller}),
             jars=self.jars / "kafka",
             log=self.logs / "kafka.log",
-            port=kafka,
-            controller_port=controller,
         )
         start_s3proxy(
             self.processes,

@@ -1,0 +1,127 @@
+"""A cluster of real Kafka brokers whose members can be killed, stopped, held and started again one by one.
+
+Beside the stack's broker, for tests of what happens when one of several fails. Starts a controller of its own, so
+that any of the brokers may go, or all. An authoriser is on and lets everyone do what no ACL speaks of; clients and
+brokers all are ``User:ANONYMOUS``.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from tests.waiting import wait_until
+from tidemark.stack.files import free_ports
+from tidemark.stack.kafka import Node, new_cluster_id, start_kafka
+from tidemark.stack.local import PROJECT
+from tidemark.stack.processes import Managed, Processes
+
+CONTROLLER = 100
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    # By default a broker that was killed leads its partitions for nine more seconds.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "6000",
+}
+
+
+class Cluster:
+    """Running brokers 1, 2, …; ``bootstrap`` names them all. A test that takes one away must end with ``heal()``."""
+
+    def __init__(self, ports: dict[int, int], brokers: dict[int, Managed]) -> None:
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._brokers = brokers
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(self._brokers)
+
+    def kill(self, broker: int) -> None:
+        """SIGKILL. What it led has a new leader some six seconds later."""
+        self._brokers[broker].kill()
+
+    def stop(self, broker: int) -> None:
+        """SIGTERM: it hands over what it leads, and ends."""
+        self._brokers[broker].stop()
+
+    def start(self, broker: int) -> None:
+        """Start it again over its data; returns when the cluster has it back."""
+        self._brokers[broker].launch()
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP: its connections stay open and nothing answers."""
+        os.kill(self._brokers[broker].pid, signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT."""
+        os.kill(self._brokers[broker].pid, signal.SIGCONT)
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """The id of the partition's leader as the brokers tell it now; None where there is none."""
+        return self._partition(topic, partition)[0]
+
+    def in_sync(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """Ids of the replicas in sync, ascending, as the brokers tell them now."""
+        return self._partition(topic, partition)[1]
+
+    def heal(self) -> None:
+        """Start what does not run, and return when every partition of every topic has all its replicas in sync."""
+        for number, managed in self._brokers.items():
+            if managed.returncode is not None:
+                managed.launch()
+            else:
+                self.resume(number)
+        wait_until(self._whole, "every replica of the cluster is in sync")
+
+    def _partition(self, topic: str, partition: int) -> tuple[int | None, tuple[int, ...]]:
+        found = self.admin.describe_topics(TopicCollection([topic]), request_timeout=30)[topic].result(timeout=40)
+        (info,) = (item for item in found.partitions if item.id == partition)
+        leader = None if info.leader is None or info.leader.id < 0 else info.leader.id
+        return leader, tuple(sorted(node.id for node in info.isr))
+
+    def _whole(self) -> bool:
+        try:
+            known = self.admin.list_topics(timeout=30)
+        except KafkaException:
+            return False
+        return len(known.brokers) == len(self._brokers) and all(
+            len(partition.isrs) == len(partition.replicas) and partition.leader >= 0
+            for topic in known.topics.values()
+            for partition in topic.partitions.values()
+        )
+
+
+@contextmanager
+def cluster(folder: Path, *, brokers: int = 3) -> Iterator[Cluster]:
+    """Start it with its data in ``folder``; killed at the end."""
+    jars = PROJECT / ".tidemark" / "jars" / "kafka"
+    controller_port, *broker_ports = free_ports(brokers + 1)
+    ports = dict(enumerate(broker_ports, start=1))
+    cluster_id = new_cluster_id()
+    processes = Processes()
+
+    def node(number: int) -> Managed:
+        name = f"kafka-{number}"
+        wanted = Node(
+            id=number,
+            name=name,
+            port=ports.get(number),
+            voters={CONTROLLER: controller_port},
+            cluster_id=cluster_id,
+            replicas=min(brokers, 3),
+            heap="320m" if number in ports else "192m",
+            settings=SETTINGS,
+        )
+        return start_kafka(processes, folder / name, wanted, jars=jars, log=folder / f"{name}.log")
+
+    try:
+        node(CONTROLLER)
+        yield Cluster(ports, {number: node(number) for number in ports})
+    finally:
+        processes.stop(grace_s=0)
