@@ -1,0 +1,144 @@
+"""The counts per minute and airport: the application once, then its query in this process, over real Kafka and S3."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # in its docs
+from pyspark.sql import SparkSession
+
+from tests.conftest import MakeStream, Produce, Record
+from tests.speed.live import read_topic
+from tidemark.core.errors import ConfigError
+from tidemark.core.layout import Layout
+from tidemark.kafka import describe_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark.streaming import bind_checkpoint
+from tidemark.speed.departures import LAYER, figures, start, topic_of
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Stream
+
+SCHEMA = "origin STRING, departed_at TIMESTAMP"
+NOON_MS = 1_358_164_800_000  # 2013-01-14T12:00:00Z
+AIRPORTS = ("EWR", "JFK", "LGA", None)
+
+
+def departure(ms: int, origin: str | None, partition: int, *, departed: bool = True) -> Record:
+    """A flight at ``ms`` behind noon; a cancelled one has no time of departure."""
+    at = datetime.fromtimestamp((NOON_MS + ms) / 1000, UTC).isoformat() if departed else None
+    return (b"", json.dumps({"origin": origin, "departed_at": at}).encode(), NOON_MS + ms, partition, [])
+
+
+def departures(first_minute: int, last_minute: int, seed: int) -> list[Record]:
+    """A few hundred flights in no order on two partitions, some of them cancelled, and some values that are broken."""
+    chosen = random.Random(seed)  # noqa: S311 - not for secrets
+    found = []
+    for _ in range(300):
+        ms = chosen.randrange(first_minute * 60_000, last_minute * 60_000)
+        flight = departure(ms, chosen.choice(AIRPORTS), chosen.randrange(2), departed=chosen.random() > 0.1)
+        found.append(flight if chosen.random() > 0.05 else (None, b"{", *flight[2:]))
+    return found
+
+
+def counted(records: Sequence[Record]) -> Counter[tuple[str, str | None]]:
+    """Departures by minute and airport, worked out here in plain Python."""
+    found: Counter[tuple[str, str | None]] = Counter()
+    for _, value, timestamp_ms, _, _ in records:
+        event = {} if value in (None, b"{") else json.loads(value)
+        if event.get("departed_at"):
+            minute = datetime.fromtimestamp(timestamp_ms // 60_000 * 60, UTC)
+            found[minute.strftime("%Y-%m-%dT%H:%M:%SZ"), event["origin"]] += 1
+    return found
+
+
+def written(settings: Settings, stream: Stream) -> list[tuple[tuple[str, str | None], int]]:
+    """Every upsert in order: what it is about, and the count."""
+    found = []
+    for item in read_topic(settings, topic_of(stream)):
+        key, value = json.loads(item.key or b""), json.loads(item.value or b"")
+        assert value == {**key, "count": value["count"]}
+        found.append(((key["window"], key["origin"]), value["count"]))
+    return found
+
+
+def topic_config(settings: Settings, topic: str, name: str) -> set[str]:
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return set(str(future.result(60)[name].value).split(","))
+
+
+def count_all(spark: SparkSession, stream: Stream, settings: Settings, checkpoint: str) -> list[dict[str, Any]]:
+    """Count everything there is; the log lines of the batches."""
+    query = start(spark, stream, settings, checkpoint, available_now=True)
+    assert query.awaitTermination(300)
+    return [figures(json.loads(item.json)) for item in query.recentProgress if item["stateOperators"]]
+
+
+def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_what_is_too_late_is_told(
+    stack: LocalStack,
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    produce: Produce,
+) -> None:
+    stream = make_stream(partitions=2, value_schema=SCHEMA)
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    parts = [departures(0, 10, 1), departures(8, 20, 2), departures(15, 30, 3)]  # minutes too late: not one
+
+    produce(stream.topic, parts[0])
+    app = [sys.executable, str(PROJECT / "spark_apps" / "departures_per_minute.py"), stream.name, "--available-now"]
+    environment = {**os.environ, **stack.env, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"}
+    done = subprocess.run(app, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [line["event"] for line in events if line["event"] != "batch"] == ["started", "stopped"]
+    assert sum(line["rows"] for line in events if line["event"] == "batch") == 300
+    assert topic_config(settings, topic_of(stream), "cleanup.policy") == {"compact", "delete"}
+    first = written(settings, stream)
+    assert dict(first) == counted(parts[0])
+
+    produce(stream.topic, parts[1])
+    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    checkpoint = bind_checkpoint(store, layout, LAYER, logs[0])
+    lines = count_all(spark, stream, settings, checkpoint)
+    second = written(settings, stream)
+    assert dict(second) == counted([*parts[0], *parts[1]])
+
+    # As if it had been killed when the second part's counts were written, but not yet Spark's own note of it.
+    repeated = next(line["batch"] for line in lines if line["rows"])
+    folder = layout.checkpoint_prefix(LAYER)
+    for batch in range(repeated, lines[-1]["batch"] + 1):
+        store.delete(f"{folder}commits/{batch}")
+        if batch > repeated:
+            store.delete(f"{folder}offsets/{batch}")
+    produce(stream.topic, parts[2])
+    lines = count_all(spark, stream, settings, checkpoint)
+    third = written(settings, stream)
+    assert [line["rows"] for line in lines if line["rows"]] == [300, 300]
+    assert {Counter(third)[upsert] for upsert in Counter(second) - Counter(first)} == {2}
+    assert dict(third) == counted([*parts[0], *parts[1], *parts[2]])
+    assert sum(line["too_late"] for line in lines) == 0
+
+    newest = departure(29 * 60_000, "JFK", 0)
+    late = [departure(ms, origin, 1) for ms, origin in ((500, "JFK"), (900, "JFK"), (700, "EWR"), (60_500, "JFK"))]
+    produce(stream.topic, [*late, newest])
+    lines = count_all(spark, stream, settings, checkpoint)
+    assert sum(line["rows"] for line in lines) == 5
+    assert sum(line["too_late"] for line in lines) == 3  # by minute and airport
+    assert dict(written(settings, stream)) == counted([*parts[0], *parts[1], *parts[2], newest])
+
+
+def test_a_stream_without_departures_is_refused(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream
+) -> None:
+    with pytest.raises(ConfigError, match=r"columns origin, departed_at, found no departed_at, origin among"):
+        start(spark, make_stream(), settings, "s3a://never/used", available_now=True)
