@@ -91,7 +91,7 @@ def resume_at(found: Marker | None, span: Span, sink: Sink) -> int:
             found=found,
             span=span,
             sink=sink,
-            hint=f"Source offsets [{found.position}, {span.start}) are not in the live topic, and the checkpoint is past"
+            hint=f"Source offsets [{found.position}, {span.start}) are not in the live topic; the checkpoint is past"
             f" them. Bring back one that is not, or give these records up and set the marker to {span.start}",
         )
     if found.position > span.until:
