@@ -7,7 +7,7 @@ from datetime import datetime
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # in its docs
 from confluent_kafka.cimpl import NewTopic  # where its stub is
 
 from tidemark.core.errors import ServiceError
@@ -48,23 +48,90 @@ def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
 
 
 def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
-    """Create the topic if it is not there; False where it was.
+    """Create the topic if it is not there, and return when every broker knows it; False where it was.
 
-    Replication factor 3 with two in-sync replicas on three brokers or more, else as many as there are (R8).
+    Three copies, or as many as there are brokers if fewer; a majority of them must have a record before it counts as
+    delivered (R8). With two brokers that is both: without one, records wait in the source instead of being lost.
     """
     admin = _admin(bootstrap)
     try:
-        brokers = len(admin.list_topics(timeout=TIMEOUT_S).brokers)
-        settings = {"unclean.leader.election.enable": "false", **(config or {})}
-        if brokers >= 3:
-            settings.setdefault("min.insync.replicas", "2")
-        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=min(brokers, 3), config=settings)
+        known = admin.list_topics(timeout=TIMEOUT_S)
+        replicas = min(len(known.brokers), 3)
+        settings = {
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": str(replicas // 2 + 1),
+            **(config or {}),
+        }
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=settings)
         admin.create_topics([wanted], request_timeout=TIMEOUT_S)[topic].result(timeout=TIMEOUT_S + 5)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        for broker in known.brokers.values():
+            _await_known(f"{broker.host}:{broker.port}", topic, partitions)
+    except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
         raise ServiceError("Kafka could not create a topic", found=error, where=f"{topic} at {bootstrap}") from error
     return True
+
+
+def _await_known(broker: str, topic: str, partitions: int) -> None:
+    """Until this broker tells of a new topic's leaders: brokers hear of it one after the other."""
+    deadline = time.monotonic() + TIMEOUT_S
+    admin = _admin(broker)  # its first question goes to the one broker it was told of
+    while time.monotonic() < deadline:
+        found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)
+        if found is not None and sum(item.leader >= 0 for item in found.partitions.values()) == partitions:
+            return
+        time.sleep(0.05)
+
+
+def copies(bootstrap: str, topic: str) -> int | None:
+    """The least number of replicas that any partition of the topic has; None where there is no such topic.
+
+    Raises ServiceError when Kafka does not tell.
+    """
+    admin = _admin(bootstrap)
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
+    try:
+        found = future.result(timeout=TIMEOUT_S + 5)
+    except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
+    return min(len(item.replicas) for item in found.partitions)
+
+
+def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
+    """The settings in force of every broker that is up, at least one, as Kafka writes them; those unset are left out.
+
+    Raises ServiceError when no broker answers, or the user may not see settings (DESCRIBE_CONFIGS on the cluster).
+    """
+    admin = _admin(bootstrap)
+    configs = []
+    try:
+        for broker in admin.list_topics(timeout=TIMEOUT_S).brokers:
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+            answer = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource]
+            told = answer.result(timeout=TIMEOUT_S + 5)
+            configs.append({name: entry.value for name, entry in told.items() if entry.value is not None})
+    except (KafkaException, TimeoutError) as error:
+        raise ServiceError("Kafka could not tell the brokers' settings", found=error, where=bootstrap) from error
+    return tuple(configs)
+
+
+def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
+    """The topic's settings as they are in force, the broker's defaults included, as Kafka writes them.
+
+    Raises ServiceError when the topic does not exist, or the user may not see its settings (DESCRIBE_CONFIGS).
+    """
+    admin = _admin(bootstrap)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
+    except (KafkaException, TimeoutError) as error:
+        raise ServiceError(
+            "Kafka could not tell a topic's settings", found=error, where=f"{topic} at {bootstrap}"
+        ) from error
+    return {name: entry.value for name, entry in found.items()}
 
 
 def watermarks(bootstrap: str, logs: Sequence[TopicPartition]) -> tuple[Watermarks, ...]:

@@ -85,6 +85,18 @@ def health(
 
 
 @app.command()
+def topics(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stack: Stack = None,
+) -> None:
+    """Name every setting of the stream's output topics and their cluster that can lose records; 1 when there is one."""
+    from tidemark.cli.topics import print_findings
+
+    if not print_findings(stack, stream):
+        raise typer.Exit(1)
+
+
+@app.command()
 def adopt(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     prefix: Annotated[str, typer.Option("--from", help="The folder in the archive's bucket; topics.dir, or below it.")],
@@ -99,6 +111,17 @@ def adopt(
     from tidemark.cli.adopt import adopt_objects
 
     adopt_objects(stack, stream, prefix, dry_run=dry_run, topic_id=topic_id)
+
+
+@app.command()
+def replay(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stack: Stack = None,
+) -> None:
+    """Send a stream's dead letters through its transformation once more, after a fix."""
+    from tidemark.cli.replay import replay_letters
+
+    replay_letters(stack, stream)
 
 
 @app.command()

@@ -1,0 +1,210 @@
+"""Dangerous settings of output topics and clusters, on a real cluster of three brokers."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.cluster import Cluster
+from tests.conftest import MakeStream, unique
+from tidemark.cli.topics import print_findings
+from tidemark.kafka import broker_configs, copies, ensure_topic, topic_config
+from tidemark.settings import Settings
+from tidemark.speed import topics
+from tidemark.speed.topics import (
+    Finding,
+    Topic,
+    dead_letter_topic,
+    durability,
+    exactly_once_needs,
+    findings,
+    live_topic,
+)
+from tidemark.streams import Stream
+
+DAY_MS = 86_400_000
+SOUND = {
+    "cleanup.policy": "delete",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "2",
+    "retention.ms": str(7 * DAY_MS),
+    "unclean.leader.election.enable": "false",
+}
+
+
+def create(brokers: Cluster, prefix: str, copies: int, **config: str) -> str:
+    """A topic of one partition as somebody else might create it; ``config`` keys with ``_`` for ``.``."""
+    name = unique(prefix)
+    wanted = NewTopic(name, 1, copies, config={key.replace("_", "."): value for key, value in config.items()})
+    brokers.admin.create_topics([wanted])[name].result()
+    return name
+
+
+def at(brokers: Cluster, settings: Settings) -> Settings:
+    return settings.model_copy(update={"speed_kafka_bootstrap": brokers.bootstrap})
+
+
+def told(found: tuple[Finding, ...] | list[Finding]) -> list[tuple[str, str, str, str]]:
+    return [(item.which, item.setting, item.found, item.wanted) for item in found]
+
+
+def test_every_dangerous_setting_of_existing_topics_is_told_with_both_sides_and_a_way_to_mend_it(
+    brokers: Cluster, settings: Settings, make_stream: MakeStream
+) -> None:
+    live = create(
+        brokers, "live", 3, min_insync_replicas="1", unclean_leader_election_enable="true", cleanup_policy="compact"
+    )
+    dead = create(brokers, "dead", 1, retention_ms=str(DAY_MS))
+    stream = make_stream(speed={"topic": live, "dead_letter_topic": dead})
+
+    found = findings(stream, at(brokers, settings))
+
+    assert told(found) == [
+        (f"topic {live}", "min.insync.replicas", "1", "2"),
+        (f"topic {live}", "unclean.leader.election.enable", "true", "false"),
+        (f"topic {live}", "cleanup.policy", "compact", "delete"),
+        (f"topic {dead}", "replication factor", "1", "3"),
+        (f"topic {dead}", "retention.ms", str(DAY_MS), f"{7 * DAY_MS} or more"),
+    ]
+    alter = f"kafka-configs.sh --bootstrap-server {brokers.bootstrap} --alter --topic"
+    assert found[0].mend == f"{alter} {live} --add-config min.insync.replicas=2"
+    assert found[4].mend == f"{alter} {dead} --add-config retention.ms={7 * DAY_MS}"
+    assert "kafka-reassign-partitions.sh" in found[3].mend
+    assert all(item.why in str(item) and item.mend in str(item) for item in found)
+
+
+def test_topics_the_platform_creates_on_three_brokers_have_none_and_are_known_to_all_brokers_at_once(
+    brokers: Cluster, settings: Settings, make_stream: MakeStream
+) -> None:
+    live, dead = unique("live"), unique("dead")
+    stream = make_stream(speed={"topic": live, "dead_letter_topic": dead, "delivery": "exactly_once"})
+    for name in (live, dead):
+        assert ensure_topic(brokers.bootstrap, name, partitions=4)
+        assert not ensure_topic(brokers.bootstrap, name, partitions=4)
+        for address in brokers.bootstrap.split(","):
+            admin = AdminClient({"bootstrap.servers": address})
+            assert len(admin.list_topics(timeout=30).topics[name].partitions) == 4
+    config = topic_config(brokers.bootstrap, live)
+    assert (copies(brokers.bootstrap, live), config["min.insync.replicas"]) == (3, "2")
+    assert config["unclean.leader.election.enable"] == "false"
+    assert findings(stream, at(brokers, settings)) == ()
+
+
+def test_one_broker_of_its_own_is_no_finding(settings: Settings, make_stream: MakeStream) -> None:
+    stream = make_stream(speed={"topic": unique("live"), "dead_letter_topic": unique("dead")})
+    assert findings(stream, settings) == ()  # not created yet
+    assert ensure_topic(settings.kafka_bootstrap, stream.speed.topic, partitions=1)
+    assert topic_config(settings.kafka_bootstrap, stream.speed.topic)["min.insync.replicas"] == "1"
+    assert findings(stream, settings) == ()
+
+
+def test_a_cluster_that_does_not_answer_is_a_finding_and_no_error(
+    settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark.kafka.TIMEOUT_S", 1)
+    stream: Stream = make_stream()
+    nobody = settings.model_copy(update={"speed_kafka_bootstrap": "127.0.0.1:1"})
+    (found,) = findings(stream, nobody)
+    assert (found.which, found.setting, found.wanted) == ("cluster 127.0.0.1:1", "settings", "to be readable")
+    assert "Kafka could not tell the brokers' settings" in found.found
+
+
+def test_the_command_prints_every_finding(
+    brokers: Cluster,
+    settings: Settings,
+    make_stream: MakeStream,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(speed={"topic": create(brokers, "live", 1), "dead_letter_topic": create(brokers, "dead", 3)})
+    monkeypatch.setattr("tidemark.cli.topics.connect", lambda _stack: at(brokers, settings))
+    assert not print_findings(None, stream.name)
+    assert f"topic {stream.speed.topic}: replication factor is 1, wanted 3" in capsys.readouterr().out
+
+
+# What no test can set up on brokers that run: cases as values.
+THREE = topics.Cluster(
+    bootstrap="b:9092",
+    brokers=3,
+    config={
+        "offsets.retention.minutes": (str(366 * 1440),) * 3,
+        "transaction.max.timeout.ms": ("900000",) * 3,
+        "transaction.state.log.min.isr": ("2",) * 3,
+        "transaction.state.log.replication.factor": ("3",) * 3,
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "copies", "in_sync", "expected"),
+    [
+        (1, 1, "1", []),
+        (2, 1, "1", [("replication factor", "1", "2")]),
+        (2, 2, "1", [("min.insync.replicas", "1", "2")]),
+        (2, 2, "2", [("replication factor", "2", "above 2, with min.insync.replicas left as it is")]),
+        (3, 3, "2", []),
+        (3, 3, "3", [("replication factor", "3", "above 3, with min.insync.replicas left as it is")]),
+        (5, 5, "1", [("min.insync.replicas", "1", "3")]),
+        (9, 1, "2", [("replication factor", "1", "3")]),
+    ],
+)
+def test_copies_and_copies_in_sync(brokers: int, copies: int, in_sync: str, expected: list[tuple[str, ...]]) -> None:
+    topic = Topic(name="t", replicas=copies, config={**SOUND, "min.insync.replicas": in_sync})
+    found = durability(topic, replace(THREE, brokers=brokers))
+    assert [(item.setting, item.found, item.wanted) for item in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "keyed", "exactly_once", "expected"),
+    [
+        ({}, False, True, []),
+        ({"cleanup.policy": "compact"}, True, True, []),
+        ({"cleanup.policy": "compact,delete"}, False, True, ["cleanup.policy"]),
+        ({"retention.ms": str(2 * DAY_MS - 1)}, False, False, ["retention.ms"]),
+        ({"retention.ms": "-1"}, False, False, []),
+        ({"retention.ms": "1", "cleanup.policy": "compact"}, True, False, []),
+        ({"message.timestamp.type": "LogAppendTime"}, False, False, []),
+        ({"message.timestamp.type": "LogAppendTime"}, False, True, ["message.timestamp.type"]),
+        ({"message.timestamp.before.max.ms": "3600000"}, False, True, ["message.timestamp.before.max.ms"]),
+    ],
+)
+def test_what_a_live_topic_does_to_records(
+    config: dict[str, str], *, keyed: bool, exactly_once: bool, expected: list[str]
+) -> None:
+    topic = Topic(name="t", replicas=3, config={**SOUND, **config})
+    assert [item.setting for item in live_topic(topic, THREE, keyed=keyed, exactly_once=exactly_once)] == expected
+
+
+def test_a_compacted_dead_letter_topic() -> None:
+    topic = Topic(name="t", replicas=3, config={**SOUND, "cleanup.policy": "compact"})
+    assert [item.setting for item in dead_letter_topic(topic, THREE, exactly_once=False)] == ["cleanup.policy"]
+
+
+def test_what_exactly_once_delivery_needs_of_the_brokers_the_least_of_which_counts() -> None:
+    assert exactly_once_needs(THREE, transactions_topic=False) == []
+    poor = {
+        "offsets.retention.minutes": ("10080", "600000", "600000"),
+        "transaction.max.timeout.ms": ("900000", "60000", "900000"),
+        "transaction.state.log.min.isr": ("2", "2", "1"),
+        "transaction.state.log.replication.factor": ("1", "1", "1"),
+    }
+    cluster = replace(THREE, config=poor)
+    expected = [
+        ("cluster b:9092", "offsets.retention.minutes", "10080 (7 days)", "525600 or more (365 days)"),
+        ("cluster b:9092", "transaction.max.timeout.ms", "60000", "120000 or more"),
+        ("cluster b:9092", "transaction.state.log.replication.factor", "1", "3 or more"),
+        ("cluster b:9092", "transaction.state.log.min.isr", "1", "2 or more"),
+    ]
+    found = exactly_once_needs(cluster, transactions_topic=False)
+    assert told(found) == expected
+    assert found[0].mend.startswith("offsets.retention.minutes=525600 in every broker's server.properties")
+    assert told(exactly_once_needs(cluster, transactions_topic=True)) == expected[:2]
+
+
+def test_brokers_settings_are_those_in_force(brokers: Cluster) -> None:
+    found = broker_configs(brokers.bootstrap)
+    assert len(found) == 3
+    assert {item["node.id"] for item in found} == {"1", "2", "3"}
+    assert {item["transaction.state.log.min.isr"] for item in found} == {"2"}
