@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.rows import kafka_rows
-from tidemark.spark.process import load_transform, process
+from tidemark.spark.process import classify, load_transform, process
 from tidemark.spark.records import records
-from tidemark.speed.stream import output
+from tidemark.speed.output import RecordLimits, output
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.streams import load_stream
 
@@ -69,7 +69,9 @@ def test_a_stream_added_by_the_readmes_steps_is_checked_processed_by_both_layers
     transform = load_transform(stream, streams)
     sent, arrives = re.findall(r"```json\n(.*?)\n```", STEPS, re.DOTALL)
     source = kafka_rows(spark, [sent.encode(), b'{"ride":"r-18"}'])
-    live, dead = output(source, stream, transform, "an id").orderBy("_good", ascending=False).collect()
+    limits = RecordLimits(live=1_000_000, dead_letter=1_000_000)
+    sent_rows = output(classify(records(source, stream), stream, transform), stream, "an id", record_limits=limits)
+    live, dead = sent_rows.orderBy("_good", ascending=False).collect()
     assert (live.topic, bytes(live.key), json.loads(live.value)) == ("rides.live", b"r-17", json.loads(arrives))
     assert (dead.topic, bytes(dead.value)) == ("rides.dead-letter", b'{"ride":"r-18"}')
     assert dict(dead.headers)["tidemark.reason"] == b"no distance"

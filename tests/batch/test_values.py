@@ -19,8 +19,9 @@ from tidemark.batch.rebuild import branch_name, rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.settings import Settings
-from tidemark.spark.process import load_transform
-from tidemark.speed.stream import output
+from tidemark.spark.process import classify, load_transform
+from tidemark.spark.records import records
+from tidemark.speed.output import RecordLimits, output
 from tidemark.streams import Stream
 
 HOSTILE = (
@@ -163,6 +164,8 @@ def test_a_live_row_is_json_whatever_the_value_was(
     stream = make_stream(**definition)
     source = kafka_rows(spark, [value, None])
     transform = load_transform(stream, settings.streams_dir)
-    good, dead = output(source, stream, transform, "an id").orderBy("_good", ascending=False).collect()
+    rows = classify(records(source, stream), stream, transform)
+    limits = RecordLimits(live=1_000_000, dead_letter=1_000_000)
+    good, dead = output(rows, stream, "an id", record_limits=limits).orderBy("_good", ascending=False).collect()
     assert (good.topic, json.loads(good.value)) == (stream.speed.topic, live)
     assert (dead.topic, dead.value) == (stream.speed.dead_letter_topic, None)

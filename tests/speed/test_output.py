@@ -1,31 +1,121 @@
-"""The rows for Spark's Kafka sink, as far as they need no broker."""
+"""The rows of the speed layer, as far as they need no broker."""
+
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from tests.spark.rows import kafka_rows, stream
 from tidemark.core.errors import ConfigError
-from tidemark.speed.stream import output
+from tidemark.spark.process import Transform, classify
+from tidemark.spark.records import records
+from tidemark.speed.output import RecordLimits, output
+from tidemark.streams import Stream
+
+LIMITS = RecordLimits(live=1_000_000, dead_letter=1_000_000)
+TIME = datetime(2024, 1, 1, tzinfo=UTC)
+TOPICS = {"topic": "live", "dead_letter_topic": "dead"}
+
+
+def rejecting_13(rows: DataFrame) -> DataFrame:
+    return rows.select("source", "event_time", "event.*", F.when(F.col("event.n") == 13, "unlucky").alias("reject"))
+
+
+def flat(rows: DataFrame) -> DataFrame:
+    return rows.select("source", "event_time", "event.*")
+
+
+def sent(
+    spark: SparkSession,
+    wanted: Stream,
+    values: list[bytes | None],
+    limits: RecordLimits = LIMITS,
+    transform: Transform = rejecting_13,
+) -> list[Row]:
+    rows = classify(records(kafka_rows(spark, values, TIME), wanted), wanted, transform)
+    return output(rows, wanted, "an id", record_limits=limits).collect()
+
+
+def headers(row: Row) -> dict[str, Any]:
+    return {item.key.removeprefix("tidemark."): bytes(item.value).decode() for item in row.headers}
+
+
+def varint(number: int) -> int:
+    """Bytes of a number written as a zigzag varint."""
+    return -(-max((2 * number).bit_length(), 1) // 7)
+
+
+def wire_bytes(row: Row) -> int:
+    """What a broker sees of a batch with this record only; see Kafka's record batch format."""
+    parts = [row.key, row.value, *(part for item in row.headers for part in (item.key.encode(), item.value))]
+    body = 3 + varint(len(row.headers)) + sum(1 if part is None else varint(len(part)) + len(part) for part in parts)
+    return 61 + varint(body) + body
 
 
 @pytest.mark.parametrize(("key", "usable"), [("nonsense", "n, text"), ("inner", "n, text"), ("event_time", "n, text")])
 def test_a_key_that_is_no_plain_output_column_is_refused_with_those_there_are(
     spark: SparkSession, key: str, usable: str
 ) -> None:
-    keyed = stream(
-        "n BIGINT, text STRING, inner STRUCT<a: INT>",
-        speed={"topic": "live", "dead_letter_topic": "dead", "key": key},
-    )
+    keyed = stream("n BIGINT, text STRING, inner STRUCT<a: INT>", speed={**TOPICS, "key": key})
     with pytest.raises(ConfigError, match=rf"speed\.key names no plain column.*one of {usable}, found {key}"):
-        output(kafka_rows(spark, []), keyed, lambda rows: rows.select("source", "event_time", "event.*"), "an id")
+        sent(spark, keyed, [])
 
 
 def test_a_number_keys_a_record_by_its_text_and_a_null_leaves_it_without_a_key(spark: SparkSession) -> None:
-    keyed = stream("n BIGINT, text STRING", speed={"topic": "live", "dead_letter_topic": "dead", "key": "n"})
-    rows = output(
-        kafka_rows(spark, [b'{"n":7}', b"{}", b"garbage"]),
-        keyed,
-        lambda rows: rows.select("source", "event_time", "event.*"),
-        "an id",
+    keyed = stream("n BIGINT, text STRING", speed={**TOPICS, "key": "n"})
+    rows = sent(spark, keyed, [b'{"n":7}', b"{}", b"garbage"])
+    assert [(row.topic, row.key) for row in rows] == [("live", b"7"), ("live", None), ("dead", b"k2")]
+
+
+def test_every_row_says_where_and_when_it_came_from_and_only_good_ones_keep_their_partition(
+    spark: SparkSession,
+) -> None:
+    values: list[bytes | None] = [b'{"n":7}', b"{", b'{"n":13}']
+    by_key = sent(spark, stream(speed=TOPICS), values)
+    by_source = sent(spark, stream(speed={**TOPICS, "partitioning": "source"}), values)
+    for rows in (by_key, by_source):
+        found = [(row.source_partition, row.source_offset, row.timestamp.astimezone(UTC), row._good) for row in rows]
+        assert found == [(3, at, TIME, at == 0) for at in range(3)]
+    assert [row.partition for row in by_key] == [None, None, None]
+    assert [row.partition for row in by_source] == [3, None, None]
+
+
+def test_a_dead_letter_says_what_kind_it_is(spark: SparkSession) -> None:
+    rows = sent(spark, stream(speed=TOPICS), [b"{", None, b'{"n":13}'])
+    assert [(headers(row)["exception"], headers(row)["reason"], headers(row)["attempt"]) for row in rows] == [
+        ("undecodable", "the value is not one JSON object", "0"),
+        ("undecodable", "the value is null (a tombstone)", "0"),
+        ("rejected", "unlucky", "0"),
+    ]
+
+
+@pytest.mark.parametrize("length", [10, 300, 9_000, 1_200_000])
+def test_a_record_that_the_live_topic_takes_goes_there_and_one_byte_more_is_a_dead_letter_with_both_sizes(
+    spark: SparkSession, length: int
+) -> None:
+    plain = stream("text STRING", speed=TOPICS)
+    value = b'{"text":"%s"}' % (b"x" * length)
+    room = 2_000_000
+    wide, narrow = (RecordLimits(live=limit, dead_letter=room) for limit in (room, 0))
+    (live,) = sent(spark, plain, [value], wide, flat)
+    size = wire_bytes(live)
+    (fits,) = sent(spark, plain, [value], RecordLimits(live=size, dead_letter=room), flat)
+    (large,) = sent(spark, plain, [value], RecordLimits(live=size - 1, dead_letter=room), flat)
+    assert (live.topic, fits.topic, large.topic) == ("live", "live", "dead")
+    assert (bytes(large.key), bytes(large.value), large._good) == (b"k0", value, False)
+    assert headers(large)["exception"] == "too_large"
+    assert headers(large)["reason"] == f"a record of {size} bytes is larger than max.message.bytes {size - 1} of live"
+    assert sent(spark, plain, [value], narrow, flat)[0].topic == "dead"
+
+
+def test_a_record_that_fits_no_topic_fails_with_its_place_its_size_and_the_limit(spark: SparkSession) -> None:
+    values: list[bytes | None] = [b'{"n":7}', b"x" * 5_000]
+    told = (
+        r"no topic takes this record: partition 3 offset 1 of source is a dead letter of 5\d\d\d bytes,"
+        r" and max\.message\.bytes of dead is 5000"
     )
-    assert [(row.topic, row.key) for row in rows.collect()] == [("live", b"7"), ("live", None), ("dead", b"k2")]
+    with pytest.raises(SparkRuntimeException, match=told):
+        sent(spark, stream(speed=TOPICS), values, RecordLimits(live=1_000_000, dead_letter=5_000))

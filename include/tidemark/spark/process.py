@@ -69,6 +69,7 @@ def process(records: DataFrame, stream: Stream, transform: Transform) -> Process
     above, before any row is read.
     """
     rows = classify(records, stream, transform)
+    rows = rows.withColumn("source", F.col("source").dropFields(REASON))
     rejected = rows.where(F.col(REASON).isNotNull()).select(*PLATFORM_COLUMNS, F.col(REASON).alias("reason"))
     return Processed(good=rows.where(F.col(REASON).isNull()).drop(REASON), rejected=rejected)
 
@@ -76,6 +77,7 @@ def process(records: DataFrame, stream: Stream, transform: Transform) -> Process
 def classify(records: DataFrame, stream: Stream, transform: Transform) -> DataFrame:
     """Every row once: source, event_time, ``_reason`` (null for a good row) and the stream's columns.
 
+    ``source`` keeps the ``_reason`` of a value that could not be decoded, null where the transformation rejected it.
     Raises ConfigError as ``process`` does.
     """
     return shape(decode(records, stream), stream, transform)
@@ -97,8 +99,7 @@ def shape(decoded: DataFrame, stream: Stream, transform: Transform) -> DataFrame
     if "reject" in rows.columns:
         reason = F.coalesce(reason, F.col("reject"))
     own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, "reject")]
-    source = F.col("source").dropFields(REASON).alias("source")
-    return rows.select(source, "event_time", reason.alias(REASON), *(f"`{name}`" for name in own))
+    return rows.select("source", "event_time", reason.alias(REASON), *(f"`{name}`" for name in own))
 
 
 def _described(stream: Stream) -> str:

@@ -8,21 +8,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka import Watermarks, describe_topic, ensure_topic, watermarks
+from tidemark.kafka import Watermarks, describe_topic, ensure_topic, topic_config, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.spark.decode import REASON
 from tidemark.spark.monitor import BatchFigures, Monitor
-from tidemark.spark.process import PLATFORM_COLUMNS, Transform, classify, load_transform
+from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
@@ -33,14 +31,15 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
+from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
 from tidemark.streams import Stream
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
 ID_CHECK_S = 10.0
-# Behind "tidemark."; dead letters have "reason" as well.
-HEADERS = ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
-HEADERS_TYPE = "array<struct<key: string, value: binary>>"
+LIMIT = "max.message.bytes"
+# A new dead-letter topic takes at least this: the source's limit counts compressed bytes, and dead letters are not.
+DEAD_LETTER_BYTES = 16 * 1024 * 1024
 
 PRODUCER = {
     "kafka.acks": "all",
@@ -48,11 +47,7 @@ PRODUCER = {
     # After this the batch fails, loudly, and is repeated by the next start.
     "kafka.delivery.timeout.ms": "120000",
     "kafka.linger.ms": "5",
-    # The topic's max.message.bytes is the limit that counts, not the client's default of 1 MB.
-    "kafka.max.request.size": "16777216",
 }
-# Every column, also one that is null, and times to the µs: the live record says what the published row says.
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
@@ -73,13 +68,19 @@ def _run(stream: Stream, settings: Settings, monitor: Monitor, *, available_now:
     store = ObjectStore(settings)
     checkpoint = bind_checkpoint(store, layout, LAYER, logs[0])
     position = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic).position() or {}
-    for topic in (stream.speed.topic, stream.speed.dead_letter_topic):
-        ensure_topic(settings.kafka_bootstrap, topic, partitions=len(logs))
+    limits = prepare_topics(stream, settings, partitions=len(logs))
     with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
         # The speed layer may lose (R11), so that it never stops for what is gone; Watch says what was lost.
-        source = kafka_source(spark, stream, settings, fail_on_data_loss=False)
-        rows = output(source, stream, transform, logs[0].topic_id)
-        query = _start(rows, stream, settings, checkpoint, available_now=available_now)
+        source = kafka_source(
+            spark,
+            stream,
+            settings,
+            fail_on_data_loss=False,
+            max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
+        )
+        rows = classify(records(source, stream), stream, transform)
+        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
+        query = _start(sent, stream, settings, checkpoint, limits, available_now=available_now)
         log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
         monitor.started(str(query.id), position)
         watch = Watch(stream, settings, logs[0].topic_id)
@@ -91,27 +92,28 @@ def _run(stream: Stream, settings: Settings, monitor: Monitor, *, available_now:
         await_stop(query, on_batch, monitor.beat)
 
 
-def output(source: DataFrame, stream: Stream, transform: Transform, topic_id: str) -> DataFrame:
-    """Rows for Spark's Kafka sink: topic, key, value, headers, and ``_good`` to count by; one per source row.
+def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
+    """Create the output topics where they are missing; what they take. ``partitions``: how many the source has.
 
-    Good rows go to ``speed.topic`` as a JSON object of the stream's columns, rejected ones to
-    ``speed.dead_letter_topic`` with their original bytes. Raises ConfigError when ``speed.key`` names no usable column.
+    A new dead-letter topic has room for every record of the source. Raises ConfigError where records are to keep
+    their source's partition and the live topic has too few.
     """
-    rows = classify(records(source, stream), stream, transform)
-    own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, REASON)]
-    good = F.col(REASON).isNull()
-    key = _key(rows, own, stream)
-    coordinates = _coordinates(stream, topic_id)
-    dead = F.concat("source.headers", _headers({**coordinates, "reason": F.col(REASON)}))
-    return rows.select(
-        F.when(good, stream.speed.topic).otherwise(stream.speed.dead_letter_topic).alias("topic"),
-        F.when(good, key).otherwise(F.col("source.key")).alias("key"),
-        F.when(good, F.to_json(F.struct(*(f"`{name}`" for name in own)), _JSON).cast("binary"))
-        .otherwise(F.col("source.value"))
-        .alias("value"),
-        F.when(good, _headers(coordinates)).otherwise(dead).alias("headers"),
-        good.alias("_good"),
-    )
+    bootstrap, speed = settings.speed_bootstrap, stream.speed
+    largest = int(topic_config(settings.kafka_bootstrap, stream.topic)[LIMIT])
+    room = max(largest + HEADER_ROOM_BYTES, DEAD_LETTER_BYTES)
+    ensure_topic(bootstrap, speed.topic, partitions=partitions)
+    ensure_topic(bootstrap, speed.dead_letter_topic, partitions=partitions, config={LIMIT: str(room)})
+    found = len(describe_topic(bootstrap, speed.topic))
+    if speed.partitioning == "source" and found < partitions:
+        raise ConfigError(
+            "speed.partitioning: the live topic has fewer partitions than the source",
+            expected=f"at least {partitions} of {speed.topic}",
+            found=found,
+            where=f"stream {stream.name}",
+            hint=f"Give {speed.topic} as many partitions as {stream.topic} has, or set partitioning to key",
+        )
+    live, dead_letter = (int(topic_config(bootstrap, topic)[LIMIT]) for topic in (speed.topic, speed.dead_letter_topic))
+    return RecordLimits(live=live, dead_letter=dead_letter)
 
 
 def figures(progress: Mapping[str, Any]) -> BatchFigures:
@@ -205,54 +207,18 @@ class Watch:
 
 
 def _start(
-    rows: DataFrame, stream: Stream, settings: Settings, checkpoint: str, *, available_now: bool
+    rows: DataFrame, stream: Stream, settings: Settings, checkpoint: str, limits: RecordLimits, *, available_now: bool
 ) -> StreamingQuery:
+    # The topics' limits are what counts, not the client's default of 1 MB.
+    largest = max(limits.live, limits.dead_letter) + HEADER_ROOM_BYTES
     counted = rows.observe(LAYER, F.count(F.lit(1)).alias("rows"), F.count_if(~F.col("_good")).alias("dead_lettered"))
     return (
-        counted.drop("_good")
+        counted.select("topic", "partition", "key", "value", "headers")
         .writeStream.format("kafka")
         .queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", checkpoint)
-        .option("kafka.bootstrap.servers", settings.kafka_bootstrap)
+        .options(**{"kafka.bootstrap.servers": settings.speed_bootstrap, "kafka.max.request.size": str(largest)})
         .options(**PRODUCER)
         .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
         .start()
     )
-
-
-def _coordinates(stream: Stream, topic_id: str) -> dict[str, Column]:
-    """Header name behind ``tidemark.`` to its text. Numbers are decimal, the timestamp in ms since the epoch."""
-    values = (
-        F.lit(topic_id),
-        F.col("source.topic"),
-        F.col("source.partition"),
-        F.col("source.offset"),
-        F.unix_millis("source.timestamp"),
-        F.lit(stream.name),
-        F.lit(stream.version),
-    )
-    return dict(zip(HEADERS, values, strict=True))
-
-
-def _headers(values: Mapping[str, Column]) -> Column:
-    pairs = (
-        F.struct(F.lit(f"tidemark.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
-        for name, value in values.items()
-    )
-    return F.array(*pairs).cast(HEADERS_TYPE)
-
-
-def _key(rows: DataFrame, own: Sequence[str], stream: Stream) -> Column:
-    name = stream.speed.key
-    if name is None:
-        return F.col("source.key")
-    kinds = {field.name: field.dataType for field in rows.schema if field.name in own}
-    if name not in kinds or isinstance(kinds[name], ArrayType | MapType | StructType):
-        usable = (column for column, kind in kinds.items() if not isinstance(kind, ArrayType | MapType | StructType))
-        raise ConfigError(
-            "speed.key names no plain column of the transformation",
-            expected=f"one of {', '.join(usable)}",
-            found=name,
-            where=f"stream {stream.name}",
-        )
-    return F.col(f"`{name}`").cast("string").cast("binary")
