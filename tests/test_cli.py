@@ -62,7 +62,9 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "where",
         "report",
         "health",
+        "topics",
         "adopt",
+        "replay",
         "maintain",
         "demo",
     ]

@@ -63,8 +63,9 @@ def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapp
     assert parsed["seconds"] < 1
 
 
-def test_every_stream_has_its_dag(parsed: Mapping[str, Any]) -> None:
-    assert set(parsed["dags"]) == {f"reconcile_{path.stem}" for path in STREAMS.glob("*.yaml")}
+def test_every_stream_has_its_dags(parsed: Mapping[str, Any]) -> None:
+    streams = [path.stem for path in STREAMS.glob("*.yaml")]
+    assert set(parsed["dags"]) == {f"{kind}_{name}" for kind in ("reconcile", "replay") for name in streams}
 
 
 def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights: Mapping[str, Any]) -> None:
@@ -110,6 +111,16 @@ def test_the_form_asks_for_days_and_force(flights: Mapping[str, Any]) -> None:
     assert flights["undescribed"] == []
 
 
+def test_a_replay_is_started_by_hand_one_at_a_time_and_not_retried(parsed: Mapping[str, Any]) -> None:
+    dag = parsed["dags"]["replay_flights"]
+    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
+    assert dag["params"] == {}
+    ((name, task),) = dag["tasks"].items()
+    assert (name, task["operator"], task["templates"]) == ("replay", "SparkStep", ["application"])
+    assert (task["retries"], task["bounded"]) == (0, True)
+    assert "Run it after a fix" in dag["doc"]
+
+
 def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(tmp_path: Path) -> None:
     streams = tmp_path / "streams"
     shutil.copytree(STREAMS, streams, ignore=shutil.ignore_patterns("__pycache__"))
@@ -128,3 +139,4 @@ def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream
     assert bad["timetable"] == "NullTimetable"
     assert "batch.scedule: unknown key" in bad["doc"]
     assert list(bad["tasks"]) == list(good["tasks"])
+    assert "batch.scedule: unknown key" in found["dags"]["replay_trains"]["doc"]

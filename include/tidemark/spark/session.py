@@ -4,14 +4,14 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tidemark.core.errors import StackError
+from tidemark.core.errors import StackError, TidemarkError
 from tidemark.settings import Settings
 from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
 
@@ -37,9 +37,20 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
+    return _quietly(builder.getOrCreate)
+
+
+def quiet_session(settings: Settings, name: str) -> SparkSession:
+    """``spark_session`` for a command: what the JVM logs goes nowhere. Raises StackError as ``bare_session`` does."""
+    return _quietly(lambda: spark_session(settings, name))
+
+
+def _quietly(start: Callable[[], SparkSession]) -> SparkSession:
     with tempfile.TemporaryFile() as log, _stderr_to(log.fileno()):
         try:
-            return builder.getOrCreate()
+            return start()
+        except TidemarkError:
+            raise
         except Exception as error:  # PySpark has a type of its own for each way in which a JVM can't start
             log.seek(0)
             told = log.read().decode(errors="replace").strip().splitlines()

@@ -1,0 +1,18 @@
+"""Replay a stream's dead letters: once, through its transformation as it is now."""
+
+from pyspark.sql import SparkSession
+
+from tidemark.batch.app import step_app
+from tidemark.batch.run import Run
+from tidemark.spark.streaming import log_event
+from tidemark.speed.replay import replay
+
+
+def replay_run(run: Run, spark: SparkSession) -> None:
+    with run.step("replay") as out:
+        out.update(replay(run.stream, run.settings, spark).to_value())
+    log_event("replayed", layer="speed", stream=run.stream.name, run=run.name, **out)
+
+
+if __name__ == "__main__":
+    step_app("replay", replay_run, __doc__)
