@@ -134,9 +134,10 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in found.items()}
 
 
-def watermarks(bootstrap: str, logs: Sequence[TopicPartition]) -> tuple[Watermarks, ...]:
-    """Both ends of each log; the high one is the last stable offset (read_committed)."""
-    with _Reader(bootstrap) as consumer:
+def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: bool = True) -> tuple[Watermarks, ...]:
+    """Both ends of each log; the high one is the last stable offset (read_committed), or the end of all there is."""
+    isolation = "read_committed" if committed else "read_uncommitted"
+    with _Reader(bootstrap, {"isolation.level": isolation}) as consumer:
         try:
             ends = [
                 consumer.get_watermark_offsets(KafkaPartition(log.topic, log.partition), timeout=TIMEOUT_S)

@@ -43,16 +43,9 @@ def output(rows: DataFrame, stream: Stream, topic_id: str, *, record_limits: Rec
     to ``speed.dead_letter_topic`` with their original bytes. An action fails at a record that is too large even for
     that. Raises ConfigError when ``speed.key`` names no usable column.
     """
-    own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, REASON)]
     coordinates = _coordinates(stream, topic_id)
-    made = rows.select(
-        "source",
-        REASON,
-        _key(rows, own, stream).alias("_key"),
-        F.when(F.col(REASON).isNull(), F.to_json(F.struct(*(f"`{name}`" for name in own)), _JSON).cast("binary")).alias(
-            "_value"
-        ),
-    )
+    key, value = live_record(rows, stream)
+    made = rows.select("source", REASON, key.alias("_key"), value.alias("_value"))
     sized = made.select("*", _size_if_large(coordinates, record_limits.live).alias("_size"))
     told = sized.select("source", "_key", "_value", _reason(stream, record_limits.live).alias(REASON))
     good = F.col(REASON).isNull()
@@ -68,6 +61,13 @@ def output(rows: DataFrame, stream: Stream, topic_id: str, *, record_limits: Rec
         F.col("source.offset").alias("source_offset"),
         good.alias("_good"),
     )
+
+
+def live_record(rows: DataFrame, stream: Stream) -> tuple[Column, Column]:
+    """Key and value (null for a rejected row) of the live record, over rows of ``classify``. Raises as ``output``."""
+    own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, REASON)]
+    value = F.to_json(F.struct(*(f"`{name}`" for name in own)), _JSON).cast("binary")
+    return _key(rows, own, stream), F.when(F.col(REASON).isNull(), value)
 
 
 def _size_if_large(coordinates: Mapping[str, Column], limit: int) -> Column:
