@@ -1,0 +1,1 @@
+"""The delivery audit: what the live and the dead-letter topic hold, against the archive."""

@@ -1,0 +1,187 @@
+"""The truth of an audit: which archive objects hold the span's rows, and what is known of all other offsets.
+
+The plan is the batch layer's own (``tidemark.core.planner``), so that an audit sees the very rows that a rebuild sees.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tidemark.archive.connect import is_connect_key
+from tidemark.core.manifest import DataFile, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition, normalise, range_or_none, subtract
+from tidemark.core.plan import LogPlan, Slice, Target, Used
+from tidemark.core.planner import make_plan
+from tidemark.delivery.span import Span
+from tidemark.kafka import Watermarks, describe_topic, positions_at, watermarks
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+# Of an offset without a row of the span: it has a row of another time; it may have none; nobody archived it.
+State = Literal["dense", "holed", "unarchived"]
+_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a range's offsets; ranges of one log share none."""
+
+    log: TopicPartition
+    range: OffsetRange
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """``slices`` hold every archived row of the span (and others); ``holed`` every row of ranges with holes that may
+    have a record of the span's time, so that a delivered offset can be told from a hole.
+
+    ``unarchived`` are the offsets that may belong to the span and that no manifest holds. ``rows_min`` and
+    ``rows_max`` bound the span's rows by what the manifests say. ``earliest_us`` is the least record timestamp of the
+    objects in ``slices``, in µs: None without any, 0 where they do not tell.
+    """
+
+    slices: tuple[Slice, ...]
+    holed: tuple[Slice, ...]
+    known: tuple[Known, ...]
+    unarchived: tuple[Known, ...]
+    topic_ids: tuple[str, ...]
+    current_id: str
+    rows_min: int
+    rows_max: int
+    earliest_us: int | None
+
+
+def find_archived(stream: Stream, settings: Settings, span: Span, manifests: Sequence[Manifest]) -> Archived:
+    """Plan the span's reading. Manifests must have been read before, so that none reaches past Kafka's ends asked here.
+
+    Raises ServiceError where the topic does not exist, and what ``make_plan`` raises.
+    """
+    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    first, behind = (positions_at(settings.kafka_bootstrap, logs, moment) for moment in (span.start, span.end))
+    marks = {mark.log: mark for mark in watermarks(settings.kafka_bootstrap, logs)}
+    extents = _extents(manifests)
+    days = span.days(stream.zone)
+    plan = make_plan(
+        stream=stream.name,
+        time_zone=stream.time_zone,
+        run="delivery",
+        requested=days,
+        targets=_targets(marks, extents, behind),
+        manifests=manifests,
+        seals=(),
+    )
+    files = _files(manifests)
+    by_key = {file.key: file for some in files.values() for file in some}
+    read = [by_key[item.key] for item in plan.slices]
+    counts = [sum(rows.rows for rows in file.days if rows.day in days) for file in read]
+    exact = span.whole_days(stream.zone)
+    return Archived(
+        slices=plan.slices,
+        holed=tuple(item for log in plan.logs for item in _holed(log, files, span)),
+        known=tuple(item for log in plan.logs for item in _known(log, files, marks.get(log.target.log))),
+        unarchived=tuple(item for log in plan.logs for item in _unarchived(log, plan.slices, first, behind, marks)),
+        topic_ids=tuple(sorted({log.topic_id for log in (*extents, *logs)})),
+        current_id=logs[0].topic_id,
+        rows_min=sum(rows for rows, item in zip(counts, plan.slices, strict=True) if exact and item.whole),
+        rows_max=sum(min(rows, len(item.range)) for rows, item in zip(counts, plan.slices, strict=True)),
+        # Of adopted objects only event times are known.
+        earliest_us=min((0 if is_connect_key(file.key) else file.min_timestamp_us for file in read), default=None),
+    )
+
+
+def _extents(manifests: Iterable[Manifest]) -> dict[TopicPartition, tuple[int, int]]:
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for manifest in manifests:
+        for item in manifest.ranges:
+            start, end = found.get(item.log, (item.range.start, item.range.end))
+            found[item.log] = (min(start, item.range.start), max(end, item.range.end))
+    return found
+
+
+def _targets(
+    marks: Mapping[TopicPartition, Watermarks],
+    extents: Mapping[TopicPartition, tuple[int, int]],
+    behind: Mapping[TopicPartition, int | None],
+) -> list[Target]:
+    """As far as the archive goes, and further to where the span ends in Kafka; of a log that is gone, the archive."""
+    targets = []
+    for log, mark in marks.items():
+        start, end = extents.get(log, (mark.log_start, mark.log_start))
+        origin = min(start, mark.log_start)
+        last = max(end, _bounded(behind[log], mark))
+        targets.append(
+            Target(log=log, origin=origin, end=last, log_start=mark.log_start, high_watermark=mark.high_watermark)
+        )
+    for log, (start, end) in extents.items():
+        if log not in marks:
+            targets.append(Target(log=log, origin=start, end=end, log_start=end, high_watermark=end))
+    return targets
+
+
+def _bounded(position: int | None, mark: Watermarks) -> int:
+    """A position found by time, inside what read-committed readers see; the end where there is none."""
+    return mark.high_watermark if position is None else min(position, mark.high_watermark)
+
+
+def _files(manifests: Iterable[Manifest]) -> _Files:
+    found: dict[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]] = {}
+    for manifest in manifests:
+        for item in manifest.ranges:
+            own = tuple(file for file in manifest.files if (file.log, file.range) == (item.log, item.range))
+            found[manifest.writer, manifest.batch, item.log, item.range] = own
+    return found
+
+
+def _of(used: Used, log: TopicPartition, files: _Files) -> tuple[DataFile, ...]:
+    return files[used.writer, used.batch, log, used.committed]
+
+
+def _has_holes(used: Used, log: TopicPartition, files: _Files) -> bool:
+    return sum(file.rows for file in _of(used, log, files)) < len(used.committed)
+
+
+def _holed(plan: LogPlan, files: _Files, span: Span) -> Iterable[Slice]:
+    log = plan.target.log
+    for used in plan.used:
+        if not _has_holes(used, log, files):
+            continue
+        for file in _of(used, log, files):
+            meets = file.min_timestamp_us < span.end_us and file.max_timestamp_us >= span.start_us
+            if meets and file.first_offset < used.range.end and file.last_offset >= used.range.start:
+                whole = file.first_offset in used.range and file.last_offset in used.range
+                yield Slice(key=file.key, log=log, range=used.range, whole=whole)
+
+
+def _known(plan: LogPlan, files: _Files, mark: Watermarks | None) -> Iterable[Known]:
+    log = plan.target.log
+    for state in ("dense", "holed"):
+        wanted = state == "holed"
+        for item in normalise(used.range for used in plan.used if _has_holes(used, log, files) == wanted):
+            yield Known(log=log, range=item, state="holed" if wanted else "dense")
+    written = range_or_none(0, mark.high_watermark) if mark else None
+    for item in subtract([written] if written else [], [used.range for used in plan.used]):
+        yield Known(log=log, range=item, state="unarchived")
+
+
+def _unarchived(
+    plan: LogPlan,
+    slices: Iterable[Slice],
+    first: Mapping[TopicPartition, int | None],
+    behind: Mapping[TopicPartition, int | None],
+    marks: Mapping[TopicPartition, Watermarks],
+) -> Iterable[Known]:
+    """Gaps between the first and the last offset that may be of the span, by the rows archived and by Kafka's times."""
+    log = plan.target.log
+    ranges = [item.range for item in slices if item.log == log]
+    if log in marks:
+        start, end = (_bounded(found[log], marks[log]) for found in (first, behind))
+        if start < end:
+            ranges.append(OffsetRange(start=start, end=end))
+    if not ranges:
+        return
+    window = OffsetRange(start=min(item.start for item in ranges), end=max(item.end for item in ranges))
+    for gap in plan.gaps:
+        inside = gap.range.intersect(window)
+        if inside is not None:
+            yield Known(log=log, range=inside, state="unarchived")

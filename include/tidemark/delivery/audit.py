@@ -1,0 +1,165 @@
+"""The audit of a span: both sides fixed in the one order that is safe, compared, checked, and saved as a run's step."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidemark.archive.checkpoint import Checkpoint
+from tidemark.archive.commit import read_manifests
+from tidemark.batch.run import Run
+from tidemark.core.errors import FormatError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import TopicPartition, count
+from tidemark.delivery.archived import Archived, Known, find_archived
+from tidemark.delivery.compare import Sides, compare
+from tidemark.delivery.report import FORMAT, Bounds, Tally, Unarchived, sentences
+from tidemark.delivery.span import Span
+from tidemark.delivery.topics import Output, open_output, output_ends, safe_since
+from tidemark.s3 import ObjectStore
+from tidemark.spark.failures import task_error
+from tidemark.speed.replay_plan import ReplayPlans
+from tidemark.streams import Stream
+
+LAYER = "speed"
+
+
+def audit_delivery(run: Run, spark: SparkSession, span: Span) -> Tally:
+    """Compare the output topics with the archive; the result is step ``delivery`` of the run.
+
+    Raises ConfigError for a transformation that breaks its contract, IncompleteError where objects of the archive are
+    gone or the counts contradict each other, ServiceError where Kafka, S3 or a Spark job fails.
+    """
+    with run.step("delivery") as out:
+        stream, settings = run.stream, run.settings
+        sides = _fix(run, span)
+        try:
+            groups = compare(spark, stream, settings, span, sides)
+        except (PySparkException, Py4JJavaError) as error:
+            raise task_error(error, where=f"delivery audit of {stream.name}") from error
+        tally = Tally(groups=groups, unarchived=tuple(_unarchived(item) for item in sides.archived.unarchived))
+        out.update(_value(stream, span, sides, tally))
+        read = [*sides.live.ranges.values(), *sides.dead.ranges.values()]
+        tally.require_balance(
+            Bounds(rows_min=sides.archived.rows_min, rows_max=sides.archived.rows_max, records_max=count(read))
+        )
+        return tally
+
+
+def _fix(run: Run, span: Span) -> Sides:
+    """The stream's position before the topics' ends: what is below it was delivered below them. The archive last: what
+    was delivered is archived by then, where it can be."""
+    store, layout, stream, settings = run.store, run.layout, run.stream, run.settings
+    sink = settings.speed_bootstrap
+    positions = speed_positions(store, layout)
+    live, dead = (output_ends(sink, topic) for topic in (stream.speed.topic, stream.speed.dead_letter_topic))
+    archived = find_archived(stream, settings, span, read_manifests(store, layout))
+    since = safe_since(settings.kafka_bootstrap, stream.topic, _earliest(archived, span))
+    return Sides(
+        archived=archived,
+        live=open_output(sink, stream.speed.topic, live, since),
+        dead=open_output(sink, stream.speed.dead_letter_topic, dead, since),
+        positions=positions,
+        replayed=_replayed(store, layout, next(iter(dead)).topic_id),
+    )
+
+
+def _earliest(archived: Archived, span: Span) -> datetime:
+    """The least timestamp that a source record of the span may have."""
+    earliest_us = span.start_us if archived.earliest_us is None else min(span.start_us, archived.earliest_us)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=max(earliest_us, 0))
+
+
+def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, int]:
+    """Per source log the next offset that the speed stream delivers; none where it never ran.
+
+    Raises FormatError for a checkpoint that does not parse.
+    """
+    prefix = layout.checkpoint_prefix(LAYER)
+    body = store.get(f"{prefix}source.json")
+    if body is None:
+        return {}
+    try:
+        bound = json.loads(body)
+        topic, topic_id = bound["topic"], bound["topic_id"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            "a checkpoint's source does not parse", found=repr(error), where=f"{prefix}source.json"
+        ) from error
+    position = Checkpoint(store=store, prefix=prefix, topic=topic).position() or {}
+    return {
+        TopicPartition(topic=topic, topic_id=topic_id, partition=partition): offset
+        for partition, offset in position.items()
+    }
+
+
+def _replayed(store: ObjectStore, layout: Layout, topic_id: str) -> dict[TopicPartition, int]:
+    """Per log of the dead-letter topic, up to where its letters were replayed."""
+    plan = ReplayPlans.of(store, layout, topic_id).last()
+    return {} if plan is None else {item.log: item.until for item in plan.readings}
+
+
+def _unarchived(item: Known) -> Unarchived:
+    log, span = item.log, item.range
+    return Unarchived(topic_id=log.topic_id, partition=log.partition, start=span.start, end=span.end)
+
+
+def _value(stream: Stream, span: Span, sides: Sides, tally: Tally) -> dict[str, Any]:
+    zone = stream.zone
+    return {
+        "format": FORMAT,
+        "stream": stream.name,
+        "version": stream.version,
+        "time_zone": stream.time_zone,
+        "from": span.start.astimezone(zone).isoformat(),
+        "to": span.end.astimezone(zone).isoformat(),
+        "verdict": tally.verdict,
+        "sentences": sentences(tally),
+        "counts": tally.counts(),
+        "unexpected": tally.kinds("unexpected"),
+        "pending": tally.kinds("pending"),
+        "hours": tally.hours(zone),
+        "ranges": {
+            "archive": _archive_ranges(sides.archived),
+            "unarchived": [asdict(item) for item in tally.unarchived],
+            "topics": [_topic(item) for item in (sides.live, sides.dead)],
+            "positions": _positions(sides.positions),
+        },
+    }
+
+
+def _archive_ranges(archived: Archived) -> list[dict[str, Any]]:
+    """Per log the offsets of the objects with rows of the span, as far as they were read."""
+    logs = sorted({item.log for item in archived.slices})
+    found = []
+    for log in logs:
+        ranges = [item.range for item in archived.slices if item.log == log]
+        start, end = min(item.start for item in ranges), max(item.end for item in ranges)
+        found.append({**asdict(log), "start": start, "end": end, "objects": len(ranges)})
+    return found
+
+
+def _topic(output: Output) -> dict[str, Any]:
+    return {
+        "topic": output.topic,
+        "doubt": output.doubt,
+        "partitions": [
+            {
+                "partition": item.log.partition,
+                "start": item.end if item.range is None else item.range.start,
+                "end": item.end,
+                "log_start": item.log_start,
+                "hidden": item.hidden,
+            }
+            for item in output.readings
+        ],
+    }
+
+
+def _positions(positions: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    return [{**asdict(log), "offset": offset} for log, offset in sorted(positions.items())]
