@@ -7,12 +7,21 @@ brokers all are ``User:ANONYMOUS``.
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its docs
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic  # where its stub is
 
 from tests.waiting import wait_until
 from tidemark.stack.files import free_ports
@@ -62,6 +71,25 @@ class Cluster:
         """SIGCONT."""
         os.kill(self._brokers[broker].pid, signal.SIGCONT)
 
+    def create(self, topic: str, *, partitions: int = 1, copies: int = 3, **config: str) -> str:
+        """The topic's name, once every broker knows it; ``config`` keys are Kafka's with ``_`` for ``.``."""
+        wanted = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, copies, config=wanted)])[topic].result()
+        wait_until(
+            lambda: all(self._knows(address, topic) for address in self.bootstrap.split(",")), "a topic is known"
+        )
+        return topic
+
+    def deny(self, topic: str, operation: AclOperation) -> None:
+        """Forbid everyone one thing, and allow all else."""
+        rules = ((operation, AclPermissionType.DENY), (AclOperation.ALL, AclPermissionType.ALLOW))
+        bindings = [
+            AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", what, how)
+            for what, how in rules
+        ]
+        for done in self.admin.create_acls(bindings).values():
+            done.result()
+
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """The id of the partition's leader as the brokers tell it now; None where there is none."""
         return self._partition(topic, partition)[0]
@@ -80,10 +108,24 @@ class Cluster:
         wait_until(self._whole, "every replica of the cluster is in sync")
 
     def _partition(self, topic: str, partition: int) -> tuple[int | None, tuple[int, ...]]:
-        found = self.admin.describe_topics(TopicCollection([topic]), request_timeout=30)[topic].result(timeout=40)
+        deadline = time.monotonic() + 120
+        while True:
+            # Whom it asks may be held or just gone.
+            answer = self.admin.describe_topics(TopicCollection([topic]), request_timeout=5)[topic]
+            try:
+                found = answer.result(timeout=30)
+                break
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
         (info,) = (item for item in found.partitions if item.id == partition)
         leader = None if info.leader is None or info.leader.id < 0 else info.leader.id
         return leader, tuple(sorted(node.id for node in info.isr))
+
+    def _knows(self, address: str, topic: str) -> bool:
+        one = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        known = one.list_topics(timeout=30).topics.get(topic)
+        return known is not None and all(item.leader >= 0 for item in known.partitions.values())
 
     def _whole(self) -> bool:
         try:

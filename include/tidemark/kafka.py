@@ -100,6 +100,29 @@ def copies(bootstrap: str, topic: str) -> int | None:
     return min(len(item.replicas) for item in found.partitions)
 
 
+def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
+    """Why records for the topic are not acknowledged now: a phrase per partition that is short of brokers.
+
+    Raises ServiceError when Kafka does not tell.
+    """
+    admin = _admin(bootstrap)
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
+    try:
+        found = future.result(timeout=TIMEOUT_S + 5)
+    except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return (f"{topic} does not exist",)
+        raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
+    wanted = int(topic_config(bootstrap, topic)["min.insync.replicas"])
+    short = []
+    for item in found.partitions:
+        if item.leader is None or item.leader.id < 0:
+            short.append(f"{topic}-{item.id} has no leader")
+        elif len(item.isr) < min(wanted, len(item.replicas)):
+            short.append(f"{topic}-{item.id} has {len(item.isr)} copies in sync, min.insync.replicas is {wanted}")
+    return tuple(short)
+
+
 def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
     """The settings in force of every broker that is up, at least one, as Kafka writes them; those unset are left out.
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, unique
@@ -34,14 +33,6 @@ SOUND = {
 }
 
 
-def create(brokers: Cluster, prefix: str, copies: int, **config: str) -> str:
-    """A topic of one partition as somebody else might create it; ``config`` keys with ``_`` for ``.``."""
-    name = unique(prefix)
-    wanted = NewTopic(name, 1, copies, config={key.replace("_", "."): value for key, value in config.items()})
-    brokers.admin.create_topics([wanted])[name].result()
-    return name
-
-
 def at(brokers: Cluster, settings: Settings) -> Settings:
     return settings.model_copy(update={"speed_kafka_bootstrap": brokers.bootstrap})
 
@@ -53,10 +44,10 @@ def told(found: tuple[Finding, ...] | list[Finding]) -> list[tuple[str, str, str
 def test_every_dangerous_setting_of_existing_topics_is_told_with_both_sides_and_a_way_to_mend_it(
     brokers: Cluster, settings: Settings, make_stream: MakeStream
 ) -> None:
-    live = create(
-        brokers, "live", 3, min_insync_replicas="1", unclean_leader_election_enable="true", cleanup_policy="compact"
+    live = brokers.create(
+        unique("live"), min_insync_replicas="1", unclean_leader_election_enable="true", cleanup_policy="compact"
     )
-    dead = create(brokers, "dead", 1, retention_ms=str(DAY_MS))
+    dead = brokers.create(unique("dead"), copies=1, retention_ms=str(DAY_MS))
     stream = make_stream(speed={"topic": live, "dead_letter_topic": dead})
 
     found = findings(stream, at(brokers, settings))
@@ -118,7 +109,9 @@ def test_the_command_prints_every_finding(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    stream = make_stream(speed={"topic": create(brokers, "live", 1), "dead_letter_topic": create(brokers, "dead", 3)})
+    stream = make_stream(
+        speed={"topic": brokers.create(unique("live"), copies=1), "dead_letter_topic": brokers.create(unique("dead"))}
+    )
     monkeypatch.setattr("tidemark.cli.topics.connect", lambda _stack: at(brokers, settings))
     assert not print_findings(None, stream.name)
     assert f"topic {stream.speed.topic}: replication factor is 1, wanted 3" in capsys.readouterr().out

@@ -21,12 +21,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 from tidemark.archive.body import ObjectBody
 from tidemark.archive.connect import Hashing, batched, connect_name, read_values, to_rows
 from tidemark.archive.schema import SCHEMA
-from tidemark.archive.sink import task_error
 from tidemark.core.connect import ConnectName
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import DayRows
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failures import task_error
 from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time
 from tidemark.streams import FieldTime, Stream
 

@@ -5,7 +5,6 @@ has what a task does with them.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -19,14 +18,13 @@ from tidemark.archive.metrics import TaskMetrics
 from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
-from tidemark.core import errors
 from tidemark.core.codec import decode, encode
-from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failures import task_error
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
 from tidemark.streams import Stream
@@ -65,20 +63,6 @@ def write_range(
             on_task(decode(TaskMetrics, json.loads(row.task), where="a task's account"))
     files = (decode(DataFile, json.loads(row.file), where="a task's receipt") for row in rows if row.file is not None)
     return tuple(sorted(files, key=lambda file: file.key))
-
-
-def task_error(error: Exception, *, where: str) -> TidemarkError:
-    """The TidemarkError a task died of, found in Spark's account of it; any other cause as a ServiceError."""
-    text = str(error)
-    found = re.findall(r"tidemark\.core\.errors\.(\w+): (.*)", text)
-    if found:
-        kind = getattr(errors, found[-1][0], TidemarkError)
-        told = kind(found[-1][1].strip())
-        assert isinstance(told, TidemarkError)
-        return told
-    causes = re.findall(r"Caused by: (.*)", text)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return ServiceError("a Spark job failed", found=causes[-1].strip() if causes else first, where=where)
 
 
 def _writer(

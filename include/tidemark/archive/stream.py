@@ -20,12 +20,12 @@ from tidemark.archive.lease import Lease
 from tidemark.archive.loss import require_held
 from tidemark.archive.probe import require_conditional_writes
 from tidemark.archive.schedule import Alarm
-from tidemark.archive.sink import task_error
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failures import task_error
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.streaming import (
     bind_checkpoint,

@@ -26,7 +26,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.archive.sink import task_error
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.batch.run import Run
@@ -35,6 +34,7 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan
 from tidemark.spark import records
+from tidemark.spark.failures import task_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 
 # Not `_partition`: Iceberg keeps that name for itself and then refuses every read that has to plan with it.

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,11 +22,13 @@ from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failures import task_error
 from tidemark.spark.kafka import source_options
 from tidemark.spark.session import spark_session
 from tidemark.streams import Stream
 
 POLL_S = 1
+FINISH_S = 20.0  # supervisors kill after 30 s or so
 
 # One batch's progress as Spark reports it (``StreamingQueryProgress`` as a dictionary), after the batch.
 BatchHook = Callable[[Mapping[str, Any]], None]
@@ -117,13 +120,17 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
 
 
 def await_stop(
-    query: StreamingQuery, on_batch: BatchHook | None = None, on_poll: Callable[[], object] | None = None
+    query: StreamingQuery,
+    on_batch: BatchHook | None = None,
+    on_poll: Callable[[], object] | None = None,
+    in_hand: Callable[[], bool] | None = None,
 ) -> None:
     """Wait until the query ended or a signal asked to stop; then the running batch is given up and nothing is lost.
 
+    With ``in_hand``, which says whether a batch runs, a stop first waits up to 20 s for it to end, whatever its end.
     ``on_batch`` is called once per batch, in order, on this thread; what it raises stops the query and is raised.
     ``on_poll`` is called every second or so while the query runs.
-    Raises ServiceError, naming the cause, where the query failed or the JVM died.
+    Raises what ``task_error`` makes of the cause where the query failed, ServiceError where the JVM died.
     """
     last, name = -1, query.name
     try:
@@ -133,14 +140,23 @@ def await_stop(
             last = _report(query, last, on_batch)
             if on_poll is not None:
                 on_poll()
+        if in_hand is not None:
+            _await_batch(query, in_hand)
         _end(query)
         _report(query, last, on_batch)
     except StreamingQueryException as error:
-        raise ServiceError("the stream failed", found=_cause(str(error)), where=name) from error
+        raise task_error(error, where=f"stream {name}") from error
     except (Py4JError, OSError) as error:
         raise ServiceError("Spark's JVM is gone", found=error, where=name) from error
     finally:
         _end(query)
+
+
+def _await_batch(query: StreamingQuery, in_hand: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + FINISH_S
+    while (in_hand() or query.status["isTriggerActive"]) and time.monotonic() < deadline:
+        if query.awaitTermination(POLL_S):
+            return
 
 
 def stop_requested() -> bool:
@@ -209,10 +225,3 @@ def _end(query: StreamingQuery) -> None:
 
 def _ask_to_stop(_number: int, _frame: FrameType | None) -> None:
     _stop.set()
-
-
-def _cause(text: str) -> str:
-    """The telling line of a Java stack trace: the last "Caused by", else the first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    return (causes or lines or ["no message"])[-1 if causes else 0]

@@ -21,13 +21,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.archive.sink import task_error
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka import describe_topic, topic_config, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output

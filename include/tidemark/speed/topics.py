@@ -3,11 +3,11 @@
 Topics the platform creates have none of them; topics somebody else created may. Nothing here stops a stream.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tidemark.core.errors import ServiceError
-from tidemark.kafka import broker_configs, copies, topic_config
+from tidemark.kafka import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 
@@ -20,6 +20,8 @@ DEAD_LETTER_RETENTION_MS = 7 * DAY_MS
 MARKER_RETENTION_DAYS = 365
 # What a transaction of the speed layer asks for; Kafka's own limit is 15 minutes.
 TRANSACTION_TIMEOUT_S = 120.0
+# Partitions that one error names.
+TOLD = 5
 _NO_LIMIT = 2**63 - 1
 
 
@@ -102,6 +104,19 @@ def _cluster(bootstrap: str) -> Cluster:
 def _topic(bootstrap: str, name: str) -> Topic | None:
     replicas = copies(bootstrap, name)
     return None if replicas is None else Topic(name=name, replicas=replicas, config=topic_config(bootstrap, name))
+
+
+def diagnosed(error: ServiceError, bootstrap: str, topics: Sequence[str]) -> ServiceError:
+    """The error, with what is wrong with the output topics now, where Kafka tells: clients only say that time is up."""
+    try:
+        short = [reason for topic in topics for reason in unwritable(bootstrap, topic)]
+    except ServiceError:
+        return error
+    if not short:
+        return error
+    told = "; ".join(short[:TOLD]) + (f"; and {len(short) - TOLD} more" if len(short) > TOLD else "")
+    hint = f"Now {told}" if error.hint is None else f"Now {told}. {error.hint}"
+    return ServiceError(error.problem, expected=error.expected, found=error.found, where=error.where, hint=hint)
 
 
 def live_topic(topic: Topic, cluster: Cluster, *, keyed: bool, exactly_once: bool) -> list[Finding]:

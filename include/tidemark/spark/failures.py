@@ -1,0 +1,101 @@
+"""What a failed Spark job means: one sentence out of pages of Java and Python, and what to do about it."""
+
+import re
+from dataclasses import dataclass
+
+from tidemark.core import errors
+from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
+
+_OURS = re.compile(r"tidemark\.core\.errors\.(\w+): (.*)")
+_KAFKAS = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
+# Spark writes the cause behind the job's own words: "… Lost task 0.0 in stage 1.0 (TID 1) (host executor 1): CAUSE".
+_LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \(.*?\): (.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """Kafka's exceptions by their names, and what we say instead."""
+
+    names: tuple[str, ...]
+    kind: type[TidemarkError]
+    problem: str
+    hint: str
+
+
+_AGAIN = "Nothing acknowledged is lost, and the next start repeats what failed"
+_MEANINGS = (
+    _Meaning(
+        ("RecordTooLargeException", "RecordBatchTooLargeException"),
+        ConfigError,
+        "a record is larger than Kafka takes",
+        "Raise max.message.bytes of the topic it goes to, then start again",
+    ),
+    _Meaning(
+        ("TopicAuthorizationException", "ClusterAuthorizationException", "GroupAuthorizationException"),
+        ServiceError,
+        "Kafka does not allow it",
+        "Grant the stream's user READ on the source, WRITE and DESCRIBE on its output topics (kafka-acls.sh), then"
+        f" start again. {_AGAIN}",
+    ),
+    _Meaning(
+        ("SaslAuthenticationException", "SslAuthenticationException"),
+        ServiceError,
+        "Kafka does not accept the stream's credentials",
+        f"Correct them, then start again. {_AGAIN}",
+    ),
+    _Meaning(
+        ("UnknownTopicOrPartitionException", "UnknownTopicIdException", "InvalidTopicException"),
+        ServiceError,
+        "Kafka has no such topic any more",
+        f"Missing output topics are created at the next start. {_AGAIN}",
+    ),
+    _Meaning(
+        ("InvalidRecordException", "InvalidTimestampException", "CorruptRecordException"),
+        ConfigError,
+        "Kafka refuses a record",
+        "Look at the topic's cleanup.policy and message.timestamp settings: 'tidemark topics' names what is wrong",
+    ),
+    _Meaning(
+        ("ProducerFencedException", "InvalidProducerEpochException", "FencedInstanceIdException"),
+        ConflictError,
+        "another producer took over",
+        "Stop all but one of the applications that deliver this stream",
+    ),
+    _Meaning(
+        ("NotEnoughReplicasException", "NotEnoughReplicasAfterAppendException", "TimeoutException"),
+        ServiceError,
+        "Kafka did not do it in time",
+        "A broker is away, a partition has no leader, or fewer copies in sync than min.insync.replicas asks for: see"
+        f" kafka-topics.sh --describe --unavailable-partitions, --under-min-isr-partitions. {_AGAIN}",
+    ),
+)
+
+
+def task_error(error: Exception, *, where: str) -> TidemarkError:
+    """The TidemarkError a task died of, found in Spark's account of it; Kafka's errors and any other, explained.
+
+    ConfigError and ConflictError need somebody to act; a ServiceError may be over at the next start.
+    """
+    text = str(error)
+    if ours := _OURS.findall(text):
+        kind = getattr(errors, ours[-1][0], TidemarkError)
+        told = kind(ours[-1][1].strip())
+        assert isinstance(told, TidemarkError)
+        return told
+    # The last one named is the innermost cause; a time-out is the least telling of all.
+    causes = _KAFKAS.findall(text)
+    telling = [cause for cause in causes if cause[0] != "TimeoutException"] or causes
+    for name, message in reversed(telling):
+        for meaning in _MEANINGS:
+            if name in meaning.names:
+                detail = next((said for _, said in causes if said), message).strip()
+                found = f"{name.removesuffix('Exception')} ({detail})"
+                return meaning.kind(meaning.problem, found=found, where=where, hint=meaning.hint)
+    return ServiceError("a Spark job failed", found=_cause(text) or type(error).__name__, where=where)
+
+
+def _cause(text: str) -> str:
+    """The telling line of a Java stack trace: the last "Caused by", else what a task was lost of, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
+    return (causes or _LOST_TASK.findall(text) or lines[:1] or [""])[-1]
