@@ -6,7 +6,7 @@ Topics the platform creates have none of them; topics somebody else created may.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from tidemark.core.errors import ServiceError
+from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.kafka import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
 from tidemark.streams import Stream
@@ -106,8 +106,13 @@ def _topic(bootstrap: str, name: str) -> Topic | None:
     return None if replicas is None else Topic(name=name, replicas=replicas, config=topic_config(bootstrap, name))
 
 
-def diagnosed(error: ServiceError, bootstrap: str, topics: Sequence[str]) -> ServiceError:
-    """The error, with what is wrong with the output topics now, where Kafka tells: clients only say that time is up."""
+def diagnosed(error: TidemarkError, bootstrap: str, topics: Sequence[str]) -> TidemarkError:
+    """A ServiceError with what is wrong with the output topics now, where Kafka tells: clients say but that time is up.
+
+    Any other error as it is.
+    """
+    if not isinstance(error, ServiceError):
+        return error
     try:
         short = [reason for topic in topics for reason in unwritable(bootstrap, topic)]
     except ServiceError:
