@@ -125,16 +125,42 @@ def replay(
 
 
 @app.command()
+def delivery(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    *,
+    start: Annotated[
+        str | None, typer.Option("--from", help="A day, or a moment, in the stream's time zone. [default: yesterday]")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="The last day, or the moment behind the span. [default: the same day]")
+    ] = None,
+    stack: Stack = None,
+) -> None:
+    """Compare the live and the dead-letter topic with the archive; 1 for findings, 2 where it can't be told."""
+    from tidemark.cli.delivery import print_delivery
+
+    try:
+        code = print_delivery(stack, stream, start, end)
+    except TidemarkError as error:
+        _explain(error)
+        code = 2
+    raise typer.Exit(code)
+
+
+@app.command()
 def maintain(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     older_than: Annotated[str, typer.Option(help="A number and s, m, h or d.")] = "1d",
+    rebuild_ledger: Annotated[
+        bool, typer.Option("--rebuild-ledger", help="Make the ledger anew, from the manifests alone.")
+    ] = False,
     stack: Stack = None,
 ) -> None:
-    """Abort uploads that nobody finished, and list objects that no manifest lists."""
+    """Abort uploads that nobody finished, list objects that no manifest lists, compact manifests into the ledger."""
     from tidemark.cli.maintain import print_maintenance
 
-    print_maintenance(stack, stream, older_than)
+    print_maintenance(stack, stream, older_than, rebuild_ledger=rebuild_ledger)
 
 
 @app.command()
@@ -153,5 +179,9 @@ def main() -> None:
     try:
         app()
     except TidemarkError as error:
-        Console(stderr=True, soft_wrap=True).print(Text(f"{type(error).__name__}: {error}", style="red"))
+        _explain(error)
         sys.exit(1)
+
+
+def _explain(error: TidemarkError) -> None:
+    Console(stderr=True, soft_wrap=True).print(Text(f"{type(error).__name__}: {error}", style="red"))

@@ -27,6 +27,7 @@ from tidemark.core.errors import IncompleteError
 
 FORMAT = 1
 Verdict = Literal["pass", "findings", "unknown"]
+EXIT_CODES: dict[str, int] = {"pass": 0, "findings": 1, "unknown": 2}
 ROWS = ("delivered", "unlike", "missing", "pending")
 RECORDS = ("delivered", "duplicated", "replayed", "unexpected", "not_archived", "outside")
 FINDINGS = ("missing", "duplicated", "unexpected")
