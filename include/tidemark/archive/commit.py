@@ -79,10 +79,13 @@ def find_manifest(
     return found
 
 
-def read_manifests(store: ObjectStore, layout: Layout) -> tuple[Manifest, ...]:
-    """Every manifest of the stream, by writer and batch; raises FormatError for one that does not parse."""
+def read_manifests(store: ObjectStore, layout: Layout, *, writer: str | None = None) -> tuple[Manifest, ...]:
+    """Every manifest of the stream, or of one writer, by writer and batch; FormatError for one that does not parse.
+
+    Planning does not read them all: see tidemark.archive.ledger.
+    """
     found = []
-    for item in store.list(layout.manifest_prefix):
+    for item in store.list(layout.manifest_prefix if writer is None else f"{layout.manifest_prefix}{writer}/"):
         layout.parse_manifest_key(item.key)
         body = store.get(item.key)
         if body is not None:  # removed since it was listed

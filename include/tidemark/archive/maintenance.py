@@ -1,4 +1,5 @@
-"""What crashes leave behind: unfinished uploads, which cost money unseen, and objects that no manifest lists."""
+"""What crashes leave behind (unfinished uploads, which cost money unseen; objects that no manifest lists), and the
+ledger, which is compared with the manifests and brought up to date."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,9 +8,11 @@ from datetime import datetime
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.archive.commit import read_manifests
+from tidemark.archive.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.s3 import ObjectInfo, ObjectStore, error_code
+from tidemark.streams import Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,32 @@ def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintai
         left=tuple(item for item in uploads if item.started >= before),
         orphans=tuple(item for item in objects if item.key not in listed),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What ``maintain_ledger`` did: manifests the ledger holds now, those of them that are new in it, its segments."""
+
+    manifests: int
+    new: int
+    segments: int
+
+
+def maintain_ledger(store: ObjectStore, layout: Layout, stream: Stream, *, anew: bool = False) -> Compacted:
+    """Compare the ledger with every manifest it holds, then compact those behind it; ``anew`` makes it from scratch.
+
+    Raises what ``read_archived`` and ``require_agreement`` raise, unless ``anew``.
+    """
+    if anew:
+        made = rebuild(store, layout, stream)
+        return Compacted(manifests=made.manifests, new=made.manifests, segments=1)
+    archived = read_archived(store, layout, stream)
+    require_agreement(archived.segments, read_manifests(store, layout))
+    compact(store, layout, stream, archived)
+    after = read_archived(store, layout, stream)
+    held = sum(item.manifests for item in after.segments)
+    before = sum(item.manifests for item in archived.segments)
+    return Compacted(manifests=held, new=held - before, segments=len(after.segments))
 
 
 def _unfinished(store: ObjectStore, prefix: str) -> Iterator[Unfinished]:

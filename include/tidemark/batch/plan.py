@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.history import History
+from tidemark.archive.ledger import Archived, read_and_compact
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
 from tidemark.batch.tables import main_snapshots
 from tidemark.batch.targets import make_targets
-from tidemark.core.chain import broken_links
 from tidemark.core.codec import encode
 from tidemark.core.errors import IncompleteError
-from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
 from tidemark.core.plan_json import plan_to_value
-from tidemark.core.planner import make_plan
+from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal
 
 
@@ -24,15 +23,18 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
     The result also lists the ranges to refill and every broken link in a writer's chain of manifests; neither stops
-    the run. Raises what ``make_targets`` and ``make_plan`` raise.
+    the run. Raises what ``read_archived``, ``make_targets`` and ``plan_committed`` raise.
     """
     with run.step("plan") as out:
         requested = sorted(set(days))
         out |= {"requested": [day.isoformat() for day in requested], "force": force}
-        manifests = read_manifests(run.store, run.layout)
+        archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        targets = make_targets(run.stream, run.settings, requested, manifests, seals)
-        plan = _plan(run, out, requested=requested, targets=targets, manifests=manifests, seals=seals, force=force)
+        history = archived.history()
+        targets = make_targets(run.stream, run.settings, requested, history.extents(), seals)
+        plan = _plan(
+            run, out, archived, history=history, requested=requested, targets=targets, seals=seals, force=force
+        )
         out["refill"] = [{**encode(log), "start": gap.start, "end": gap.end} for log, gap in refill_gaps(plan)]
         return plan
 
@@ -50,10 +52,17 @@ def settle_run(run: Run) -> Plan:
         targets = [item.target for item in run.plan("plan").logs]
         # What readers see before anything is read: publication refuses where another run moves a day from here on.
         out["main"] = main_snapshots(run.settings, run.stream)
-        manifests = read_manifests(run.store, run.layout)
+        archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
         plan = _plan(
-            run, out, requested=requested, targets=targets, manifests=manifests, seals=seals, force=planned["force"]
+            run,
+            out,
+            archived,
+            history=archived.history(),
+            requested=requested,
+            targets=targets,
+            seals=seals,
+            force=planned["force"],
         )
         _require_whole(run, plan)
         return plan
@@ -67,28 +76,28 @@ def refill_gaps(plan: Plan) -> tuple[tuple[TopicPartition, OffsetRange], ...]:
 def _plan(
     run: Run,
     out: dict[str, Any],
+    archived: Archived,
     *,
+    history: History,
     requested: Sequence[date],
     targets: Sequence[Target],
-    manifests: Sequence[Manifest],
     seals: Sequence[Seal],
     force: bool,
 ) -> Plan:
-    plan = make_plan(
+    plan = plan_committed(
         stream=run.stream.name,
         time_zone=run.stream.time_zone,
         run=run.name,
         requested=requested,
         targets=targets,
-        manifests=manifests,
+        committed=history.committed(targets, requested, seals, force=force),
         seals=seals,
         force=force,
     )
-    links = broken_links(manifests)
     out |= {
         "plan": plan_to_value(plan),
-        "manifests": len(manifests),
-        "broken_chains": [{**encode(link), "finding": str(link)} for link in links],
+        "manifests": archived.manifests,
+        "broken_chains": [{**encode(link), "finding": str(link)} for link in archived.broken_links],
     }
     return plan
 

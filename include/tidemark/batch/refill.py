@@ -31,7 +31,7 @@ def refill_run(run: Run, spark: SparkSession) -> None:
     with run.step("refill") as out:
         out |= {"ranges": [], "rows": 0, "files": 0}
         writer = f"refill-{run.name}"
-        there = [item for item in read_manifests(run.store, run.layout) if item.writer == writer]
+        there = list(read_manifests(run.store, run.layout, writer=writer))
         for ranges in rounds(run.plan("plan")):
             done = next((item for item in there if _ranges(item) == ranges), None)
             if done is None:

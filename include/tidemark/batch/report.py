@@ -142,7 +142,13 @@ def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
         "log_start": target.log_start,
         "high_watermark": target.high_watermark,
         "used": [
-            {**_span(used.range), "committed": _span(used.committed), "writer": used.writer, "batch": used.batch}
+            {
+                **_span(used.range),
+                "committed": _span(used.committed),
+                "writer": used.writer,
+                "batch": used.batch,
+                "last_batch": used.last_batch,
+            }
             for used in item.used
         ],
         "refilled": _spans(refilled),

@@ -1,13 +1,12 @@
 """What a run must prove of each log, and whether the archive has come that far."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.ledger import read_and_compact
 from tidemark.core.days import day_end, day_of
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
@@ -16,9 +15,11 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 
+Extents = Mapping[TopicPartition, tuple[int, int]]
+
 
 def make_targets(
-    stream: Stream, settings: Settings, days: Sequence[date], manifests: Sequence[Manifest], seals: Sequence[Seal]
+    stream: Stream, settings: Settings, days: Sequence[date], archived: Extents, seals: Sequence[Seal]
 ) -> tuple[Target, ...]:
     """One target per log of the topic, and one per archived log that Kafka no longer has.
 
@@ -26,14 +27,13 @@ def make_targets(
     higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
     past it; records of the day behind that one which are not archived yet are late and will reopen it.
 
-    Manifests must have been read before this is called, so that none of them reaches past the high watermark found
-    here. Of a log that is gone (its topic was made again, or the stream reads another topic now) everything archived
-    is the target, and whatever is missing of it is lost.
+    ``archived`` holds each log's lowest and highest archived offset. It must have been read before this is called, so
+    that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
+    the stream reads another topic now) everything archived is the target, and whatever is missing of it is lost.
 
     Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist.
     """
     ends = _day_ends(stream, settings, days)
-    archived = _archived(manifests)
     sealed = _extents((item.log, item.origin, item.end) for seal in seals for item in seal.logs)
     targets = []
     for log, (log_start, day_position, high_watermark) in ends.items():
@@ -58,8 +58,8 @@ def make_targets(
 
 def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool:
     """Whether the archive holds a range that reaches the end of the last of the days, in every partition."""
-    manifests = read_manifests(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name))
-    archived = _archived(manifests)
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
     return all(
         archived.get(log, (log_start, log_start))[1] >= day_position
         for log, (log_start, day_position, _) in _day_ends(stream, settings, days).items()
@@ -89,10 +89,6 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
         ends[mark.log] = (mark.log_start, max(day_position, mark.log_start), mark.high_watermark)
     return ends
-
-
-def _archived(manifests: Iterable[Manifest]) -> dict[TopicPartition, tuple[int, int]]:
-    return _extents((item.log, item.range.start, item.range.end) for one in manifests for item in one.ranges)
 
 
 def _extents(ranges: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:

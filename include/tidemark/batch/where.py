@@ -20,6 +20,7 @@ from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Used
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -195,7 +196,7 @@ def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy]
                 snapshot_id=seal.snapshot_id,
                 quarantine_snapshot_id=seal.quarantine_snapshot_id,
                 writer=used.writer if used else None,
-                batch=used.batch if used else None,
+                batch=_batch(copies, used) if used else None,
                 standing=standing(
                     settings,
                     stream,
@@ -209,6 +210,14 @@ def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy]
             )
         )
     return tuple(found)
+
+
+def _batch(copies: Sequence[Copy], used: Used) -> int:
+    """The one batch that holds the offset, of those a used range stands for."""
+    last = used.batch if used.last_batch is None else used.last_batch
+    return next(
+        (copy.batch for copy in copies if copy.writer == used.writer and used.batch <= copy.batch <= last), used.batch
+    )
 
 
 def _explain_absence(

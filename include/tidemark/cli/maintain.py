@@ -1,4 +1,4 @@
-"""``tidemark maintain``: abort stale uploads, list what no manifest lists."""
+"""``tidemark maintain``: abort stale uploads, list what no manifest lists, compact manifests into the ledger."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from rich.console import Console
 from rich.text import Text
 
-from tidemark.archive.maintenance import maintain
+from tidemark.archive.maintenance import maintain, maintain_ledger
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
@@ -16,11 +16,14 @@ from tidemark.streams import load_stream
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def print_maintenance(stack: str | None, stream: str, older_than: str) -> None:
-    """Do it for one stream and say what was done; raises ConfigError for an unknown stream or an age like none."""
+def print_maintenance(stack: str | None, stream: str, older_than: str, *, rebuild_ledger: bool) -> None:
+    """Do it for one stream and say what was done; raises ConfigError for an unknown stream or an age like none.
+
+    The ledger comes last: what is wrong with it is raised, as ``maintain_ledger`` says, with all else done and told.
+    """
     age = parse_age(older_than)
     settings = connect(stack)
-    load_stream(stream, settings.streams_dir)
+    definition = load_stream(stream, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream)
     found = maintain(store, layout, before=datetime.now(UTC) - age)
     console = Console(soft_wrap=True)
@@ -34,6 +37,11 @@ def print_maintenance(stack: str | None, stream: str, older_than: str) -> None:
     )
     for orphan in found.orphans:
         console.print(Text(f"  {orphan.size:>12}  {orphan.key}"))
+    ledger = maintain_ledger(store, layout, definition, anew=rebuild_ledger)
+    console.print(
+        f"Ledger {'made anew' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} of them in"
+        f" {ledger.segments} segments, {ledger.new} new"
+    )
 
 
 def parse_age(text: str) -> timedelta:

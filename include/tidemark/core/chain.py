@@ -1,7 +1,8 @@
 """Each writer's manifests form a chain by digest; a broken link shows a manifest that was deleted or altered."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tidemark.core.manifest import Manifest, digest
 
@@ -27,23 +28,26 @@ class BrokenLink:
         )
 
 
-def broken_links(manifests: Iterable[Manifest]) -> tuple[BrokenLink, ...]:
-    """Every broken link, by writer and batch. A writer's last manifest can't be missed this way: it shows as a gap."""
+def broken_links(
+    manifests: Iterable[Manifest], behind: Mapping[str, tuple[int, str]] = MappingProxyType({})
+) -> tuple[BrokenLink, ...]:
+    """Every broken link, by writer and batch. A writer's last manifest can't be missed this way: it shows as a gap.
+
+    ``behind`` holds batch and digest of the manifest that comes before a writer's first one here.
+    """
     links = []
-    before: Manifest | None = None
+    known = dict(behind)
     for manifest in sorted(manifests, key=lambda item: (item.writer, item.batch)):
-        if before is not None and before.writer != manifest.writer:
-            before = None
-        expected = None if before is None else digest(before.to_json())
+        after, expected = known.get(manifest.writer, (None, None))
         if manifest.previous != expected:
             links.append(
                 BrokenLink(
                     writer=manifest.writer,
                     batch=manifest.batch,
-                    after=None if before is None else before.batch,
+                    after=after,
                     expected=expected,
                     found=manifest.previous,
                 )
             )
-        before = manifest
+        known[manifest.writer] = (manifest.batch, digest(manifest.to_json()))
     return tuple(links)

@@ -1,6 +1,7 @@
 """Frozen dataclasses to JSON values and back, by their own field types: one form for plans and seals.
 
-A range is ``[start, end]``, a date ISO text, a tuple a list, a dataclass an object with every field and no other.
+A range is ``[start, end]``, a date ISO text, a tuple a list, a dataclass an object with every field and no other; a
+field whose default is None may be missing, because what was written before there was one lacks it.
 """
 
 from collections.abc import Mapping
@@ -82,9 +83,10 @@ def _date(raw: Any, where: str) -> date:
 def _dataclass(kind: type, raw: Any, where: str) -> Any:
     _require(isinstance(raw, Mapping), "an object", raw, where)
     known = dict(_fields(kind))
-    if raw.keys() != known.keys():
+    optional = {field.name for field in fields(kind) if field.default is None}
+    if not known.keys() - optional <= raw.keys() <= known.keys():
         raise FormatError("fields differ", expected=", ".join(sorted(known)), found=", ".join(sorted(raw)), where=where)
-    return kind(**{name: _decode(hint, raw[name], f"{where}.{name}") for name, hint in known.items()})
+    return kind(**{name: _decode(known[name], raw[name], f"{where}.{name}") for name in known if name in raw})
 
 
 def _range(raw: Any, where: str) -> OffsetRange:

@@ -17,6 +17,7 @@ _DATA = re.compile(
 )
 _MANIFEST = re.compile(r"(?P<writer>[^/]+)/(?P<batch>\d{12,})\.json")
 _HEARTBEAT = re.compile(r"(?P<layer>[a-z]+)\.json")
+_LEDGER = re.compile(r"(?P<number>\d{8,})\.ledger")
 _SEAL = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})/(?P<version>\d{4,})\.json")
 
 
@@ -49,6 +50,10 @@ class Layout:
     @property
     def manifest_prefix(self) -> str:
         return self._under("manifests")
+
+    @property
+    def ledger_prefix(self) -> str:
+        return self._under("ledger")
 
     @property
     def seal_prefix(self) -> str:
@@ -100,6 +105,17 @@ class Layout:
                 "not a manifest's key", expected=f"{self.manifest_prefix}<writer>/<batch>.json", found=key
             )
         return found["writer"], int(found["batch"])
+
+    def ledger_key(self, number: int) -> str:
+        """The key of a ledger segment; numbers count from 1."""
+        return f"{self.ledger_prefix}{number:08}.ledger"
+
+    def parse_ledger_key(self, key: str) -> int:
+        """The number of a ledger segment's key."""
+        found = _LEDGER.fullmatch(self._below(self.ledger_prefix, key))
+        if found is None:
+            raise FormatError("not a ledger segment's key", expected=f"{self.ledger_prefix}<number>.ledger", found=key)
+        return int(found["number"])
 
     def seal_key(self, day: date, version: int) -> str:
         return f"{self.seal_prefix}{day.isoformat()}/{version:04}.json"

@@ -25,12 +25,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """A part of a committed range that the cover uses; ``committed`` is the whole of it."""
+    """A part of a committed range that the cover uses; ``committed`` is the whole of it.
+
+    With ``last_batch`` it stands for several ranges in a row: of that writer's batches from ``batch`` to
+    ``last_batch``, each complete, each starting where the one before it ends.
+    """
 
     range: OffsetRange
     committed: OffsetRange
     writer: str
     batch: int
+    last_batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

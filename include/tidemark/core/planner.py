@@ -1,6 +1,6 @@
 """Makes plans: values in, a value out. Nearly linear in the number of committed ranges."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -13,11 +13,15 @@ from tidemark.core.seal import Seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Committed(Copy):
-    """A committed range of one log with the files that hold its rows."""
+class Committed(Copy):
+    """A committed range of one log with the files that hold its rows.
+
+    With ``last_batch`` it stands for several ranges in a row, as ``Used`` says; none of them may overlap another range.
+    """
 
     writer: str
     batch: int
+    last_batch: int | None = None
     files: tuple[DataFile, ...]
 
 
@@ -41,9 +45,41 @@ def make_plan(
     another stream or time zone, because its days are not this stream's, and FormatError for a file outside its
     manifest's ranges.
     """
-    _check_origin(stream, time_zone, manifests, seals)
-    latest = _latest(seals)
-    committed = _index(targets, manifests)
+    for manifest in manifests:
+        require_origin(
+            stream, time_zone, manifest.stream, manifest.time_zone, f"manifest {manifest.writer}/{manifest.batch}"
+        )
+    return plan_committed(
+        stream=stream,
+        time_zone=time_zone,
+        run=run,
+        requested=requested,
+        targets=targets,
+        committed=_index(targets, manifests),
+        seals=seals,
+        force=force,
+    )
+
+
+def plan_committed(
+    *,
+    stream: str,
+    time_zone: str,
+    run: str,
+    requested: Sequence[date],
+    targets: Sequence[Target],
+    committed: Mapping[TopicPartition, Sequence[Committed]],
+    seals: Sequence[Seal],
+    force: bool = False,
+) -> Plan:
+    """What ``make_plan`` says, from the committed ranges of each target's log, sorted by range, writer and batch.
+
+    Files may be left out that have no row of an affected day, and ranges that lie outside their target.
+    """
+    for seal in seals:
+        where = f"seal of {seal.day} version {seal.version}"
+        require_origin(stream, time_zone, seal.stream, seal.time_zone, where)
+    latest = latest_of(seals)
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
     late = _late_days(targets, committed, latest)
     wanted = {day for day in requested if force or day not in latest or day in late}
@@ -67,23 +103,22 @@ def make_plan(
     )
 
 
-def _check_origin(stream: str, time_zone: str, manifests: Iterable[Manifest], seals: Iterable[Seal]) -> None:
-    sources = [(item.stream, item.time_zone, f"manifest {item.writer}/{item.batch}") for item in manifests]
-    sealed = [(item.stream, item.time_zone, f"seal of {item.day} version {item.version}") for item in seals]
-    for found_stream, found_zone, where in [*sources, *sealed]:
-        if found_stream != stream:
-            raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
-        if found_zone != time_zone:
-            raise ConflictError(
-                "days were cut in another time zone",
-                expected=time_zone,
-                found=found_zone,
-                where=where,
-                hint="A stream keeps its time zone; give the stream another name to change it",
-            )
+def require_origin(stream: str, time_zone: str, found_stream: str, found_zone: str, where: str) -> None:
+    """Raises ConflictError where a manifest or seal is another stream's, or has days of another time zone."""
+    if found_stream != stream:
+        raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
+    if found_zone != time_zone:
+        raise ConflictError(
+            "days were cut in another time zone",
+            expected=time_zone,
+            found=found_zone,
+            where=where,
+            hint="A stream keeps its time zone; give the stream another name to change it",
+        )
 
 
-def _latest(seals: Iterable[Seal]) -> dict[date, Seal]:
+def latest_of(seals: Iterable[Seal]) -> dict[date, Seal]:
+    """Each day's seal of the highest version."""
     latest: dict[date, Seal] = {}
     for seal in seals:
         if seal.day not in latest or seal.version > latest[seal.day].version:
@@ -91,27 +126,15 @@ def _latest(seals: Iterable[Seal]) -> dict[date, Seal]:
     return latest
 
 
-def _index(targets: Sequence[Target], manifests: Iterable[Manifest]) -> dict[TopicPartition, list[_Committed]]:
+def _index(targets: Sequence[Target], manifests: Iterable[Manifest]) -> dict[TopicPartition, list[Committed]]:
     """Each target's committed ranges, in an order that does not depend on the manifests'."""
-    found: dict[TopicPartition, list[_Committed]] = {target.log: [] for target in targets}
+    found: dict[TopicPartition, list[Committed]] = {target.log: [] for target in targets}
     for manifest in manifests:
-        files: dict[tuple[TopicPartition, OffsetRange], list[DataFile]] = {
-            (item.log, item.range): [] for item in manifest.ranges
-        }
-        for file in manifest.files:
-            if (file.log, file.range) not in files:
-                raise FormatError(
-                    "a file's range is not one its manifest commits",
-                    expected=", ".join(str(item.range) for item in manifest.ranges if item.log == file.log)
-                    or "no file",
-                    found=file.range,
-                    where=f"{file.key} in manifest {manifest.writer}/{manifest.batch}",
-                )
-            files[file.log, file.range].append(file)
+        files = files_by_range(manifest)
         for item in manifest.ranges:
             if item.log in found:
                 found[item.log].append(
-                    _Committed(
+                    Committed(
                         range=item.range,
                         writer=manifest.writer,
                         batch=manifest.batch,
@@ -124,14 +147,37 @@ def _index(targets: Sequence[Target], manifests: Iterable[Manifest]) -> dict[Top
     return found
 
 
-def _plan_log(target: Target, committed: Sequence[_Committed]) -> tuple[LogPlan, list[_Committed]]:
+def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange], list[DataFile]]:
+    """The files of each range of a manifest; raises FormatError for a file of none of them."""
+    files: dict[tuple[TopicPartition, OffsetRange], list[DataFile]] = {
+        (item.log, item.range): [] for item in manifest.ranges
+    }
+    for file in manifest.files:
+        if (file.log, file.range) not in files:
+            raise FormatError(
+                "a file's range is not one its manifest commits",
+                expected=", ".join(str(item.range) for item in manifest.ranges if item.log == file.log) or "no file",
+                found=file.range,
+                where=f"{file.key} in manifest {manifest.writer}/{manifest.batch}",
+            )
+        files[file.log, file.range].append(file)
+    return files
+
+
+def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, list[Committed]]:
     """The findings for one log, and for each used range the committed one it is taken from."""
     whole = range_or_none(target.origin, target.end)
     ranges = [item.range for item in committed]
     pieces = best_cover(whole, committed) if whole else ()
     sources = [committed[piece.index] for piece in pieces]
     used = tuple(
-        Used(range=piece.range, committed=source.range, writer=source.writer, batch=source.batch)
+        Used(
+            range=piece.range,
+            committed=source.range,
+            writer=source.writer,
+            batch=source.batch,
+            last_batch=source.last_batch,
+        )
         for piece, source in zip(pieces, sources, strict=True)
     )
     missing = subtract([whole], [item.range for item in used]) if whole else ()
@@ -184,7 +230,7 @@ def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange 
 
 
 def _late_days(
-    targets: Sequence[Target], committed: dict[TopicPartition, list[_Committed]], latest: dict[date, Seal]
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], latest: dict[date, Seal]
 ) -> set[date]:
     known = {day: {item.log: item for item in seal.logs} for day, seal in latest.items()}
     late: set[date] = set()
@@ -202,7 +248,7 @@ def _late_days(
 
 
 def _archived_rows(
-    targets: Sequence[Target], committed: dict[TopicPartition, list[_Committed]], days: set[date]
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], days: set[date]
 ) -> dict[date, int]:
     """Rows per day over all committed objects, an object that several manifests list counted once.
 
@@ -224,17 +270,17 @@ def _archived_rows(
     return total
 
 
-def _slices(log_plan: LogPlan, sources: Sequence[_Committed], days: set[date]) -> list[Slice]:
+def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> list[Slice]:
     """The objects behind the used ranges that may have rows of the days inside the used part."""
     return [
         Slice(
             key=file.key,
             log=log_plan.target.log,
-            range=used.range,
+            range=OffsetRange(start=max(used.range.start, file.range.start), end=min(used.range.end, file.range.end)),
             whole=file.first_offset in used.range and file.last_offset in used.range,
         )
         for used, source in zip(log_plan.used, sources, strict=True)
-        for file in sorted(source.files, key=lambda item: item.key)
+        for file in sorted(source.files, key=lambda item: (item.range, item.key))
         if _has_rows_of(file, used.range, days)
     ]
 

@@ -1,0 +1,228 @@
+"""Everything committed, in columns, and what of it a plan must look at one by one.
+
+Most of a long history is dull: complete ranges in a row, by one writer, that nothing overlaps. A cover takes each of
+them whole, so the planner may see such a row as one range; and of files it needs those with rows of the days at hand.
+Both are picked here with numpy, in time linear in the history with a tiny factor; the decisions stay in the pure
+planner (tidemark.core.planner), which then costs what is new plus what is read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.archive.ledger_format import Tables
+from tidemark.core.cover import Copy
+from tidemark.core.manifest import DataFile, DayRows
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Target
+from tidemark.core.planner import Committed, latest_of
+from tidemark.core.seal import Seal, SealedLog
+
+Ints = npt.NDArray[np.int64]
+_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
+
+
+class History:
+    """The ranges, files and rows per day of every manifest that the parts were made of."""
+
+    def __init__(self, parts: Sequence[Tables]) -> None:
+        self._parts = tuple(parts)
+        self._logs = sorted({log for part in parts for log in part.logs})
+        self._writers = sorted({writer for part in parts for writer in part.writers})
+        logs = {log: at for at, log in enumerate(self._logs)}
+        writers = {writer: at for at, writer in enumerate(self._writers)}
+        ranges, files = [0], [0]
+        for part in parts:
+            counts = part.counts()
+            ranges.append(ranges[-1] + counts[0])
+            files.append(files[-1] + counts[1])
+        self._first_file = files
+        tables, days = [part.ranges for part in parts], [part.days for part in parts]
+        self._log = _joined(
+            [_renumbered(_ints(part.ranges, "log"), [logs[log] for log in part.logs]) for part in parts]
+        )
+        self._writer = _joined(
+            [_renumbered(_ints(part.ranges, "writer"), [writers[name] for name in part.writers]) for part in parts]
+        )
+        self._batch, self._start, self._end, self._rows = (
+            _joined([_ints(table, name) for table in tables]) for name in ("batch", "start", "end", "rows")
+        )
+        self._day_range = _joined([_ints(table, "range") + at for table, at in zip(days, ranges, strict=False)])
+        self._day_file = _joined([_ints(table, "file") + at for table, at in zip(days, files, strict=False)])
+        self._day, self._day_rows, self._day_first, self._day_last = (
+            _joined([_ints(table, name) for table in days]) for name in ("day", "rows", "first_offset", "last_offset")
+        )
+
+    def __len__(self) -> int:
+        """How many ranges there are."""
+        return len(self._start)
+
+    def extents(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Per log the lowest start and the highest end of its ranges."""
+        found = {}
+        for at, log in enumerate(self._logs):
+            own = self._log == at
+            if own.any():
+                found[log] = (int(self._start[own].min()), int(self._end[own].max()))
+        return found
+
+    def committed(
+        self, targets: Sequence[Target], requested: Sequence[date], seals: Sequence[Seal], *, force: bool = False
+    ) -> dict[TopicPartition, list[Committed]]:
+        """What ``plan_committed`` needs of each target's log: its ranges, and their files with rows of affected days.
+
+        Sorted by range, writer and batch. Ranges outside their target are left out.
+        """
+        latest = latest_of(seals)
+        late = self._late_days(targets, latest)
+        days = late | {day for day in requested if force or day not in latest}
+        files = self._files(days, {target.log for target in targets})
+        return {target.log: self._ranges(target, files) for target in targets}
+
+    def _late_days(self, targets: Sequence[Target], latest: Mapping[date, Seal]) -> set[date]:
+        """The sealed days with late rows, as ``plan_committed`` will find them."""
+        if not latest:
+            return set()
+        order = np.argsort(self._day, kind="stable")
+        ordered = self._day[order]
+        late = set()
+        for day, seal in latest.items():
+            number = day.toordinal() - _EPOCH_DAY
+            rows = order[np.searchsorted(ordered, number) : np.searchsorted(ordered, number, "right")]
+            if any(self._is_late(rows, target, seal.log(target.log)) for target in targets):
+                late.add(day)
+        return late
+
+    def _is_late(self, rows: Ints, target: Target, sealed: SealedLog | None) -> bool:
+        """Whether any of these rows of the days table, all of one sealed day, may bring what the seal has not read."""
+        if target.log not in self._logs:
+            return False
+        own = rows[self._log[self._day_range[rows]] == self._logs.index(target.log)]
+        start = np.maximum(self._day_first[own], target.origin)
+        end = np.minimum(self._day_last[own] + 1, target.end)
+        inside = start < end
+        own, start, end = own[inside], start[inside], end[inside]
+        if sealed is None or not len(own):
+            return bool(len(own))
+        outside = (end > sealed.end) | (start < sealed.origin)
+        if outside.any() or _touched([gap.range for gap in sealed.gaps], start, end).any():
+            return True
+        # A hole's copy may have been as dense as this one, which only the seal can tell.
+        doubtful = np.flatnonzero(_touched([hole.range for hole in sealed.holes], start, end))
+        return any(
+            sealed.unseen(
+                OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]]))
+            )
+            for at in doubtful
+        )
+
+    def _copy(self, row: int) -> Copy:
+        span = OffsetRange(start=int(self._start[row]), end=int(self._end[row]))
+        return Copy(range=span, rows=int(self._rows[row]))
+
+    def _files(self, days: set[date], logs: set[TopicPartition]) -> dict[int, tuple[DataFile, ...]]:
+        """By row of the ranges table: its files with rows of the days."""
+        wanted = np.isin(self._day, [day.toordinal() - _EPOCH_DAY for day in days])
+        wanted &= np.isin(self._log[self._day_range], [at for at, log in enumerate(self._logs) if log in logs])
+        chosen = np.zeros(self._first_file[-1], dtype=bool)
+        chosen[self._day_file[wanted]] = True
+        rows = np.flatnonzero(chosen[self._day_file])
+        rows = rows[np.argsort(self._day_file[rows], kind="stable")]
+        columns = (self._day_file, self._day, self._day_rows, self._day_first, self._day_last)
+        parts = {
+            file: tuple(
+                DayRows(day=date.fromordinal(day + _EPOCH_DAY), rows=count, first_offset=first, last_offset=last)
+                for _, day, count, first, last in group
+            )
+            for file, group in groupby(
+                zip(*(column[rows].tolist() for column in columns), strict=True), key=lambda row: row[0]
+            )
+        }
+        range_of = dict(zip(self._day_file[rows].tolist(), self._day_range[rows].tolist(), strict=True))
+        found: dict[int, list[DataFile]] = {}
+        for file, raw in self._raw_files(np.flatnonzero(chosen)):
+            at = range_of[file]
+            found.setdefault(at, []).append(
+                DataFile(
+                    key=raw["key"],
+                    log=self._logs[self._log[at]],
+                    range=OffsetRange(start=int(self._start[at]), end=int(self._end[at])),
+                    rows=raw["rows"],
+                    bytes=raw["bytes"],
+                    first_offset=raw["first_offset"],
+                    last_offset=raw["last_offset"],
+                    min_timestamp_us=raw["min_us"],
+                    max_timestamp_us=raw["max_us"],
+                    days=parts[file],
+                    checksum=raw["checksum"],
+                )
+            )
+        return {at: tuple(files) for at, files in found.items()}
+
+    def _raw_files(self, chosen: Ints) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Rows of the files tables, each with its number over all of them; ``chosen`` are such numbers, ascending."""
+        for part, start, end in zip(self._parts, self._first_file, self._first_file[1:], strict=False):
+            own = chosen[(chosen >= start) & (chosen < end)]
+            if len(own):
+                yield from zip(own.tolist(), part.take_files((own - start).tolist()).to_pylist(), strict=True)
+
+    def _ranges(self, target: Target, files: Mapping[int, tuple[DataFile, ...]]) -> list[Committed]:
+        if target.log not in self._logs:
+            return []
+        own = self._log == self._logs.index(target.log)
+        rows = np.flatnonzero(own & (self._start < target.end) & (self._end > target.origin))
+        rows = rows[np.lexsort((self._batch[rows], self._writer[rows], self._end[rows], self._start[rows]))]
+        if not len(rows):
+            return []
+        start, end, batch, writer = self._start[rows], self._end[rows], self._batch[rows], self._writer[rows]
+        reach = np.maximum.accumulate(end)
+        alone = (start >= np.append([np.int64(0)], reach[:-1])) & (np.append(start[1:], reach[-1:]) >= reach)
+        dull = alone & (self._rows[rows] >= end - start) & (start >= target.origin) & (end <= target.end)
+        joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:])
+        joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])
+        firsts = np.flatnonzero(np.append([True], ~joined))
+        lasts = np.append(firsts[1:], len(rows)) - 1
+        with_files = np.zeros(len(self), dtype=bool)
+        with_files[np.fromiter(files, np.int64, len(files))] = True
+        found = []
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            behind = rows[first : last + 1]
+            found.append(
+                Committed(
+                    range=OffsetRange(start=int(start[first]), end=int(end[last])),
+                    rows=int(self._rows[behind].sum()),
+                    writer=self._writers[writer[first]],
+                    batch=int(batch[first]),
+                    last_batch=int(batch[last]) if last > first else None,
+                    files=tuple(file for row in behind[with_files[behind]].tolist() for file in files[row]),
+                )
+            )
+        return found
+
+
+def _ints(table: pa.Table, column: str) -> Ints:
+    found: Ints = table[column].to_numpy()
+    return found
+
+
+def _joined(arrays: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+
+
+def _renumbered(places: Ints, new: Sequence[int]) -> Ints:
+    """Places in a part's own list as places in everybody's."""
+    found: Ints = np.array(new, dtype=np.int64)[places] if len(places) else places
+    return found
+
+
+def _touched(ranges: Sequence[OffsetRange], start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the spans ``[start, end)`` share an offset with one of the disjoint ranges, given in offset order."""
+    starts = np.array([item.start for item in ranges] + [np.iinfo(np.int64).max], dtype=np.int64)
+    ends = np.array([item.end for item in ranges], dtype=np.int64)
+    touched: npt.NDArray[np.bool_] = starts[np.searchsorted(ends, start, "right")] < end
+    return touched

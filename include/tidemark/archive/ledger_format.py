@@ -1,0 +1,279 @@
+"""One ledger segment as bytes: a line with format and SHA-256, a line of JSON, three Parquet tables.
+
+The tables hold what the manifests say of ranges, files and rows per day, in columns: a million of them are read in
+less than a second, where a million manifests would take an hour. ``Tables.build`` makes them, of manifests.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidemark.core.chain import BrokenLink
+from tidemark.core.codec import decode, encode
+from tidemark.core.errors import FormatError
+from tidemark.core.manifest import DataFile, Manifest, canonical_json
+from tidemark.core.offsets import TopicPartition
+from tidemark.core.planner import files_by_range, require_origin
+
+FORMAT = 1
+MAGIC = b"tidemark-ledger"
+REBUILD = "The manifests are the truth: 'tidemark maintain STREAM --rebuild-ledger' makes a new ledger from them"
+_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
+# Files of a few days lie together in the ledger: small row groups spare the reading of the others' keys.
+_GROUP_ROWS = 32_768
+
+_INT = pa.int64()
+RANGES = pa.schema([(name, _INT) for name in ("log", "writer", "batch", "start", "end", "rows")])
+FILES = pa.schema(
+    [(name, _INT) for name in ("range", "bytes", "rows", "first_offset", "last_offset", "min_us", "max_us")]
+    + [("key", pa.string()), ("checksum", pa.string())]
+)
+DAYS = pa.schema([(name, _INT) for name in ("range", "file", "day", "rows", "first_offset", "last_offset")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far the ledger holds a writer: up to manifest ``batch`` with SHA-256 ``digest``, the ``manifests``-th.
+
+    ``rollup`` is the SHA-256 over the one before it (nothing for the first) and this digest: it stands for all of them.
+    """
+
+    batch: int
+    digest: str
+    manifests: int
+    rollup: str
+
+    @staticmethod
+    def behind(before: "Position | None", batch: int, digest: str) -> "Position":
+        """The position one manifest further."""
+        return Position(
+            batch=batch,
+            digest=digest,
+            manifests=before.manifests + 1 if before else 1,
+            rollup=sha256(f"{before.rollup if before else ''}{digest}".encode()).hexdigest(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Ranges, files and days in columns. ``log`` and ``writer`` are places in ``logs`` and ``writers``; ``range`` and
+    ``file`` are rows of the other tables, ``day`` is in days since 1970-01-01.
+
+    A segment's ``files`` are read when they are wanted, so they come from ``take_files``.
+    """
+
+    logs: tuple[TopicPartition, ...]
+    writers: tuple[str, ...]
+    ranges: pa.Table
+    days: pa.Table
+    files_body: pa.Buffer | None = None
+    files: pa.Table | None = None
+
+    @staticmethod
+    def build(manifests: Sequence[Manifest]) -> "Tables":
+        """The manifests in columns, in their order; raises FormatError for a file of none of its manifest's ranges."""
+        logs: dict[TopicPartition, int] = {}
+        writers: dict[str, int] = {}
+        ranges: list[tuple[int, ...]] = []
+        files: list[tuple[Any, ...]] = []
+        days: list[tuple[int, ...]] = []
+        for manifest in manifests:
+            writer = writers.setdefault(manifest.writer, len(writers))
+            own = files_by_range(manifest)
+            for item in manifest.ranges:
+                log = logs.setdefault(item.log, len(logs))
+                for file in own[item.log, item.range]:
+                    days += [
+                        (
+                            len(ranges),
+                            len(files),
+                            day.day.toordinal() - _EPOCH_DAY,
+                            day.rows,
+                            day.first_offset,
+                            day.last_offset,
+                        )
+                        for day in file.days
+                    ]
+                    files.append(_file_row(len(ranges), file))
+                ranges.append((log, writer, manifest.batch, item.range.start, item.range.end, item.rows))
+        return Tables(
+            logs=tuple(logs),
+            writers=tuple(writers),
+            ranges=_table(ranges, RANGES),
+            days=_table(days, DAYS),
+            files=_table(files, FILES),
+        )
+
+    def take_files(self, rows: Sequence[int]) -> pa.Table:
+        """Rows of the files table, ascending; only the row groups that hold some of them are read."""
+        if self.files is not None:
+            return self.files.take(pa.array(rows, _INT))
+        source = pq.ParquetFile(pa.BufferReader(self.files_body))
+        taken, start = [FILES.empty_table()], 0
+        left = list(rows)
+        for group in range(source.num_row_groups):
+            end = start + source.metadata.row_group(group).num_rows
+            here = [row - start for row in left if row < end]
+            if here:
+                taken.append(source.read_row_group(group).take(pa.array(here, _INT)))
+                left = left[len(here) :]
+            start = end
+        return pa.concat_tables(taken)
+
+    def all_files(self) -> pa.Table:
+        """The whole files table."""
+        if self.files is not None:
+            return self.files
+        return _read(self.files_body)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Rows of ranges, files and days."""
+        if self.files is not None:
+            files = self.files.num_rows
+        else:
+            files = pq.ParquetFile(pa.BufferReader(self.files_body)).metadata.num_rows
+        return self.ranges.num_rows, files, self.days.num_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A run of manifests of every writer, behind segment ``previous`` (its number and SHA-256; None for the first).
+
+    ``positions`` are those behind this segment, of all writers; ``broken`` the chain's findings inside it and at its
+    seam to the one before; ``manifests`` counts its own.
+    """
+
+    stream: str
+    time_zone: str
+    number: int
+    previous: tuple[int, str] | None
+    manifests: int
+    positions: dict[str, Position]
+    broken: tuple[BrokenLink, ...]
+    tables: Tables
+
+    def to_bytes(self) -> bytes:
+        """What ``parse_segment`` reads back; the same for the same segment."""
+        tables = self.tables
+        parts = [_parquet(item) for item in (tables.ranges, tables.all_files(), tables.days)]
+        header = canonical_json(
+            {
+                "stream": self.stream,
+                "time_zone": self.time_zone,
+                "number": self.number,
+                "previous": list(self.previous) if self.previous else None,
+                "manifests": self.manifests,
+                "positions": {writer: encode(item) for writer, item in self.positions.items()},
+                "broken": [encode(item) for item in self.broken],
+                "logs": [encode(item) for item in tables.logs],
+                "writers": list(tables.writers),
+                "bytes": [len(part) for part in parts],
+            }
+        )
+        body = b"".join([header, *parts])
+        return b"%s %d %s\n%s" % (MAGIC, FORMAT, sha256(body).hexdigest().encode(), body)
+
+
+def segment_digest(body: bytes) -> str:
+    """What ``previous`` of the next segment names: the SHA-256 that the body's first line claims and parsing checks."""
+    return body.partition(b"\n")[0].split(b" ")[-1].decode("ascii", "replace")
+
+
+def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Segment:
+    """The segment in ``body``. Raises FormatError, naming ``where``, for another format or a changed byte, and
+    ConflictError for another stream's or time zone's."""
+    line, _, rest = body.partition(b"\n")
+    match line.split(b" "):
+        case [magic, form, found] if magic == MAGIC and form.isdigit():
+            pass
+        case _:
+            raise FormatError(
+                "not a ledger segment", expected=MAGIC.decode(), found=line[:40], where=where, hint=REBUILD
+            )
+    if int(form) != FORMAT:
+        raise FormatError("unknown ledger format", expected=FORMAT, found=int(form), where=where, hint=REBUILD)
+    actual = sha256(rest).hexdigest()
+    if actual.encode() != found:
+        raise FormatError(
+            "a ledger segment is damaged",
+            expected=f"SHA-256 {found.decode('ascii', 'replace')}",
+            found=actual,
+            where=where,
+            hint=REBUILD,
+        )
+    head = rest[: rest.index(b"\n") + 1]
+    raw = json.loads(head)
+    require_origin(stream, time_zone, raw["stream"], raw["time_zone"], where)
+    whole, at, parts = pa.py_buffer(rest), len(head), []
+    for size in raw["bytes"]:
+        parts.append(whole.slice(at, size))
+        at += size
+    ranges, files, days = parts
+    return Segment(
+        stream=raw["stream"],
+        time_zone=raw["time_zone"],
+        number=raw["number"],
+        previous=(raw["previous"][0], raw["previous"][1]) if raw["previous"] else None,
+        manifests=raw["manifests"],
+        positions={
+            writer: decode(Position, item, where=f"{where}.positions") for writer, item in raw["positions"].items()
+        },
+        broken=tuple(decode(BrokenLink, item, where=f"{where}.broken") for item in raw["broken"]),
+        tables=Tables(
+            logs=tuple(decode(TopicPartition, item, where=f"{where}.logs") for item in raw["logs"]),
+            writers=tuple(raw["writers"]),
+            ranges=_read(ranges),
+            days=_read(days),
+            files_body=files,
+        ),
+    )
+
+
+def _file_row(at: int, file: DataFile) -> tuple[Any, ...]:
+    return (
+        at,
+        file.bytes,
+        file.rows,
+        file.first_offset,
+        file.last_offset,
+        file.min_timestamp_us,
+        file.max_timestamp_us,
+        file.key,
+        file.checksum,
+    )
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _read(body: pa.Buffer) -> pa.Table:
+    # pq.read_table would do as well, but imports half of pyarrow first.
+    return pq.ParquetFile(pa.BufferReader(body)).read()
+
+
+def _parquet(table: pa.Table) -> bytes:
+    """Offsets as differences, keys without what they share with the one before."""
+    encodings = {
+        field.name: "DELTA_BYTE_ARRAY" if field.type == pa.string() else "DELTA_BINARY_PACKED" for field in table.schema
+    }
+    sink = io.BytesIO()
+    pq.write_table(
+        table.combine_chunks(),
+        sink,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding=encodings,
+        row_group_size=_GROUP_ROWS,
+        store_schema=False,
+    )
+    return sink.getvalue()

@@ -1,0 +1,126 @@
+"""Planning from columns, in any number of ledger segments, against the planner on the manifests themselves (pure)."""
+
+from dataclasses import replace
+from datetime import date
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.worlds import ZONE, World, log, manifest_of, plan_of, seal_of, sealed_log, span, worlds
+from tidemark.archive.history import History
+from tidemark.archive.ledger import merge_tables
+from tidemark.archive.ledger_format import Position, Segment, Tables, parse_segment
+from tidemark.core.manifest import Manifest
+from tidemark.core.plan import Plan, Target, Used
+from tidemark.core.planner import plan_committed
+
+DAY = date(2013, 1, 14)
+
+
+def stored(tables: Tables) -> Tables:
+    """As they come back from a segment's bytes."""
+    segment = Segment(
+        stream="flights",
+        time_zone=ZONE,
+        number=1,
+        previous=None,
+        manifests=1,
+        positions={"a": Position.behind(None, 3, "0" * 64)},
+        broken=(),
+        tables=tables,
+    )
+    body = segment.to_bytes()
+    found = parse_segment(body, stream="flights", time_zone=ZONE, where="test")
+    assert found.to_bytes() == body
+    return found.tables
+
+
+def planned(world: World, parts: list[Tables]) -> Plan:
+    return plan_committed(
+        stream="flights",
+        time_zone=ZONE,
+        run="run-1",
+        requested=world.requested,
+        targets=world.targets,
+        committed=History(parts).committed(world.targets, world.requested, world.seals, force=world.force),
+        seals=world.seals,
+        force=world.force,
+    )
+
+
+def joined(plan: Plan, manifests: tuple[Manifest, ...]) -> Plan:
+    """The plan with used ranges in a row as one: of one writer, complete, in the order of its batches."""
+    complete = {
+        (item.log, manifest.writer, manifest.batch, item.range)
+        for manifest in manifests
+        for item in manifest.ranges
+        if item.rows == len(item.range)
+    }
+    logs = []
+    for found in plan.logs:
+        used: list[Used] = []
+        whole = False  # whether the last of them is complete
+        for item in found.used:
+            now = item.last_batch is not None
+            now = now or (found.target.log, item.writer, item.batch, item.committed) in complete
+            last = used[-1] if used else None
+            in_a_row = last is not None and last.range.end == item.range.start and last.writer == item.writer
+            if last is not None and in_a_row and whole and now and (last.last_batch or last.batch) < item.batch:
+                used[-1] = Used(
+                    range=span(last.range.start, item.range.end),
+                    committed=span(last.committed.start, item.committed.end),
+                    writer=item.writer,
+                    batch=last.batch,
+                    last_batch=item.batch if item.last_batch is None else item.last_batch,
+                )
+            else:
+                used.append(item)
+            whole = now
+        logs.append(replace(found, used=tuple(used)))
+    return replace(plan, logs=tuple(logs))
+
+
+@settings(max_examples=400)
+@given(worlds(), st.data())
+def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(world.manifests)), max_size=3)))
+    parts = [
+        Tables.build(world.manifests[start:end])
+        for start, end in zip([0, *cuts], [*cuts, len(world.manifests)], strict=True)
+    ]
+    kept = [stored(part) for part in parts[:-1]] + parts[-1:]
+    expected = joined(plan_of(world), world.manifests)
+    assert joined(planned(world, kept), world.manifests) == expected
+    assert joined(planned(world, [stored(merge_tables(kept))]), world.manifests) == expected
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 4), st.booleans()), min_size=1, max_size=12), st.data())
+def test_long_rows_of_batches_become_one_range_each(batches: list[tuple[str, int, bool]], data: st.DataObject) -> None:
+    """Histories as they are: each batch where the last one ended, now and then another writer or a hole."""
+    truth: list[date | None] = []
+    manifests = []
+    spans = []
+    for _, size, holed in batches:
+        spans.append(span(len(truth), len(truth) + size))
+        truth += [None if holed else DAY] + [DAY] * (size - 1)
+    for number, ((writer, _, _), item) in enumerate(zip(batches, spans, strict=True)):
+        manifests.append(manifest_of(writer, number, {log(): item}, {log(): tuple(truth)}, "whole"))
+    end = data.draw(st.integers(0, len(truth)))
+    sealed = data.draw(st.integers(0, end))
+    seals = (seal_of(DAY, [sealed_log(log(), 0, sealed)]),) if data.draw(st.booleans()) else ()
+    world = World(
+        truths={log(): tuple(truth)},
+        manifests=tuple(manifests),
+        targets=(Target(log=log(), origin=0, end=end, log_start=0, high_watermark=end),),
+        seals=seals,
+        requested=(DAY,),
+        force=False,
+    )
+    cut = data.draw(st.integers(0, len(manifests)))
+    plan = planned(world, [stored(Tables.build(manifests[:cut])), Tables.build(manifests[cut:])])
+    assert joined(plan, world.manifests) == joined(plan_of(world), world.manifests)
+    # Inside the target nothing is left that could be one.
+    inside = [item for item in plan.logs[0].used if item.committed.end <= end]
+    alone = replace(plan, logs=(replace(plan.logs[0], used=tuple(inside)),))
+    assert joined(alone, world.manifests) == alone
