@@ -4,10 +4,11 @@ BIN := .venv/bin
 CODE := include spark_apps dags plugins scripts benchmarks tests
 EXIT ?=
 BENCH ?=
+SOAK ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test demo bench-archive lock clean
+.PHONY: help install java check test soak demo bench-archive bench-speed bench-plan lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -34,11 +35,20 @@ check: install ## Lint, types, layers
 test: install ## Run the tests against a real Kafka, S3 server and Spark (TESTS=path for some of them)
 	$(BIN)/python -m pytest $(TESTS)
 
+soak: install ## Fifty random faults against the speed stream in each mode (SOAK="--seed 1 --faults 5": those of that seed)
+	$(BIN)/python -u -m tests.soak $(SOAK)
+
 demo: install ## Replay two days of real departures, damage them, prove them whole (EXIT=1: leave at the end)
 	$(BIN)/tidemark demo $(if $(EXIT),--exit)
 
 bench-archive: install ## Our sink against Spark's own, by turns, and its memory (BENCH="--records 400000 --runs 2": a trial)
-	$(BIN)/python benchmarks/archive.py $(BENCH)
+	$(BIN)/python -m benchmarks.archive $(BENCH)
+
+bench-speed: install ## The speed stream in both modes against Spark's bare Kafka sink, by turns, and its latency (BENCH as above)
+	$(BIN)/python -m benchmarks.speed $(BENCH)
+
+bench-plan: install ## A plan of 1,000 new ranges behind 1,000, 100,000 and 1,000,000 in the ledger: seconds, peak memory
+	$(BIN)/python -m benchmarks.plan $(BENCH)
 
 lock: .venv/.installed ## Pin and hash packages and jars anew, after a change of requirements.in or jars/ivy.xml
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements.in -o requirements.txt

@@ -13,20 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import psutil
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks.common import MIB, PARTITIONS, VALUE_BYTES, Times, console, cpu_seconds, produce, workers
 from tidemark.archive.stream import archive
-from tidemark.kafka import ensure_topic
 from tidemark.settings import Settings
 from tidemark.spark.records import event_time
 from tidemark.spark.session import spark_session
@@ -34,23 +30,9 @@ from tidemark.spark.streaming import kafka_source
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.streams import Stream
 
-PARTITIONS = 4
-VALUE_BYTES = 200
 HEADERS = [("trace", b"4bf92f3577b34da6"), ("source", b"unit-7")]
-# 2013-01-14, 00:00 UTC. Records of the memory topic go round ten days and ten hours: a hundred paths, interleaved.
-START_MS = 1_358_121_600_000
 PATHS = {1: "'year='yyyy", 10: "'day='dd", 100: "'day='dd/'hour='HH"}
-MIB = 1024 * 1024
 _NUMBERS = count(1)
-console = Console()
-
-
-@dataclass
-class Times:
-    """One sink's runs over one topic."""
-
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
 
 
 def main() -> None:
@@ -72,16 +54,16 @@ def _options() -> argparse.Namespace:
 def _speed(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
     topics = {"without headers": [], "with 2 headers": HEADERS}
     for topic, headers in topics.items():
-        _produce(settings, _name(topic), options.records, partitions=PARTITIONS, headers=headers)
+        produce(settings, _name(topic), options.records, partitions=PARTITIONS, headers=headers)
     sinks: dict[str, Callable[[SparkSession, Settings, str], None]] = {"file sink": _native, "Tidemark": _ours}
     times = {(topic, sink): Times() for topic in topics for sink in sinks}
     spark = spark_session(settings, "bench-archive")
     try:
         for run in range(options.runs + 1):
             for (topic, sink), found in times.items():
-                started, cpu = time.monotonic(), _cpu_seconds()
+                started, cpu = time.monotonic(), cpu_seconds()
                 sinks[sink](spark, settings, _name(topic))
-                seconds, cpu = time.monotonic() - started, _cpu_seconds() - cpu
+                seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
                 console.print(f"{f'run {run}' if run else 'warming up'}: {sink}, {topic}: {seconds:.1f} s")
                 if run:
                     found.seconds.append(seconds)
@@ -115,7 +97,7 @@ def _speed_table(times: dict[tuple[str, str], Times], ratios: dict[str, float], 
 
 
 def _memory(settings: Settings, options: argparse.Namespace) -> dict[str, int]:
-    _produce(settings, _name("paths"), options.records, partitions=1, headers=[])
+    produce(settings, _name("paths"), options.records, partitions=1, headers=[])
     # A worker that is kept would start the next run with the last one's memory.
     spark = spark_session(settings, "bench-archive-memory", {"spark.python.worker.reuse": "false"})
     peaks: dict[str, int] = {}
@@ -190,77 +172,6 @@ def _name(topic: str) -> str:
     return "bench-" + topic.replace(" ", "-")
 
 
-def _produce(
-    settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]
-) -> None:
-    """Records of half random, half repeated text, a third of a millisecond apart in turn over the partitions."""
-    ensure_topic(settings.kafka_bootstrap, topic, partitions=partitions, config={"retention.ms": "-1"})
-    producer = Producer(
-        {
-            "bootstrap.servers": settings.kafka_bootstrap,
-            "linger.ms": 50,
-            "batch.size": MIB,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
-    pool = os.urandom(MIB).hex()
-    failures: list[str] = []
-
-    def delivered(error: Any, _message: Any) -> None:
-        if error is not None:
-            failures.append(str(error))
-
-    with _progress() as bar:
-        task = bar.add_task(f"producing {topic}", total=records)
-        for number in range(records):
-            start = number * 7919 % (len(pool) - VALUE_BYTES)
-            head = f'{{"ride": "r-{number:012d}", "fare": {number % 9973}, "currency": "EUR", "kind": "bus", "note": "'
-            value = (head + pool[start : start + VALUE_BYTES])[: VALUE_BYTES - 2] + '"}'
-            moment = START_MS + number % 10 * 86_400_000 + number // 10 % 10 * 3_600_000
-            while True:
-                try:
-                    producer.produce(
-                        topic,
-                        value,
-                        partition=number % partitions,
-                        timestamp=moment,
-                        headers=list(headers),
-                        on_delivery=delivered,
-                    )
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            if number % 10_000 == 0:
-                producer.poll(0)
-                bar.update(task, completed=number)
-        producer.flush()
-        bar.update(task, completed=records)
-    if failures:
-        raise SystemExit(f"{len(failures)} records were not accepted, the first: {failures[0]}")
-
-
-def _workers() -> Iterator[psutil.Process]:
-    """The processes below this one: the JVM, the servers, and Python workers."""
-    yield from psutil.Process().children(recursive=True)
-
-
-def _cpu_seconds() -> float:
-    """Of this process, Spark and its Python workers so far; not of the servers."""
-    total = sum(psutil.Process().cpu_times()[:2])
-    for process in _workers():
-        try:
-            if _is_spark(process):
-                times = process.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
-def _is_spark(process: psutil.Process) -> bool:
-    return any("pyspark" in part or "SparkSubmit" in part for part in process.cmdline())
-
-
 @contextmanager
 def _peak_rss() -> Iterator[list[int]]:
     """The largest resident size of any Python worker during the block, in bytes, as one number of a list."""
@@ -268,7 +179,7 @@ def _peak_rss() -> Iterator[list[int]]:
 
     def watch() -> None:
         while not done.wait(0.05):
-            for process in _workers():
+            for process in workers():
                 try:
                     if any("pyspark.daemon" in part for part in process.cmdline()):
                         peak[0] = max(peak[0], process.memory_info().rss)
@@ -282,12 +193,6 @@ def _peak_rss() -> Iterator[list[int]]:
     finally:
         done.set()
         watcher.join()
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
-    )
 
 
 if __name__ == "__main__":

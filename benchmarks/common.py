@@ -1,0 +1,106 @@
+"""What the benchmarks share: records, the CPU time of what is measured, and a bar while one waits."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tidemark.kafka import ensure_topic
+from tidemark.settings import Settings
+
+PARTITIONS = 4
+VALUE_BYTES = 200
+VALUE_SCHEMA = "ride STRING, fare INT, currency STRING, kind STRING, note STRING"
+# 2013-01-14, 00:00 UTC. Records go round ten days and ten hours: a hundred paths, interleaved.
+START_MS = 1_358_121_600_000
+MIB = 1024 * 1024
+console = Console()
+
+
+@dataclass
+class Times:
+    """One sink's runs over one topic."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+
+
+def produce(settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]) -> None:
+    """Records of half random, half repeated text, in turn over the partitions."""
+    ensure_topic(settings.kafka_bootstrap, topic, partitions=partitions, config={"retention.ms": "-1"})
+    producer = Producer(
+        {
+            "bootstrap.servers": settings.kafka_bootstrap,
+            "linger.ms": 50,
+            "batch.size": MIB,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    pool = os.urandom(MIB).hex()
+    failures: list[str] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    with progress() as bar:
+        task = bar.add_task(f"producing {topic}", total=records)
+        for number in range(records):
+            start = number * 7919 % (len(pool) - VALUE_BYTES)
+            head = f'{{"ride": "r-{number:012d}", "fare": {number % 9973}, "currency": "EUR", "kind": "bus", "note": "'
+            value = (head + pool[start : start + VALUE_BYTES])[: VALUE_BYTES - 2] + '"}'
+            moment = START_MS + number % 10 * 86_400_000 + number // 10 % 10 * 3_600_000
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        value,
+                        partition=number % partitions,
+                        timestamp=moment,
+                        headers=list(headers),
+                        on_delivery=delivered,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 10_000 == 0:
+                producer.poll(0)
+                bar.update(task, completed=number)
+        producer.flush()
+        bar.update(task, completed=records)
+    if failures:
+        raise SystemExit(f"{len(failures)} records were not accepted, the first: {failures[0]}")
+
+
+def workers() -> Iterator[psutil.Process]:
+    """The processes below this one: the JVM, the servers, and Python workers."""
+    yield from psutil.Process().children(recursive=True)
+
+
+def cpu_seconds() -> float:
+    """Of this process, Spark and its Python workers so far; not of the servers."""
+    total = sum(psutil.Process().cpu_times()[:2])
+    for process in workers():
+        try:
+            if _is_spark(process):
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def _is_spark(process: psutil.Process) -> bool:
+    return any("pyspark" in part or "SparkSubmit" in part for part in process.cmdline())
+
+
+def progress() -> Progress:
+    """A bar for something of known length."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    )

@@ -1,0 +1,103 @@
+"""Randomised faults against the speed stream, in both modes: ``make soak``.
+
+Prints the seed, a line per fault and a table, and ends with one JSON line. Exit code 1 where a record was lost, came
+twice in exactly-once mode, or was seen that must not be; and where the stream ended without an explained error.
+"""
+
+import argparse
+import json
+import os
+import random
+import secrets
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.soak.faults import FAULTS, draw
+from tests.soak.run import MASTER, Soaked, Struck, soak
+from tidemark.stack.java import BRIEF_JVM
+from tidemark.stack.local import PROJECT, LocalStack
+
+console = Console()
+
+
+def main() -> None:
+    """Everything, once; see ``--help``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run's faults (random)")
+    parser.add_argument("--faults", type=int, default=50, help="per mode (50)")
+    parser.add_argument("--mode", choices=FAULTS, action="append", help="only this one (both)")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the stack and the streams stop, too
+    for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
+        del os.environ[name]  # another deployment's
+    os.environ.update({**BRIEF_JVM, "TIDEMARK_SPARK_MASTER": MASTER})
+    console.print(f"seed {options.seed}, {options.faults} faults per mode")
+    found = []
+    with LocalStack("soak", root=PROJECT, streams_dir=PROJECT / ".tidemark" / "soak" / "streams", fresh=True) as stack:
+        for mode in options.mode or FAULTS:
+            chance = random.Random(f"{options.seed} {mode}")  # noqa: S311  # not for secrets
+            faults = draw(FAULTS[mode], options.faults, chance)
+            found.append(soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults)))
+            console.print(_table(found[-1]))
+    result = {"seed": options.seed, **{one.mode: _summary(one) for one in found}}
+    console.print(json.dumps(result), soft_wrap=True, highlight=False)
+    sys.exit(any(one.problems for one in found))
+
+
+class _Tell:
+    """A line per fault."""
+
+    def __init__(self, mode: str, faults: int) -> None:
+        self._mode, self._faults = mode, faults
+
+    def __call__(self, struck: Struck) -> None:
+        console.print(
+            f"{self._mode} {struck.number}/{self._faults} {struck.seconds:5.1f} s  {struck.fault.kind}, "
+            f"{struck.fault.moment}: {struck.seen}; {struck.records:,} records so far",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def _table(soaked: Soaked) -> Table:
+    verdict = soaked.verdict
+    table = Table("What", title=soaked.mode)
+    table.add_column("Count", justify="right")
+    for kind, count in sorted(Counter(struck.fault.kind for struck in soaked.struck).items()):
+        table.add_row(f"fault: {kind}", str(count))
+    table.add_section()
+    table.add_row("starts", str(soaked.starts))
+    for ending, count in sorted(soaked.endings.items()):
+        table.add_row(f"ended: {ending}", str(count))
+    table.add_section()
+    for name, number in _counts(soaked).items():
+        table.add_row(name.replace("_", " "), f"{number:,}")
+    table.add_row("records rolled back, seen by nobody", f"{verdict.rolled_back:,}")
+    for problem in soaked.problems:
+        table.add_row(f"[red]{problem}", "")
+    return table
+
+
+def _counts(soaked: Soaked) -> dict[str, int]:
+    verdict = soaked.verdict
+    return {
+        "produced": verdict.expected,
+        "delivered": verdict.delivered,
+        "missing": len(verdict.missing),
+        "duplicates": verdict.duplicates,
+        "unexpected": len(verdict.unexpected),
+        "wrong": len(verdict.wrong),
+    }
+
+
+def _summary(soaked: Soaked) -> dict[str, int | bool]:
+    return {"faults": len(soaked.struck), **_counts(soaked), "passed": not soaked.problems}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The faults: drawn from a seed, and done to a running stream. When exactly one strikes, the machine decides too."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from tests.soak.world import World, members, signal_all
+
+DEADLINE_S = 300
+MOMENTS = ("starting", "writing", "behind a batch")
+BOTH = ("kill", "kill the JVM", "terminate", "worker", "pause", "broker stopped", "broker killed")
+FAULTS = {"at_least_once": BOTH, "exactly_once": (*BOTH, "zombie", "open transaction")}
+
+_NEED_A_BATCH = ("worker", "zombie", "open transaction")  # else there may be nobody to hit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens, when, with how many records on their way, and a share in [0, 1) for what it leaves open."""
+
+    kind: str
+    moment: str
+    burst: int
+    share: float
+
+
+def draw(kinds: Sequence[str], faults: int, chance: random.Random) -> list[Fault]:
+    """So many faults: each kind as often as any other, but for one, in random order."""
+    order = chance.sample(kinds, len(kinds))
+    wanted = [order[number % len(order)] for number in range(faults)]
+    chance.shuffle(wanted)
+    return [
+        Fault(
+            kind=kind,
+            moment=chance.choice(MOMENTS[1:] if kind in _NEED_A_BATCH else MOMENTS),
+            burst=chance.randrange(2_000, 30_000),
+            share=chance.random(),
+        )
+        for kind in wanted
+    ]
+
+
+def strike(world: World, fault: Fault) -> str:
+    """Wait for the fault's moment and do it; what was seen of it, in a few words."""
+    _await_moment(world, fault)
+    return _STRIKES[fault.kind](world, fault)
+
+
+def _await_moment(world: World, fault: Fault) -> None:
+    app = world.up()
+    if fault.moment == "starting" and not app.events("batch"):
+        world.feeder.burst(fault.burst)
+        time.sleep(fault.share * 15)
+        return
+    batches = len(app.events("batch"))
+    # Let the stream be near the end of what there is, so that the burst is one large batch.
+    world.until(lambda: len(world.up().events("batch")) > (batches if world.app is app else 0), "a batch")
+    before = world.written()
+    world.feeder.burst(fault.burst)
+    world.until(lambda: world.written() > before + 200, "records of the burst are written")
+    if fault.moment == "behind a batch":
+        app, batches = world.up(), len(world.up().events("batch"))
+        world.until(lambda: len(world.up().events("batch")) > (batches if world.app is app else 0), "a batch")
+    time.sleep(fault.share * 0.5)
+
+
+def _kill(world: World, _fault: Fault) -> str:
+    """Driver, JVM and workers at once."""
+    world.killed = True
+    signal_all(world.up(), signal.SIGKILL)
+    world.up().process.wait(60)
+    return "all of it is dead"
+
+
+def _kill_jvm(world: World, _fault: Fault) -> str:
+    """The JVM alone: workers and the driver's Python find themselves alone."""
+    world.killed = True
+    app = world.up()
+    jvms = [process for process in members(app) if process.name() == "java"]
+    for jvm in jvms:
+        jvm.kill()
+    if not jvms:
+        return "there was none yet"
+    return f"the driver ended with {app.wait()}"
+
+
+def _terminate(world: World, fault: Fault) -> str:
+    """To the driver, as a container runtime does, or to all, as a terminal does."""
+    world.killed = True
+    app = world.up()
+    if fault.share < 0.5:
+        app.process.terminate()
+    else:
+        signal_all(app, signal.SIGTERM)
+    return f"it ended with {app.wait()}"
+
+
+def _worker(world: World, fault: Fault) -> str:
+    """One Python worker in the middle of its task, or the daemon that forks them: the task is tried again."""
+    workers = [process for process in members(world.up()) if _says(process, "pyspark.daemon")]
+    if not workers:
+        return "there was none"
+    with suppress(psutil.NoSuchProcess):
+        workers[int(fault.share * 997) % len(workers)].kill()
+    return f"one of {len(workers)}"
+
+
+def _pause(world: World, fault: Fault) -> str:
+    """A machine that hangs for a while, and nobody notices."""
+    app = world.up()
+    signal_all(app, signal.SIGSTOP)
+    time.sleep(fault.share * 10)
+    signal_all(app, signal.SIGCONT)
+    return f"for {fault.share * 10:.1f} s"
+
+
+def _zombie(world: World, fault: Fault) -> str:
+    """Paused, replaced by a successor that delivers, and awake again."""
+    zombie = world.hand_over()
+    signal_all(zombie, signal.SIGSTOP)
+    try:
+        world.feeder.burst(fault.burst)
+        world.until(lambda: bool(world.up().events("batch")), "the successor delivers")
+        time.sleep(fault.share * 2)
+    finally:
+        signal_all(zombie, signal.SIGCONT)
+    successor = world.up()
+    deadline = time.monotonic() + DEADLINE_S
+    while zombie.process.poll() is None and successor.process.poll() is None and time.monotonic() < deadline:
+        world.feeder.burst(500)
+        time.sleep(0.2)
+    if zombie.process.poll() is not None:
+        world.note(zombie)
+        return "it ended"
+    if successor.process.poll() is not None:
+        world.note(successor)
+        world.app = zombie
+        return "it won"
+    world.endings["unexplained: two writers beside each other"] += 1
+    signal_all(zombie, signal.SIGKILL)
+    zombie.process.wait(60)
+    return "both went on"
+
+
+def _broker(stop: Callable[[World], None]) -> Callable[[World, Fault], str]:
+    def strike_it(world: World, fault: Fault) -> str:
+        stop(world)
+        time.sleep(fault.share * 4)
+        world.kafka.launch()
+        return f"away for {fault.share * 4:.1f} s"
+
+    return strike_it
+
+
+def _open_transaction(world: World, fault: Fault) -> str:
+    """Somebody with the same transactional id dies in the middle of a transaction."""
+    partition = int(fault.share * 997) % 4
+    name = f"tidemark-speed-{world.stream.name}-{world.topic_id}-{partition}"
+    done = subprocess.run(
+        [sys.executable, "-c", _FOREIGN, world.bootstrap, name, world.stream.speed.topic],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")},
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return f"partition {partition}"
+
+
+_FOREIGN = """\
+import os, signal, sys
+from confluent_kafka import Producer
+bootstrap, name, topic = sys.argv[1:]
+producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 600_000})
+producer.init_transactions(60)
+producer.begin_transaction()
+for number in range(100):
+    producer.produce(topic, b"nobody may see this")
+assert producer.flush(60) == 0
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def _says(process: psutil.Process, word: str) -> bool:
+    try:
+        return any(word in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+_STRIKES: dict[str, Callable[[World, Fault], str]] = {
+    "kill": _kill,
+    "kill the JVM": _kill_jvm,
+    "terminate": _terminate,
+    "worker": _worker,
+    "pause": _pause,
+    "zombie": _zombie,
+    "broker stopped": _broker(lambda world: world.kafka.stop()),
+    "broker killed": _broker(lambda world: world.kafka.kill()),
+    "open transaction": _open_transaction,
+}

@@ -1,0 +1,116 @@
+"""Records for ever: a steady trickle, bursts on demand, aborted transactions between; knows what Kafka acknowledged."""
+
+import time
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaException, Producer
+
+PAUSE_S = 0.02
+TRICKLE = 4  # records per pause
+ABORTED_VALUE = b'{"n":-1}'
+
+
+def key_of(n: int) -> bytes | None:
+    return None if n % 7 == 0 else b"key %d" % (n % 50)
+
+
+def value_of(n: int) -> bytes:
+    """One in seventeen is not JSON, and still says its number."""
+    return b'{"n":%d}' % n if is_good(n) else b"{broken %d" % n
+
+
+def is_good(n: int) -> bool:
+    return n % 17 != 0
+
+
+class Feeder:
+    """A thread that produces to a topic while the block runs; ``acknowledged`` is Kafka's word, complete behind it."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) of the source to the record's number
+        self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
+        self._wanted: SimpleQueue[int] = SimpleQueue()
+        self._stop = Event()
+        self._failure: BaseException | None = None
+        self._number = 0
+        # A broker that is restarted must cost no record: whatever is not acknowledged waits.
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "delivery.timeout.ms": 900_000,
+                "log_level": 0,
+            }
+        )
+        self._aborting: Producer | None = None
+        self._thread = Thread(target=self._run, name=f"feeder {topic}")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(900) == 0, "Kafka did not take what was produced"
+        if self._failure is not None:
+            raise self._failure
+
+    def burst(self, records: int) -> None:
+        """So many records at once, behind a transaction that is aborted."""
+        self._wanted.put(records)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(PAUSE_S):
+                try:
+                    records = self._wanted.get_nowait()
+                    self._abort_some()
+                except Empty:
+                    records = TRICKLE
+                for _ in range(records):
+                    self._send()
+        except BaseException as error:  # noqa: BLE001  # raised where the feeder ends
+            self._failure = error
+
+    def _send(self) -> None:
+        n = self._number
+        self._number += 1
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                self.acknowledged[message.partition(), message.offset()] = n
+            else:
+                self._failure = KafkaException(error)
+
+        while True:
+            try:
+                self._producer.produce(self._topic, value_of(n), key_of(n), n % self._partitions, on_delivery=delivered)
+                break
+            except BufferError:  # the broker is away
+                self._producer.poll(0.1)
+        self._producer.poll(0)
+
+    def _abort_some(self) -> None:
+        """Records that nobody may ever see. A broker that is away at the time is no failure."""
+        try:
+            if self._aborting is None:
+                producer = Producer(
+                    {"bootstrap.servers": self._bootstrap, "transactional.id": f"feeder-{self._topic}", "log_level": 0}
+                )
+                producer.init_transactions(20)
+                self._aborting = producer
+            self._aborting.begin_transaction()
+            for number in range(20):
+                self._aborting.produce(self._topic, ABORTED_VALUE, partition=number % self._partitions)
+            self._aborting.flush(10)
+            self._aborting.abort_transaction(20)
+        except KafkaException:
+            self._aborting = None
+            time.sleep(PAUSE_S)

@@ -1,0 +1,79 @@
+"""One mode's soak: strike, let it recover, deliver the rest, count."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.soak.faults import Fault, strike
+from tests.soak.oracle import Verdict, judge
+from tests.soak.world import world
+from tidemark.stack.local import LocalStack
+
+MASTER = "local[2,3]"  # each task is tried three times before the stream ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Struck:
+    """One fault as it went; ``records`` is what had been acknowledged by then."""
+
+    number: int
+    fault: Fault
+    seen: str
+    seconds: float
+    records: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soaked:
+    """What came of it. ``endings``: how applications ended, and how often."""
+
+    mode: str
+    struck: tuple[Struck, ...]
+    starts: int
+    endings: dict[str, int]
+    verdict: Verdict
+
+    @property
+    def problems(self) -> list[str]:
+        """What must not have been; empty when all is well."""
+        unexplained = [f"{count} × {text}" for text, count in self.endings.items() if text.startswith("unexplained")]
+        return self.verdict.problems(once=self.mode == "exactly_once") + unexplained
+
+
+def soak(
+    stack: LocalStack,
+    mode: str,
+    folder: Path,
+    faults: list[Fault],
+    chance: random.Random,
+    tell: Callable[[Struck], None] = lambda _: None,
+) -> Soaked:
+    """Do all the faults to a stream of that mode, one behind the other, and judge what it delivered."""
+    struck = []
+    with world(stack, mode, folder, chance) as one:
+        for number, fault in enumerate(faults, 1):
+            started = time.monotonic()
+            seen = strike(one, fault)
+            struck.append(
+                Struck(
+                    number=number,
+                    fault=fault,
+                    seen=seen,
+                    seconds=time.monotonic() - started,
+                    records=len(one.feeder.acknowledged),
+                )
+            )
+            tell(struck[-1])
+    one.finish()
+    one.close()
+    verdict = judge(
+        one.bootstrap,
+        one.stream.speed.topic,
+        one.stream.speed.dead_letter_topic,
+        one.topic_id,
+        one.feeder.acknowledged,
+        ordered=mode == "exactly_once",
+    )
+    return Soaked(mode=mode, struck=tuple(struck), starts=one.starts, endings=dict(one.endings), verdict=verdict)

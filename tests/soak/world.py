@@ -1,0 +1,187 @@
+"""One speed stream as its operator runs it: started again whenever it ended, whatever ended it."""
+
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.soak.feed import Feeder
+from tests.soak.oracle import ends
+from tests.speed.live import SpeedApp, speed_app
+from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.stack.local import LocalStack
+from tidemark.stack.processes import Managed
+from tidemark.streams import load_stream
+
+PARTITIONS = 4
+DEADLINE_S = 600
+STARTS_IN_VAIN = 8
+# Through Python, so that there are Python workers to kill in both modes.
+TRANSFORM = """\
+from pyspark.sql.functions import pandas_udf
+from pyspark.sql.types import LongType
+
+@pandas_udf(LongType())
+def same(numbers):
+    return numbers
+
+def transform(records):
+    return records.select("source", "event_time", same("event.n").alias("n"))
+"""
+
+
+class World:
+    """The stream, what is fed to it, and its running application. ``endings`` counts how applications ended."""
+
+    def __init__(self, stack: LocalStack, mode: str, folder: Path, chance: random.Random, feeder: Feeder) -> None:
+        self.stack, self.mode, self.chance, self.feeder = stack, mode, chance, feeder
+        self.bootstrap = stack.settings.kafka_bootstrap
+        self.stream = load_stream(f"soak_{mode}", stack.settings.streams_dir)
+        self.topic_id = describe_topic(self.bootstrap, self.stream.topic)[0].topic_id
+        self.endings: Counter[str] = Counter()
+        self.starts = 0
+        self.app: SpeedApp | None = None
+        self.killed = False  # by a fault: the ending says nothing
+        self._in_vain = 0
+        self._folder = folder
+        self._apps = ExitStack()
+
+    @property
+    def kafka(self) -> Managed:
+        return next(managed for managed in self.stack.processes if managed.name == "kafka")
+
+    def start(self, *arguments: str) -> SpeedApp:
+        """A further application beside any that run; its log is its own."""
+        self.starts += 1
+        log = self._folder / f"{self.mode}-{self.starts:03}.log"
+        return self._apps.enter_context(speed_app(self.stack, self.stream, log, *arguments))
+
+    def up(self) -> SpeedApp:
+        """The application, started where it does not run."""
+        if self.app is not None and self.app.process.poll() is not None:
+            self.note(self.app)
+            self._in_vain = 0 if self.killed or _worked(self.app) else self._in_vain + 1
+            assert self._in_vain < STARTS_IN_VAIN, f"it does not come back:\n{self.app.output[-6000:]}"
+            self.app, self.killed = None, False
+        if self.app is None:
+            self.app = self.start()
+        return self.app
+
+    def hand_over(self) -> SpeedApp:
+        """The application, which is no longer the one that is kept running."""
+        app, self.app = self.up(), None
+        return app
+
+    def note(self, app: SpeedApp) -> None:
+        """Count how an application ended: by a signal, well, or with an error of which kind."""
+        code = app.process.returncode
+        if code is not None and code > 0:
+            last = next((line for line in reversed(app.output.splitlines()) if line.strip()), "")
+            kind = last.partition(":")[0]
+            explained = kind.endswith("Error") and kind.isidentifier()
+            self.endings[_same(last) if explained else f"unexplained: {last[:300]}"] += 1
+        else:
+            self.endings["exit 0" if code == 0 else f"signal {-(code or 0)}"] += 1
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for a condition and keep an application running meanwhile."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}; {self.app and self.app.output}"
+            self.up()
+            time.sleep(0.2)
+
+    def written(self) -> int:
+        """The ends of both output topics, whatever is committed."""
+        return ends(self.bootstrap, self.stream.speed.topic, self.stream.speed.dead_letter_topic)
+
+    def finish(self) -> None:
+        """Deliver everything there is."""
+        if self.app is not None:
+            signal_all(self.app, signal.SIGKILL)
+            self.app.process.wait(60)
+            self.note(self.app)
+            self.app = None
+        for _ in range(STARTS_IN_VAIN):
+            app = self.start("--available-now")
+            code = app.wait()
+            self.note(app)
+            if code == 0:
+                return
+        raise AssertionError(f"it does not come to an end: {dict(self.endings)}")
+
+    def close(self) -> None:
+        """Kill what is left."""
+        self._apps.close()
+
+
+@contextmanager
+def world(stack: LocalStack, mode: str, folder: Path, chance: random.Random, **speed: Any) -> Iterator[World]:
+    """A stream of its own in that mode, its feeder and its application; ``speed`` are further keys of the stream.
+
+    Behind the block nothing is fed any more, and nothing runs.
+    """
+    name = f"soak_{mode}"
+    definition = {
+        "name": name,
+        "topic": f"{name}-source",
+        "value_schema": "n BIGINT",
+        "speed": {
+            "topic": f"{name}-live",
+            "dead_letter_topic": f"{name}-dead",
+            "delivery": mode,
+            "trigger_seconds": 0,
+            # Several transactions a task, so that faults fall between and into them.
+            "transaction_records": 500,
+            **speed,
+        },
+    }
+    streams = stack.settings.streams_dir
+    streams.mkdir(parents=True, exist_ok=True)
+    (streams / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    (streams / f"{name}.py").write_text(TRANSFORM, encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    bootstrap = stack.settings.kafka_bootstrap
+    ensure_topic(bootstrap, f"{name}-source", partitions=PARTITIONS)
+    feeder = Feeder(bootstrap, f"{name}-source", PARTITIONS)
+    found = World(stack, mode, folder, chance, feeder)
+    try:
+        with feeder:
+            yield found
+    finally:
+        found.close()
+
+
+def members(app: SpeedApp) -> list[psutil.Process]:
+    """The living processes of the application's session: driver, JVM, Python workers, executors."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(process.pid) == app.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def signal_all(app: SpeedApp, number: signal.Signals) -> None:
+    """Signal every process of the application."""
+    for process in members(app):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def _worked(app: SpeedApp) -> bool:
+    return bool(app.events("batch"))
+
+
+def _same(line: str) -> str:
+    """A message without its numbers, to count by."""
+    return re.sub(r"[0-9]+", "N", line)[:160]
