@@ -28,6 +28,8 @@ class Delivered:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    partition: int
+    timestamp_ms: int
 
     def header(self, name: str) -> str:
         """The text of the last header ``tidemark.<name>``."""
@@ -42,11 +44,12 @@ class Delivered:
 
 
 def read_topic(settings: Settings, topic: str) -> list[Delivered]:
-    """Everything in the topic, in log order per partition."""
+    """Everything in an output topic that a reader of committed records sees, in log order per partition."""
     consumer = Consumer(
         {
-            "bootstrap.servers": settings.kafka_bootstrap,
+            "bootstrap.servers": settings.speed_bootstrap,
             "group.id": "speed-tests",
+            "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
@@ -64,7 +67,17 @@ def read_topic(settings: Settings, topic: str) -> list[Delivered]:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 left.discard(message.partition())
                 continue
-            found.append(Delivered(key=message.key(), value=message.value(), headers=_pairs(message.headers())))
+            partition = message.partition()
+            assert partition is not None
+            found.append(
+                Delivered(
+                    key=message.key(),
+                    value=message.value(),
+                    headers=_pairs(message.headers()),
+                    partition=partition,
+                    timestamp_ms=message.timestamp()[1],
+                )
+            )
     finally:
         consumer.close()
     return found

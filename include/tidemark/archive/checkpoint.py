@@ -57,11 +57,13 @@ class Checkpoint:
         done = self.store.get(self.prefix + commit_name(newest)) is not None
         return self._end(newest) if done else self._start(newest)
 
-    def _start(self, batch: int) -> dict[int, int]:
-        if batch > 0:
-            return self._end(batch - 1)
+    def initial(self) -> dict[int, int]:
+        """Where the very first batch starts, by partition; one that the topic got later starts at 0."""
         body = self._body(INITIAL_OFFSETS)
         return parse_initial_offsets(body, topic=self.topic, where=self._where(INITIAL_OFFSETS))
+
+    def _start(self, batch: int) -> dict[int, int]:
+        return self._end(batch - 1) if batch > 0 else self.initial()
 
     def _end(self, batch: int) -> dict[int, int]:
         name = offsets_name(batch)

@@ -46,16 +46,20 @@ def ranges_read(frame: DataFrame) -> dict[int, OffsetRange]:
 
     A partition of which nothing is read is left out. Raises FormatError for a frame that reads no Kafka topic.
     """
-    found: dict[int, OffsetRange] = {}
+    return {partition: span for task in tasks_read(frame) for partition, span in task}
+
+
+def tasks_read(frame: DataFrame) -> list[list[tuple[int, OffsetRange]]]:
+    """What ``ranges_read`` gives, as partition and offsets, by the task that reads it: the first one's, and so on."""
     rdd: Any = frame._jdf.queryExecution().toRdd()
     while not rdd.getClass().getName().endswith(".DataSourceRDD"):
         parents = rdd.dependencies()
         if parents.size() != 1:
             raise FormatError("not the frame of a Kafka source", found=rdd.getClass().getName(), where="micro-batch")
         rdd = parents.apply(0).rdd()
+    tasks = []
     for task in rdd.partitions():
-        for at in range(task.inputPartitions().size()):
-            part = task.inputPartitions().apply(at).offsetRange()
-            span = OffsetRange(start=part.fromOffset(), end=part.untilOffset())
-            found[part.topicPartition().partition()] = span
-    return found
+        parts = [task.inputPartitions().apply(at).offsetRange() for at in range(task.inputPartitions().size())]
+        spans = [OffsetRange(start=part.fromOffset(), end=part.untilOffset()) for part in parts]
+        tasks.append([(part.topicPartition().partition(), span) for part, span in zip(parts, spans, strict=True)])
+    return tasks

@@ -145,6 +145,8 @@ def await_stop(
         _end(query)
         _report(query, last, on_batch)
     except StreamingQueryException as error:
+        if in_hand is not None and _stop.is_set():  # a batch was refused, or given up, for that
+            return
         raise task_error(error, where=f"stream {name}") from error
     except (Py4JError, OSError) as error:
         raise ServiceError("Spark's JVM is gone", found=error, where=name) from error

@@ -1,6 +1,7 @@
-"""The speed stream: Kafka → the stream's transformation → Kafka, at least once, through Spark's own Kafka sink.
+"""The speed stream: Kafka → the stream's transformation → Kafka, at least once or exactly once.
 
-The sink repeats records after a failure and can't set their timestamp, so every record carries its source's
+At least once it writes through Spark's own Kafka sink, which repeats records after a failure and can't set their
+timestamp; exactly once by transactions (``tidemark.speed.exactly_once``). Either way every record carries its source's
 coordinates and timestamp in headers: duplicates can be counted, removed, and compared with the archive.
 """
 
@@ -8,12 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.archive.checkpoint import Checkpoint
-from tidemark.core.errors import ConfigError, ConflictError, ServiceError
+from tidemark.core.errors import ConfigError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import Watermarks, describe_topic, ensure_topic, topic_config, watermarks
@@ -31,15 +32,23 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
+from tidemark.speed.exactly_once import Batches, made_again, marker_topic, sink_of
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
+from tidemark.speed.refusals import require_exactly_once
+from tidemark.speed.takeover import take_over
+from tidemark.speed.topics import diagnosed, findings
+from tidemark.speed.transactions import ensure_markers
 from tidemark.streams import Stream
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
 ID_CHECK_S = 10.0
-LIMIT = "max.message.bytes"
+LIMIT, RETENTION = "max.message.bytes", "retention.ms"
 # A new dead-letter topic takes at least this: the source's limit counts compressed bytes, and dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
+
+# The client's own default.
+BATCH_BYTES = 16 * 1024
 
 PRODUCER = {
     "kafka.acks": "all",
@@ -53,43 +62,87 @@ PRODUCER = {
 def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
     """Run the stream until SIGTERM, or with ``available_now`` until everything there is was delivered.
 
-    Creates the two output topics where they are missing. Raises ConfigError for a transformation that breaks its
-    contract, ConflictError when the topic was made again, ServiceError when Kafka or S3 refuses.
+    Creates the output topics where they are missing. Raises ConfigError for a transformation that breaks its contract
+    or does not go with exactly-once delivery, ConflictError when the topic was made again, PositionError when the
+    checkpoint and what was delivered don't fit, ServiceError when Kafka or S3 refuses.
     """
+    with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
+        speed(spark, stream, settings, available_now=available_now)
+
+
+def speed(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
+    """``run_speed`` in a session that is there already."""
     with Monitor(stream, settings, layer=LAYER) as monitor:
-        _run(stream, settings, monitor, available_now=available_now)
+        _run(spark, stream, settings, monitor, available_now=available_now)
     log_event("stopped", layer=LAYER, stream=stream.name)
 
 
-def _run(stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
+def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
+    exactly_once = stream.speed.delivery == "exactly_once"
     transform = load_transform(stream, settings.streams_dir)
+    if exactly_once:
+        require_exactly_once(spark, stream, transform)
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     store = ObjectStore(settings)
-    checkpoint = bind_checkpoint(store, layout, LAYER, logs[0])
-    position = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic).position() or {}
+    url = bind_checkpoint(store, layout, LAYER, logs[0])
+    checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
+    position = checkpoint.position() or {}
     limits = prepare_topics(stream, settings, partitions=len(logs))
-    with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
-        # The speed layer may lose (R11), so that it never stops for what is gone; Watch says what was lost.
-        source = kafka_source(
-            spark,
-            stream,
-            settings,
-            fail_on_data_loss=False,
-            max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
+    sink = sink_of(stream, settings, logs[0].topic_id, limits)
+    take_over(checkpoint, stream.speed.delivery, logs, sink, stream.name)
+    # The speed layer may lose (R11), so that it never stops for what is gone; Watch says what was lost.
+    source = kafka_source(
+        spark,
+        stream,
+        settings,
+        fail_on_data_loss=False,
+        max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
+    )
+    batches: Batches | None = None
+    if exactly_once:
+        batches = Batches(
+            stream=stream,
+            settings=settings,
+            transform=transform,
+            checkpoint=checkpoint,
+            topic_id=logs[0].topic_id,
+            limits=limits,
+            sink=sink,
+            partitions=len(logs),
         )
+        writer = source.writeStream.foreachBatch(batches.deliver)
+    else:
         rows = classify(records(source, stream), stream, transform)
-        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
-        query = _start(sent, stream, settings, checkpoint, limits, available_now=available_now)
-        log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
-        monitor.started(str(query.id), position)
-        watch = Watch(stream, settings, logs[0].topic_id)
+        writer = _spark_sink(output(rows, stream, logs[0].topic_id, record_limits=limits), settings, limits)
+    query = (
+        writer.queryName(f"{stream.name}-{LAYER}")
+        .option("checkpointLocation", url)
+        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
+        .start()
+    )
+    log_event(
+        "started",
+        layer=LAYER,
+        stream=stream.name,
+        topic_id=logs[0].topic_id,
+        query=str(query.id),
+        delivery=stream.speed.delivery,
+    )
+    monitor.started(str(query.id), position)
+    watch = Watch(stream, settings, logs[0].topic_id)
 
-        def on_batch(progress: Mapping[str, Any]) -> None:
-            monitor.batch(figures(progress))
-            watch(progress)
+    def on_batch(progress: Mapping[str, Any]) -> None:
+        told = progress if batches is None else batches.counted(progress, LAYER)
+        monitor.batch(figures(told))
+        watch(told)
 
-        await_stop(query, on_batch, monitor.beat)
+    try:
+        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set)
+    except TidemarkError as error:
+        told = error if batches is None or batches.failure is None else batches.failure
+        topics = (stream.speed.topic, stream.speed.dead_letter_topic)
+        raise diagnosed(told, settings.speed_bootstrap, topics) from error
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
@@ -99,10 +152,16 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
     their source's partition and the live topic has too few.
     """
     bootstrap, speed = settings.speed_bootstrap, stream.speed
-    largest = int(topic_config(settings.kafka_bootstrap, stream.topic)[LIMIT])
-    room = max(largest + HEADER_ROOM_BYTES, DEAD_LETTER_BYTES)
-    ensure_topic(bootstrap, speed.topic, partitions=partitions)
-    ensure_topic(bootstrap, speed.dead_letter_topic, partitions=partitions, config={LIMIT: str(room)})
+    source = topic_config(settings.kafka_bootstrap, stream.topic)
+    room = max(int(source[LIMIT]) + HEADER_ROOM_BYTES, DEAD_LETTER_BYTES)
+    # Records keep their source's timestamps then, so that a shorter time would take what the source still has.
+    kept = {RETENTION: source[RETENTION]} if speed.delivery == "exactly_once" else {}
+    ensure_topic(bootstrap, speed.topic, partitions=partitions, config=kept)
+    ensure_topic(bootstrap, speed.dead_letter_topic, partitions=partitions, config={**kept, LIMIT: str(room)})
+    if speed.delivery == "exactly_once":
+        ensure_markers(bootstrap, marker_topic(stream), partitions)
+    for finding in findings(stream, settings):
+        log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **finding.fields())
     found = len(describe_topic(bootstrap, speed.topic))
     if speed.partitioning == "source" and found < partitions:
         raise ConfigError(
@@ -178,13 +237,7 @@ class Watch:
     def _same_logs(self) -> Sequence[TopicPartition]:
         logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
         if logs[0].topic_id != self._topic_id:
-            raise ConflictError(
-                "the topic was made again while the stream ran",
-                expected=f"topic id {self._topic_id}",
-                found=f"topic id {logs[0].topic_id}",
-                where=self._stream.topic,
-                hint="Start the stream again: it names the checkpoint to remove",
-            )
+            raise made_again(self._stream.topic, self._topic_id, logs[0].topic_id)
         return logs
 
     def _report_lost(self, batch: int, spans: Spans, marks: Sequence[Watermarks]) -> None:
@@ -206,19 +259,17 @@ class Watch:
                 )
 
 
-def _start(
-    rows: DataFrame, stream: Stream, settings: Settings, checkpoint: str, limits: RecordLimits, *, available_now: bool
-) -> StreamingQuery:
+def _spark_sink(sent: DataFrame, settings: Settings, limits: RecordLimits) -> DataStreamWriter:
+    """At least once: Spark's own Kafka sink."""
     # The topics' limits are what counts, not the client's default of 1 MB.
     largest = max(limits.live, limits.dead_letter) + HEADER_ROOM_BYTES
-    counted = rows.observe(LAYER, F.count(F.lit(1)).alias("rows"), F.count_if(~F.col("_good")).alias("dead_lettered"))
+    # A batch of small records above a topic's limit would be split into the very same batches, again and again.
+    batch = min(limits.live, limits.dead_letter, BATCH_BYTES)
+    counted = sent.observe(LAYER, F.count(F.lit(1)).alias("rows"), F.count_if(~F.col("_good")).alias("dead_lettered"))
     return (
         counted.select("topic", "partition", "key", "value", "headers")
         .writeStream.format("kafka")
-        .queryName(f"{stream.name}-{LAYER}")
-        .option("checkpointLocation", checkpoint)
-        .options(**{"kafka.bootstrap.servers": settings.speed_bootstrap, "kafka.max.request.size": str(largest)})
+        .option("kafka.bootstrap.servers", settings.speed_bootstrap)
+        .options(**{"kafka.max.request.size": str(largest), "kafka.batch.size": str(batch)})
         .options(**PRODUCER)
-        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
-        .start()
     )

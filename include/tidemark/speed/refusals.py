@@ -1,0 +1,74 @@
+"""What exactly-once delivery can't go with, refused before the first batch: each with the reason and the way out."""
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.core.errors import ConfigError
+from tidemark.spark.decode import decoded_schema
+from tidemark.spark.process import Transform, shape
+from tidemark.streams import Stream
+
+# Operators that give one row per row, in the same order and the same task. Whatever is not among them is refused.
+# "Scan ExistingRDD" is the probe's own empty frame.
+NARROW = frozenset({"Scan ExistingRDD", "Project", "ArrowEvalPython", "BatchEvalPython", "CollectMetrics"})
+
+_SHUFFLE = "moves rows between tasks: a task's rows would not be those of one source partition, in offset order"
+# By a part of the operator's name, the first that fits: there are SortAggregate and SortMergeJoin.
+_REASONS = {
+    "Filter": "drops rows: mark them with a text in the column reject, and they go to the dead-letter topic",
+    "Generate": "multiplies rows: the marker counts one row per source offset",
+    "Expand": "multiplies rows: the marker counts one row per source offset",
+    "Exchange": _SHUFFLE,
+    "Coalesce": _SHUFFLE,
+    "Window": f"sees only this batch's rows, and {_SHUFFLE}",
+    "Aggregate": f"sees only this batch's rows, and {_SHUFFLE}",
+    "Join": "can drop and multiply rows, and what it joins may change between two attempts",
+    "Sort": "changes the rows' order: the marker counts them by offset",
+    "Limit": "drops rows",
+    "Sample": "drops rows",
+    "Union": "adds rows that no source offset stands for",
+    "State": "keeps state from batch to batch, which a transaction per source partition does not hold",
+}
+
+
+def require_exactly_once(spark: SparkSession, stream: Stream, transform: Transform) -> None:
+    """Raise ConfigError where the session or the transformation breaks what exactly-once delivery rests on."""
+    if str(spark.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true":
+        raise ConfigError(
+            "exactly-once delivery can't go with speculation",
+            expected="spark.speculation false",
+            found="true: Spark would run a slow task twice at once, and each attempt would fence the other",
+            where=f"stream {stream.name}",
+            hint="Unset spark.speculation for this application, or set speed.delivery to at_least_once",
+        )
+    # Not of literal rows: Spark plans empty ones away, with all that is done to them.
+    decoded = spark.createDataFrame(spark.sparkContext.emptyRDD(), decoded_schema(stream))
+    found = [name for name in _operators(shape(decoded, stream, transform)) if name not in NARROW]
+    if found:
+        raise ConfigError(
+            "exactly-once delivery can't go with this transformation",
+            expected="one row per row, each from its own columns alone",
+            found="; ".join(f"{name}, which {_reason(name)}" for name in dict.fromkeys(found)),
+            where=f"transform of stream {stream.name}",
+            hint="Change the transformation, or set speed.delivery to at_least_once",
+        )
+
+
+def _operators(frame: DataFrame) -> list[str]:
+    """The names of the plan's operators, the last one first, before Spark puts shuffles between them."""
+    found = []
+    left: list[Any] = [frame._jdf.queryExecution().sparkPlan()]  # noqa: SLF001 - PySpark's way to the plan
+    while left:
+        node = left.pop()
+        found.append(str(node.nodeName()))
+        children = node.children()
+        left += [children.apply(at) for at in range(children.size())]
+    return found
+
+
+def _reason(name: str) -> str:
+    for part, reason in _REASONS.items():
+        if part in name:
+            return reason
+    return "is not known to keep one row per row, in the same order"
