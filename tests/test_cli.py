@@ -65,6 +65,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "topics",
         "adopt",
         "replay",
+        "delivery",
         "maintain",
         "demo",
     ]

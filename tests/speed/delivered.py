@@ -92,7 +92,10 @@ class Out:
 
 @dataclass(slots=True, kw_only=True)
 class Delivery:
-    """A stream with its topics. ``archived`` are the source records that the archive has rows of."""
+    """A stream with its topics. ``archived`` are the source records that the archive has rows of.
+
+    ``told``: the oracle knows of everything that was done to it.
+    """
 
     stream: Stream
     settings: Settings
@@ -102,6 +105,7 @@ class Delivery:
     archived: dict[tuple[int, int], Source] = field(default_factory=dict)
     outs: list[tuple[Out, int]] = field(default_factory=list)
     replayed_until: int = 0
+    told: bool = True
     positions: dict[int, int] = field(default_factory=dict)
     _batches: Counter[str] = field(default_factory=Counter)
 

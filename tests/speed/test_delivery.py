@@ -4,30 +4,40 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from tests.conftest import MakeStream, Produce, Record, unique
+from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import VERSION, Delivery, Out, Source, counted, ms_of
+from tests.test_cli import tidemark
 from tidemark.batch.run import Run
 from tidemark.delivery.audit import audit_delivery
+from tidemark.delivery.compare import hour_start
 from tidemark.delivery.span import parse_span
+from tidemark.delivery.topics import safe_since
 from tidemark.settings import Settings
+from tidemark.stack.local import LocalStack
 
 SEED = 20131103
+NINE, TEN = "2013-01-14T09:00", "2013-01-14T10:00"
 # The clocks go back at 02:00 of the third: that day has 25 hours.
 FIRST, LAST = ms_of("2013-11-02T20:00"), ms_of("2013-11-04T03:00")
 
 
-def audit(spark: SparkSession, log: Delivery, start: str, end: str | None = None) -> dict[str, Any]:
-    """The audit's JSON object, after its counts were compared with the oracle's."""
+def audit(spark: SparkSession, log: Delivery, start: str = NINE, end: str | None = TEN) -> dict[str, Any]:
+    """The audit's JSON object, whose counts must be the oracle's."""
     span = parse_span(start, end, log.stream.zone, datetime.now(UTC))
     run = Run(stream=log.stream, settings=log.settings, store=log.store, layout=log.layout, name=unique("delivery"))
     tally = audit_delivery(run, spark, span)
-    assert counted(tally) == log.expected(span.start, span.end)
+    if log.told:
+        assert counted(tally) == log.expected(span.start, span.end)
     return run.require("delivery")
 
 
@@ -117,7 +127,7 @@ def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_it
     log.deliver(outs[half:])
     log.stand_at({0: 150, 1: 120, 2: 150})
 
-    day = audit(spark, log, "2013-11-03")
+    day = audit(spark, log, "2013-11-03", None)
     hour = audit(spark, log, "2013-11-03T01:30", "2013-11-03T01:30-05:00")
 
     assert day["verdict"] == "findings"
@@ -156,14 +166,126 @@ def _examples_are_true(log: Delivery, value: dict[str, Any]) -> None:
             assert (out.partition, out.offset) == (partition, example["offset"])
 
 
-@pytest.fixture
-def delivered(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
-    """Twenty records of one hour, archived and delivered; every fifth is a dead letter."""
+def one_hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
+    """Twenty records between nine and ten; every fifth is to be a dead letter."""
     log = Delivery.make(make_stream, settings, produce)
-    start = ms_of("2013-01-14T09:00")
     bodies = [b"{" if n % 5 == 0 else b'{"n":%d0}' % n for n in range(20)]
-    log.write_sources([(0, start + n * 1000, body) for n, body in enumerate(bodies)])
+    log.write_sources([(0, ms_of(NINE) + n * 1000, body) for n, body in enumerate(bodies)])
+    return log
+
+
+@pytest.fixture
+def hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
+    """``one_hour``, archived, with a speed stream that says it delivered all of it."""
+    log = one_hour(make_stream, settings, produce)
     log.archive("a", 0, 0, 20)
-    log.deliver([log.right(source) for source in log.sources.values()])
     log.stand_at({0: 20})
     return log
+
+
+def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
+    spark: SparkSession, hour: Delivery
+) -> None:
+    hour.deliver([hour.right(source) for source in hour.sources.values()])
+    whole = audit(spark, hour)
+    assert (whole["verdict"], whole["sentences"]) == ("pass", [])
+    assert {name: number for name, number in whole["counts"].items() if number} == {"archived": 20, "delivered": 20}
+    empty = audit(spark, hour, TEN, "2013-01-14T11:00")
+    assert (empty["verdict"], empty["counts"]["archived"]) == ("unknown", 0)
+    assert empty["sentences"] == ["the archive has no row of the span"]
+
+
+def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(
+    spark: SparkSession, hour: Delivery
+) -> None:
+    rights = [hour.right(source) for source in hour.sources.values()]
+    lives = [out for out in rights if out.on_live]
+    hour.deliver([out for out in rights if out != lives[-1]])
+    bootstrap, topic = hour.settings.kafka_bootstrap, hour.stream.speed.topic
+    hour.told = False
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("hidden")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, lives[-1].value, lives[-1].key, 0, headers=list(lives[-1].headers))
+    assert producer.flush(60) == 0
+
+    hidden = audit(spark, hour)
+    assert (hidden["verdict"], hidden["pending"]) == ("unknown", {"open_transaction": 1})
+    producer.abort_transaction(60)
+    lost = audit(spark, hour)
+    assert (lost["verdict"], lost["counts"]["missing"], lost["counts"]["delivered"]) == ("findings", 1, 19)
+    (example,) = lost["hours"][0]["examples"]
+    assert (example["outcome"], example["offset"], example["topic"]) == ("missing", lives[-1].offset, None)
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_records([TopicPartition(topic, 0, 3)])[TopicPartition(topic, 0, 3)].result()
+    taken = audit(spark, hour)
+    assert (taken["verdict"], taken["pending"]) == ("unknown", {"retention": 4})
+    assert taken["counts"]["delivered"] == 16
+
+
+def test_what_nobody_archived_is_unknown_and_without_a_checkpoint_nothing_is_missing(
+    spark: SparkSession, make_stream: MakeStream, settings: Settings, produce: Produce
+) -> None:
+    log = one_hour(make_stream, settings, produce)
+    log.told = False
+    log.archive("a", 0, 0, 8)
+    log.archive("a", 0, 12, 20)
+    log.deliver([log.right(source) for source in log.sources.values() if source.offset < 15])
+    found = audit(spark, log)
+    assert found["verdict"] == "unknown"
+    assert {name: number for name, number in found["counts"].items() if number} == {
+        "archived": 16,
+        "delivered": 11,
+        "pending": 5,
+        "not_archived": 4,
+    }
+    assert found["pending"] == {"not_delivered": 5}
+    assert [(item["partition"], item["start"], item["end"]) for item in found["ranges"]["unarchived"]] == [(0, 8, 12)]
+
+
+def test_hours_are_those_of_the_time_zone_also_where_it_is_half_an_hour_off(spark: SparkSession) -> None:
+    moments = ["2013-01-14T10:29:59.999999+05:30", "2013-01-14T10:30:00+05:30", "1969-12-31T23:59:00+05:30"]
+    micros = [
+        (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        for text in moments
+    ]
+    frame = spark.createDataFrame([(item,) for item in micros], "at bigint")
+    hours = [
+        row[0] for row in frame.orderBy(F.col("at").desc()).select(hour_start(F.col("at"), "Asia/Kolkata")).collect()
+    ]
+    told = [datetime.fromtimestamp(item / 1e6, ZoneInfo("Asia/Kolkata")).isoformat() for item in hours]
+    assert told == ["2013-01-14T10:00:00+05:30", "2013-01-14T10:00:00+05:30", "1969-12-31T23:00:00+05:30"]
+
+
+def test_the_command_tells_what_it_found_by_its_table_its_examples_and_its_exit_code(
+    stack: LocalStack, hour: Delivery
+) -> None:
+    hour.deliver([hour.right(source) for source in hour.sources.values() if source.offset != 19])
+    done = tidemark("delivery", hour.stream.name, "--from", NINE, "--to", TEN, **stack.env)
+    assert done.returncode == 1, done.stderr
+    assert f"{hour.stream.name}: findings" in done.stdout
+    assert "missing: source partition 0 offset 19, 2013-01-14T09:00:00-05:00, on neither topic" in done.stdout
+    assert "Traceback" not in done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["verdict"], last["counts"]["missing"], last["counts"]["delivered"]) == ("findings", 1, 19)
+    (key,) = [item.key for item in hour.store.list(hour.layout.run_prefix)]
+    assert key in done.stdout
+
+
+def test_a_command_that_could_not_audit_ends_as_unknown(stack: LocalStack) -> None:
+    for arguments in (["no_such_stream"], ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]):
+        done = tidemark("delivery", *arguments, **stack.env)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("ConfigError: ")
+
+
+def test_topics_are_read_from_as_early_as_the_source_topic_lets_timestamps_be_ahead(
+    settings: Settings, make_topic: MakeTopic
+) -> None:
+    at = datetime(2013, 1, 14, 12, tzinfo=UTC)
+    bounded = make_topic(message_timestamp_after_max_ms="7200000")
+    unbounded = make_topic(message_timestamp_after_max_ms=str(2**63 - 1))
+    by_broker = make_topic(message_timestamp_type="LogAppendTime")
+    found = [safe_since(settings.kafka_bootstrap, topic, at) for topic in (bounded, unbounded, by_broker)]
+    assert found == [datetime(2013, 1, 14, 9, 50, tzinfo=UTC), None, datetime(2013, 1, 14, 11, 50, tzinfo=UTC)]

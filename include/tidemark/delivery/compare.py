@@ -85,7 +85,7 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Spa
                     F.struct(
                         F.lit(True).alias("in_span"),
                         F.col(REASON).isNull().alias("good"),
-                        _hour(F.unix_micros("event_time"), stream).alias("hour_us"),
+                        hour_start(F.unix_micros("event_time"), stream.time_zone).alias("hour_us"),
                         _content(*live_record(rows, stream)).alias("live"),
                         _content(F.col("source.key"), F.col("source.value")).alias("dead"),
                     )
@@ -157,7 +157,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Sp
         F.when(named, F.col("source_offset")).otherwise(F.col("out_offset")).alias("source_offset"),
         named.alias("named"),
         *(name for name in located.columns if name not in _SOURCE),
-        F.when(in_span, _hour(F.col("claimed_us"), stream)).alias("claimed_hour_us"),
+        F.when(in_span, hour_start(F.col("claimed_us"), stream.time_zone)).alias("claimed_hour_us"),
         in_span.alias("claimed_in_span"),
     )
 
@@ -289,9 +289,9 @@ def _content(key: Column, value: Column) -> Column:
     return F.xxhash64(key.isNull(), value.isNull(), F.coalesce(key, F.lit(b"")), F.coalesce(value, F.lit(b"")))
 
 
-def _hour(micros: Column, stream: Stream) -> Column:
-    """The start of the hour in the stream's time zone, in µs since the epoch: an hour that comes twice is two."""
-    local = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(micros), stream.time_zone))
+def hour_start(micros: Column, time_zone: str) -> Column:
+    """The start of the hour in the time zone, in µs since the epoch: an hour that comes twice is two."""
+    local = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(micros), time_zone))
     return micros - F.pmod(local, F.lit(HOUR_US))
 
 
