@@ -89,6 +89,16 @@ def test_only_what_is_behind_the_ledger_is_read_of_every_writer(archive: Archive
     }
 
 
+def test_segments_keys_sort_by_number_and_parse_back() -> None:
+    layout = Layout(prefix="archive", stream="flights")
+    keys = [layout.ledger_key(number) for number in (1, 20, 99_999_999)]
+    assert keys[0] == "archive/ledger/flights/00000001.ledger"
+    assert keys == sorted(keys)
+    assert [layout.parse_ledger_key(key) for key in keys] == [1, 20, 99_999_999]
+    with pytest.raises(FormatError, match="not a ledger segment's key"):
+        layout.parse_ledger_key("archive/ledger/flights/head.json")
+
+
 def test_the_listing_leaps_over_a_long_compacted_writer(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "_LISTING_PAGE", 2)
     for writer in ("a", "b", "c"):

@@ -9,11 +9,12 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
+from tidemark.archive.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan import DayPlan, Gap, Target
+from tidemark.core.plan import DayPlan, Gap, Target, Used
 from tidemark.kafka import ensure_topic, watermarks
 
 
@@ -97,6 +98,27 @@ def test_a_closed_gap_settles_against_the_targets_the_run_started_with(log: Log)
     assert [item.target for item in settled.logs] == [item.target for item in planned.logs]
     assert settled.logs[0].gaps == ()
     assert [item.writer for item in settled.logs[0].used] == ["query-a", "refill-run-1", "query-a"]
+
+
+def test_a_plan_is_made_of_the_ledger_and_what_is_behind_it(log: Log) -> None:
+    log.produce(40, at(MONDAY, 9))
+    log.archive(0, 10)
+    log.archive(10, 20)
+    store, layout, stream = log.store, log.layout, log.stream
+    assert compact(store, layout, stream, read_archived(store, layout, stream)) is not None
+    log.archive(20, 30)
+    log.archive(30, 40, writer="query-b")
+    run = log.run()
+    plan = plan_run(run, [MONDAY], False)
+    assert plan.logs[0].used == (
+        Used(range=span(0, 30), committed=span(0, 30), writer="query-a", batch=0, last_batch=2),
+        Used(range=span(30, 40), committed=span(30, 40), writer="query-b", batch=0),
+    )
+    assert [item.range for item in plan.slices] == [span(0, 10), span(10, 20), span(20, 30), span(30, 40)]
+    assert all(item.whole for item in plan.slices)
+    assert (plan.days[0].archived_rows, run.require("plan")["manifests"]) == (40, 4)
+    assert settle_run(run) == plan
+    assert wait_ready(stream, log.settings, [MONDAY])
 
 
 def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_it(log: Log) -> None:
