@@ -98,6 +98,8 @@ class _Replay:
         self._source_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
         bootstrap, topic = settings.speed_bootstrap, stream.speed.dead_letter_topic
         self._logs = describe_topic(bootstrap, topic)
+        # Letters that this very replay sends back are left for the next one, also where two plans are carried out.
+        self._ends = watermarks(bootstrap, self._logs)
         topic_id = self._logs[0].topic_id
         limits = {name: int(topic_config(bootstrap, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
         self._limits = RecordLimits(live=limits[stream.speed.topic], dead_letter=limits[topic])
@@ -114,7 +116,7 @@ class _Replay:
         self.plans = ReplayPlans.of(ObjectStore(settings), layout, topic_id)
 
     def begin(self, last: ReplayPlan | None) -> ReplayPlan:
-        """Write the plan of a new replay, behind the ``last`` one, which is done, to where the logs end now."""
+        """Write the plan of a new replay, behind the ``last`` one, which is done, to where the logs ended at first."""
         before = {} if last is None else {item.log: item.until for item in last.readings}
         plan = ReplayPlan(
             stream=self._stream.name,
@@ -127,7 +129,7 @@ class _Replay:
                     end=mark.high_watermark,
                     where=f"{mark.log} with topic id {mark.log.topic_id}, group {self._sink.group}",
                 )
-                for mark in watermarks(self._sink.bootstrap, self._logs)
+                for mark in self._ends
             ),
         )
         self.plans.begin(plan)

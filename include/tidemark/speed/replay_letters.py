@@ -54,45 +54,50 @@ def read_letters(
         "value",
         F.coalesce("headers", F.array().cast(HEADERS_TYPE)).alias("_all"),
     )
+    # In steps: each column that is used more than once is worked out once, and the plan stays small.
     # A source record may have headers of the same names, from another Tidemark stream: ours are the last ones.
-    rows = rows.withColumn("_from", _last_first(F.col("_all")))
-    rows = rows.withColumn("_own", F.when(F.col("_from") > 0, _slice_from("_all", "_from")))
-    said = {name: _said(name) for name in ("topic-id", "topic", "stream")}
-    partition, offset, timestamp = (_number(name) for name in ("partition", "offset", "timestamp"))
-    # Those of an earlier release, which never replayed, have none.
-    attempt = F.when(F.exists("_own", _is(_ATTEMPT)), _number("attempt")).otherwise(0)
-    broken = (
-        said["topic-id"].isNull()
-        | said["topic"].isNull()
-        | said["stream"].isNull()
-        | _said("reason").isNull()
-        | ~F.coalesce(partition.between(0, 2**31 - 1) & (offset >= 0), F.lit(False))
-        | ~F.coalesce(timestamp.between(-_MS_MAX, _MS_MAX), F.lit(False))
-        | ~F.coalesce(attempt.between(0, 2**31 - 2), F.lit(False))
+    rows = rows.select("*", _last_first(F.col("_all")).alias("_from"))
+    rows = rows.select("*", F.when(F.col("_from") > 0, _slice_from("_all", "_from")).alias("_own"))
+    rows = rows.select(
+        "*",
+        *(_said(name).alias(f"_{name}") for name in ("topic-id", "topic", "stream", "reason")),
+        *(_number(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp")),
+        # Those of an earlier release, which never replayed, have none.
+        F.when(F.exists("_own", _is(_ATTEMPT)), _number("attempt")).otherwise(0).alias("_attempt"),
+    )
+    whole = (
+        F.col("_topic-id").isNotNull()
+        & F.col("_topic").isNotNull()
+        & F.col("_stream").isNotNull()
+        & F.col("_reason").isNotNull()
+        & F.col("_partition").between(0, 2**31 - 1)
+        & (F.col("_offset") >= 0)
+        & F.col("_timestamp").between(-_MS_MAX, _MS_MAX)
+        & F.col("_attempt").between(0, 2**31 - 2)
     )
     unmarked, other_stream, other_log = _KINDS
     kind = (
-        F.when(F.col("_own").isNull() | broken, unmarked)
-        .when(said["stream"] != stream.name, other_stream)
-        .when((said["topic-id"] != topic_id) | (said["topic"] != stream.topic), other_log)
+        F.when(~F.coalesce(whole, F.lit(False)), unmarked)
+        .when(F.col("_stream") != stream.name, other_stream)
+        .when((F.col("_topic-id") != topic_id) | (F.col("_topic") != stream.topic), other_log)
     )
+    rows = rows.select("*", kind.alias("kind"))
     found = (
-        F.when(kind == other_stream, F.concat(F.lit("stream "), said["stream"]))
-        .when(kind == other_log, F.concat(F.lit("topic "), said["topic"], F.lit(" with id "), said["topic-id"]))
-        .when(kind == unmarked, F.concat(F.lit("headers: "), F.array_join("_all.key", ", ")))
+        F.when(F.col("kind") == other_stream, F.concat(F.lit("stream "), "_stream"))
+        .when(F.col("kind") == other_log, F.concat(F.lit("topic "), "_topic", F.lit(" with id "), "_topic-id"))
+        .when(F.col("kind") == unmarked, F.concat(F.lit("headers: "), F.array_join("_all.key", ", ")))
     )
+    ours = F.col("kind").isNull()
     return rows.select(
         "dead_partition",
         "dead_offset",
-        kind.alias("kind"),
+        "kind",
         F.substring(found, 1, _FOUND_CHARACTERS).alias("found"),
-        partition.try_cast("int").alias("partition"),
-        offset.alias("offset"),
-        F.when(timestamp.between(-_MS_MAX, _MS_MAX), F.timestamp_millis(timestamp)).alias("timestamp"),
-        F.when(F.col("_from") > 1, F.slice("_all", 1, F.greatest(F.col("_from") - 1, F.lit(0))))
-        .otherwise(F.array().cast(HEADERS_TYPE))
-        .alias("headers"),
-        attempt.try_cast("int").alias("attempt"),
+        F.when(ours, F.col("_partition").cast("int")).alias("partition"),
+        F.when(ours, F.col("_offset")).alias("offset"),
+        F.when(ours, F.timestamp_millis("_timestamp")).alias("timestamp"),
+        F.when(ours, F.slice("_all", 1, F.greatest(F.col("_from") - 1, F.lit(0)))).alias("headers"),
+        F.when(ours, F.col("_attempt").cast("int")).alias("attempt"),
         "key",
         "value",
     )
