@@ -21,6 +21,14 @@ from tidemark.core.errors import ConflictError, FormatError, PositionError, Serv
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import TIMEOUT_S, describe_topic, ensure_topic
 
+# A group's coordinator starts, moves, or reads the group's offsets.
+_MOVING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TRANSPORT,  # noqa: SLF001  # its name in the library
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
@@ -154,12 +162,7 @@ def marker_reader(sink: Sink) -> Iterator[Consumer]:
 def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker | None:
     """What ``marker`` gives, by a consumer that is there already."""
     where = f"group {sink.group}, {sink.marker_topic}-{log.partition} at {sink.bootstrap}"
-    try:
-        (item,) = consumer.committed([KafkaPartition(sink.marker_topic, log.partition)], timeout=sink.timeout_s)
-    except KafkaException as error:
-        raise ServiceError("Kafka did not tell a marker", found=error.args[0], where=where) from error
-    if item.error is not None:  # the offset beside it says nothing
-        raise ServiceError("Kafka did not tell a marker", found=item.error, where=where)
+    item = _committed(consumer, KafkaPartition(sink.marker_topic, log.partition), sink.timeout_s, where)
     if item.offset < 0:
         return None
     if not item.metadata:  # Kafka's own tools set none
@@ -173,6 +176,22 @@ def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker |
         expected, found = f"topic id {log.topic_id}", f"topic id {topic_id}"
         raise ConflictError("a marker is another log's", expected=expected, found=found, where=where)
     return Marker(position=item.offset, batch=batch)
+
+
+def _committed(consumer: Consumer, wanted: KafkaPartition, timeout_s: float, where: str) -> KafkaPartition:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            (item,) = consumer.committed([wanted], timeout=max(deadline - time.monotonic(), 0.1))
+        except KafkaException as error:
+            refusal = error.args[0]
+            if refusal.code() in _MOVING and time.monotonic() < deadline:
+                time.sleep(0.1)  # the client asks who the group's coordinator is now, but does not ask that one again
+                continue
+            raise ServiceError("Kafka did not tell a marker", found=refusal, where=where) from error
+        if item.error is not None:  # the offset beside it says nothing
+            raise ServiceError("Kafka did not tell a marker", found=item.error, where=where)
+        return item
 
 
 def marker_offset(span: Span, sink: Sink, position: int) -> KafkaPartition:

@@ -6,11 +6,12 @@ transaction holds records and the marker behind them. After any doubt the produc
 next attempt reads the marker. Readers of the topics see each record once if they read committed records only.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -36,6 +37,8 @@ __all__ = ["Delivered", "Marker", "Sink", "Span", "deliver", "ensure_markers", "
 
 # The largest record or request the client takes on; the topics' max.message.bytes is the limit that counts.
 MAX_BYTES = 16 * 1024 * 1024
+# What is on its way to the brokers, at most.
+QUEUE_KIB = 64 * 1024
 # Rows between two looks at the delivery reports and at the clock.
 SLICE_ROWS = 5_000
 _SETTLE_S = 10.0
@@ -92,6 +95,7 @@ class _Task:
                 "transactional.id": sink.transactional_id(span.log),  # with it come acks=all and idempotence
                 "transaction.timeout.ms": int(sink.timeout_s * 1000),  # bounds a record's delivery, too
                 "batch.size": sink.batch_bytes,
+                "queue.buffering.max.kbytes": QUEUE_KIB,
                 "message.max.bytes": MAX_BYTES,
                 "linger.ms": 5,
                 "partitioner": "murmur2_random",  # Java's, so that both ways of delivery agree on a key's partition
@@ -102,12 +106,13 @@ class _Task:
         self._position = span.start  # everything below it was produced or skipped
         self._in_transaction = 0  # records
         self._began_at: float | None = None  # of the open transaction
+        self._stuck = False
         self._failure: tuple[KafkaError, Message, pa.RecordBatch] | None = None
         self._skipped = self._good = self._dead = self._transactions = 0
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Delivered:
         span, sink = self._span, self._sink
-        self._producer.init_transactions(sink.timeout_s)  # before the marker is read, or a zombie could still move it
+        self._bounded("init_transactions")  # before the marker is read, or a zombie could still move it
         found = read_marker(self._consumer, sink, span.log)
         resumed = resume_at(found, span, sink)
         for batch in batches:
@@ -127,12 +132,44 @@ class _Task:
 
     def drop(self) -> None:
         """Leave nothing behind that could still write: abort what is open, and end the producer's threads."""
-        if self._began_at is not None:
-            with suppress(KafkaException):  # the next attempt's init_transactions does it else
-                self._producer.abort_transaction(min(_SETTLE_S, self._sink.timeout_s))
-        with suppress(KafkaException):
-            self._producer.purge()
-            self._producer.close()
+        if self._began_at is not None and not self._stuck:
+            with suppress(KafkaException, ServiceError):  # the next attempt's init_transactions does it else
+                self._bounded("abort_transaction", timeout_s=min(_SETTLE_S, self._sink.timeout_s))
+        self._producer.purge()
+        # Not by close(): where no broker answers, it waits for its own abort_transaction for ever.
+        del self._producer
+
+    def _bounded(self, name: str, *arguments: Any, timeout_s: float | None = None) -> None:
+        """Call the producer, and leave it behind where it does not come back.
+
+        librdkafka 2.16 may never return from send_offsets_to_transaction after its broker was killed, for all its
+        time-out. A call left behind can do no harm: the next attempt fences its producer before the marker is read.
+        """
+        timeout_s = timeout_s or self._sink.timeout_s
+        outcome: list[BaseException | None] = []
+
+        def call(method: Callable[..., None]) -> None:
+            try:
+                method(*arguments, timeout_s)
+            except BaseException as error:  # noqa: BLE001  # it is the caller's
+                outcome.append(error.with_traceback(None))  # whose frame would keep the producer
+            else:
+                outcome.append(None)
+
+        who = self._sink.transactional_id(self._span.log)
+        thread = Thread(target=call, args=(getattr(self._producer, name),), name=f"{name} of {who}", daemon=True)
+        thread.start()
+        thread.join(timeout_s + _SETTLE_S)
+        if not outcome:
+            self._stuck = True
+            raise ServiceError(
+                "Kafka's client did not come back from a call",
+                expected=f"an answer within {timeout_s:g} s",
+                where=f"{name} of {who} at {self._sink.bootstrap}",
+                hint="The next attempt begins where the last transaction that was committed ends",
+            )
+        if outcome[0] is not None:
+            raise outcome[0]
 
     def _check(self, batch: pa.RecordBatch) -> None:
         """Raise PositionError unless the rows are the span's, in order, behind those before them."""
@@ -144,7 +181,7 @@ class _Task:
             raise PositionError(
                 "rows of other source partitions", expected=log.partition, found=partitions, where=str(log)
             )
-        offsets = [self._position - 1, *batch.column("source_offset").to_pylist()]
+        offsets = [self._position - 1, *batch.column("source_offset").to_numpy().tolist()]
         for before, offset in pairwise(offsets):
             if not before < offset < span.until:
                 raise PositionError(
@@ -176,14 +213,13 @@ class _Task:
                 self._commit(piece.column("source_offset")[-1].as_py() + 1)
 
     def _produce(self, piece: pa.RecordBatch) -> None:
-        produce, poll = self._producer.produce, self._producer.poll
         failed = partial(self._note, piece)
         for row, (topic, partition, key, value, headers, timestamp) in enumerate(_records(piece)):
             while True:
                 try:
-                    produce(topic, value, key, partition, failed, None, timestamp, headers)
+                    self._producer.produce(topic, value, key, partition, failed, None, timestamp, headers)
                 except BufferError:
-                    poll(0.1)
+                    self._producer.poll(0.1)
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                         size = len(key or b"") + len(value or b"")
@@ -194,17 +230,17 @@ class _Task:
         dead = pc.sum(pc.invert(piece.column("_good"))).as_py()
         self._dead += dead
         self._good += piece.num_rows - dead
-        poll(0)
+        self._producer.poll(0)
 
     def _commit(self, position: int) -> None:
         """Commit what is open, or nothing but the marker, with the marker at ``position``."""
         if self._began_at is None:
             self._producer.begin_transaction()
             self._began_at = monotonic()
-        timeout_s = self._sink.timeout_s
         group = self._consumer.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction([marker_offset(self._span, self._sink, position)], group, timeout_s)
-        self._producer.commit_transaction(timeout_s)
+        offset = marker_offset(self._span, self._sink, position)
+        self._bounded("send_offsets_to_transaction", [offset], group)
+        self._bounded("commit_transaction")
         self._began_at, self._in_transaction = None, 0
         self._transactions += 1
 
@@ -276,10 +312,13 @@ class _Task:
             self._producer.poll(0)
             # Is refused with the reason; were it not, it would be aborted with the rest.
             offset = marker_offset(self._span, self._sink, self._span.start)
-            self._producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _SETTLE_S)
+            group = self._consumer.consumer_group_metadata()
+            self._bounded("send_offsets_to_transaction", [offset], group, timeout_s=_SETTLE_S)
         except KafkaException as refused:
             reason: KafkaError = refused.args[0]
             return reason
+        except ServiceError:
+            return error
         return error
 
 
@@ -296,11 +335,23 @@ def _records(piece: pa.RecordBatch) -> Iterator[tuple[str, int, Any, Any, Any, i
     )
 
 
-def _headers(column: pa.ListArray) -> Iterator[list[tuple[str, bytes | None]]]:
+def _headers(column: pa.ListArray) -> Iterable[list[tuple[str, bytes | None]]]:
+    """Each row's headers. They are most of a record's work, and most are the same in every row: these are made once."""
     entries = column.flatten()
-    pairs = list(zip(_texts(pc.struct_field(entries, "key")), _objects(pc.struct_field(entries, "value")), strict=True))
-    ends = accumulate(pc.fill_null(pc.list_value_length(column), 0).to_pylist(), initial=0)
-    return (pairs[start:end] for start, end in pairwise(ends))
+    names = _texts(pc.struct_field(entries, "key"))
+    values = _objects(pc.struct_field(entries, "value"))
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
+    width = lengths[0]
+    if width and lengths.count(width) == len(lengths):
+        return map(list, zip(*(_pairs(names[at::width], values[at::width]) for at in range(width)), strict=True))
+    pairs = list(zip(names, values, strict=True))
+    return (pairs[start:end] for start, end in pairwise(accumulate(lengths, initial=0)))
+
+
+def _pairs(names: list[str], values: list[bytes | None]) -> Iterable[tuple[str, bytes | None]]:
+    if names.count(names[0]) == len(names) and values.count(values[0]) == len(values):
+        return repeat((names[0], values[0]), len(names))
+    return zip(names, values, strict=True)
 
 
 def _texts(column: pa.Array) -> list[str]:

@@ -1,0 +1,183 @@
+"""Rows for exactly-once delivery, what readers see of it, and a process of its own that delivers them bit by bit."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tidemark.core.errors import TidemarkError
+from tidemark.core.offsets import TopicPartition
+from tidemark.speed.transactions import Delivered, Sink, Span, deliver
+from tidemark.stack.local import PROJECT
+
+LOG = TopicPartition(topic="source", topic_id="kXWqb5YJRMmUXkvGyKEUyg", partition=2)
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("source_partition", pa.int32()),
+        ("source_offset", pa.int64()),
+        ("_good", pa.bool_()),
+    ]
+)
+
+
+class MakeSink(Protocol):
+    def __call__(self, *, records: int = 100, timeout_s: float = 120, batch_bytes: int = 1_000_000) -> Sink: ...
+
+
+def row(topic: str, offset: int, **given: Any) -> dict[str, Any]:
+    """A good row for partition 0 of the topic whose value is its source offset; ``given`` are other columns."""
+    return {
+        "topic": topic,
+        "partition": 0,
+        "key": None,
+        "value": b"%d" % offset,
+        "headers": [],
+        "timestamp": 1_700_000_000_000_000,
+        "source_partition": LOG.partition,
+        "source_offset": offset,
+        "_good": True,
+        **given,
+    }
+
+
+def batch(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
+
+
+def numbered(topic: str, *offsets: int) -> pa.RecordBatch:
+    return batch(row(topic, offset) for offset in offsets)
+
+
+def span(start: int, until: int, *, number: int = 0, first: bool = False) -> Span:
+    return Span(log=LOG, start=start, until=until, batch=number, first=first)
+
+
+def delivered(wanted: Span, *, skipped: int = 0, good: int = 0, dead: int = 0, transactions: int) -> Delivered:
+    return Delivered(
+        log=LOG,
+        start=wanted.start,
+        until=wanted.until,
+        skipped=skipped,
+        good=good,
+        dead=dead,
+        transactions=transactions,
+    )
+
+
+def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Message]:
+    """All a reader sees, by partition and offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": 20_000_000,
+        }
+    )
+    try:
+        count = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+        consumer.assign([KafkaPartition(topic, number, 0) for number in range(count)])
+        found: list[Message] = []
+        ended: set[int | None] = set()
+        while len(ended) < count:
+            message = consumer.poll(120)
+            assert message is not None, "Kafka is silent"
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.name() == "_PARTITION_EOF", error
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+
+def values(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[int]:
+    """The source offsets that ``numbered`` rows of one partition tell, in the order they were written."""
+    return [int(message.value() or b"") for message in messages(bootstrap, topic, isolation=isolation)]
+
+
+def set_marker(sink: Sink, position: int, *, partition: int = LOG.partition, metadata: str | None = None) -> None:
+    """Commit an offset as Kafka's own tools do: from outside, without a transaction."""
+    consumer = Consumer({"bootstrap.servers": sink.bootstrap, "group.id": sink.group, "enable.auto.commit": False})
+    wanted = KafkaPartition(sink.marker_topic, partition, position, metadata)
+    (done,) = consumer.commit(offsets=[wanted], asynchronous=False) or []
+    consumer.close()
+    assert done.error is None
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that delivers ``parts`` (lists of source offsets) and stands still behind each until told to go on."""
+
+    process: subprocess.Popen[str]
+
+    @classmethod
+    def start(cls, topic: str, parts: Sequence[Sequence[int]], wanted: Span, sink: Sink) -> "Child":
+        told = {
+            "topic": topic,
+            "parts": [list(part) for part in parts],
+            "sink": asdict(sink),
+            "span": {key: value for key, value in asdict(wanted).items() if key != "log"},
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.speed.delivering", json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=PROJECT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(PROJECT), str(PROJECT / "include")))},
+        )
+        return cls(process)
+
+    def reached(self) -> str:
+        """The number of the part that it stands behind."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def ended(self) -> str:
+        """Let it go on to its end; the error it ended with."""
+        _, said = self.process.communicate("\n" * 100, timeout=180)
+        assert self.process.returncode == 1
+        return said
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def _main() -> None:
+    told = json.loads(sys.argv[1])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, offsets in enumerate(told["parts"]):
+            yield numbered(told["topic"], *offsets)
+            sys.stdout.write(f"{number}\n")
+            sys.stdout.flush()
+            sys.stdin.readline()
+
+    try:
+        deliver(rows(), Span(log=LOG, **told["span"]), Sink(**told["sink"]))
+    except TidemarkError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    _main()
