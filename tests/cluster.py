@@ -8,11 +8,11 @@ brokers all are ``User:ANONYMOUS``.
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its docs
     AclBinding,
     AclOperation,
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its docs
     ResourcePatternType,
     ResourceType,
 )
+from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic  # where its stub is
 
 from tests.waiting import wait_until
@@ -40,7 +41,7 @@ SETTINGS = {
 
 
 class Cluster:
-    """Running brokers 1, 2, …; ``bootstrap`` names them all. A test that takes one away must end with ``heal()``."""
+    """Running brokers 1, 2, …; ``bootstrap`` names them all. A test that takes one away ends with ``heal()``."""
 
     def __init__(self, ports: dict[int, int], brokers: dict[int, Managed]) -> None:
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
@@ -62,6 +63,16 @@ class Cluster:
     def start(self, broker: int) -> None:
         """Start it again over its data; returns when the cluster has it back."""
         self._brokers[broker].launch()
+
+    @contextmanager
+    def without(self, *numbers: int) -> Iterator[None]:
+        """Those brokers killed, and the cluster whole again at the end."""
+        try:
+            for number in numbers:
+                self.kill(number)
+            yield
+        finally:
+            self.heal()
 
     def pause(self, broker: int) -> None:
         """SIGSTOP: its connections stay open and nothing answers."""
@@ -108,19 +119,18 @@ class Cluster:
         wait_until(self._whole, "every replica of the cluster is in sync")
 
     def _partition(self, topic: str, partition: int) -> tuple[int | None, tuple[int, ...]]:
+        # By metadata, which any broker has: the client sends other questions to one broker until it learns better.
+        info = self._topics()[topic].partitions[partition]
+        return (None if info.leader < 0 else info.leader), tuple(sorted(info.isrs))
+
+    def _topics(self) -> Mapping[str, TopicMetadata]:
         deadline = time.monotonic() + 120
         while True:
-            # Whom it asks may be held or just gone.
-            answer = self.admin.describe_topics(TopicCollection([topic]), request_timeout=5)[topic]
             try:
-                found = answer.result(timeout=30)
-                break
-            except KafkaException:
+                return self.admin.list_topics(timeout=10).topics
+            except KafkaException:  # who was asked may be held, or just gone
                 if time.monotonic() > deadline:
                     raise
-        (info,) = (item for item in found.partitions if item.id == partition)
-        leader = None if info.leader is None or info.leader.id < 0 else info.leader.id
-        return leader, tuple(sorted(node.id for node in info.isr))
 
     def _knows(self, address: str, topic: str) -> bool:
         one = AdminClient({"bootstrap.servers": address, "log_level": 0})
@@ -157,6 +167,7 @@ def cluster(folder: Path, *, brokers: int = 3) -> Iterator[Cluster]:
             voters={CONTROLLER: controller_port},
             cluster_id=cluster_id,
             replicas=min(brokers, 3),
+            ready_s=300,
             heap="320m" if number in ports else "192m",
             settings=SETTINGS,
         )

@@ -57,7 +57,7 @@ def test_every_dangerous_setting_of_existing_topics_is_told_with_both_sides_and_
         (f"topic {live}", "unclean.leader.election.enable", "true", "false"),
         (f"topic {live}", "cleanup.policy", "compact", "delete"),
         (f"topic {dead}", "replication factor", "1", "3"),
-        (f"topic {dead}", "retention.ms", str(DAY_MS), f"{7 * DAY_MS} or more"),
+        (f"topic {dead}", "retention.ms", str(DAY_MS), f"at least {7 * DAY_MS}"),
     ]
     alter = f"kafka-configs.sh --bootstrap-server {brokers.bootstrap} --alter --topic"
     assert found[0].mend == f"{alter} {live} --add-config min.insync.replicas=2"
@@ -185,15 +185,17 @@ def test_what_exactly_once_delivery_needs_of_the_brokers_the_least_of_which_coun
     }
     cluster = replace(THREE, config=poor)
     expected = [
-        ("cluster b:9092", "offsets.retention.minutes", "10080 (7 days)", "525600 or more (365 days)"),
-        ("cluster b:9092", "transaction.max.timeout.ms", "60000", "120000 or more"),
-        ("cluster b:9092", "transaction.state.log.replication.factor", "1", "3 or more"),
-        ("cluster b:9092", "transaction.state.log.min.isr", "1", "2 or more"),
+        ("cluster b:9092", "offsets.retention.minutes", "10080 (7 days)", "at least 525600 (365 days)"),
+        ("cluster b:9092", "transaction.max.timeout.ms", "60000", "at least 120000"),
+        ("cluster b:9092", "transaction.state.log.replication.factor", "1", "at least 3"),
+        ("cluster b:9092", "transaction.state.log.min.isr", "1", "at least 2"),
     ]
     found = exactly_once_needs(cluster, transactions_topic=False)
     assert told(found) == expected
     assert found[0].mend.startswith("offsets.retention.minutes=525600 in every broker's server.properties")
     assert told(exactly_once_needs(cluster, transactions_topic=True)) == expected[:2]
+    hidden = replace(THREE, config={})
+    assert [item.found for item in exactly_once_needs(hidden, transactions_topic=True)] == ["not told", "not told"]
 
 
 def test_brokers_settings_are_those_in_force(brokers: Cluster) -> None:

@@ -14,6 +14,7 @@ from tidemark.streams import Stream
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 DAY_MS = 24 * 3600 * 1000
+DAY_MINUTES = 24 * 60
 # A live record is wanted until its day is rebuilt, a dead letter until somebody has looked at it and replayed it.
 LIVE_RETENTION_MS = 2 * DAY_MS
 DEAD_LETTER_RETENTION_MS = 7 * DAY_MS
@@ -23,6 +24,15 @@ TRANSACTION_TIMEOUT_S = 120.0
 # Partitions that one error names.
 TOLD = 5
 _NO_LIMIT = 2**63 - 1
+# Of brokers of another make, which may not have the setting.
+ASSUMED = {
+    "cleanup.policy": "delete",
+    "message.timestamp.before.max.ms": str(_NO_LIMIT),
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "2",
+    "retention.ms": "-1",
+    "unclean.leader.election.enable": "false",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +73,9 @@ class Cluster:
     brokers: int
     config: Mapping[str, tuple[str, ...]]
 
-    def least(self, setting: str) -> int:
-        """The least value of a number that any broker has."""
-        return min(int(value) for value in self.config[setting])
+    def least(self, setting: str) -> int | None:
+        """The least value of a number that any broker has; None where none tells, as with some services."""
+        return min((int(value) for value in self.config.get(setting, ())), default=None)
 
 
 def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
@@ -103,7 +113,9 @@ def _cluster(bootstrap: str) -> Cluster:
 
 def _topic(bootstrap: str, name: str) -> Topic | None:
     replicas = copies(bootstrap, name)
-    return None if replicas is None else Topic(name=name, replicas=replicas, config=topic_config(bootstrap, name))
+    if replicas is None:
+        return None
+    return Topic(name=name, replicas=replicas, config={**ASSUMED, **topic_config(bootstrap, name)})
 
 
 def diagnosed(error: TidemarkError, bootstrap: str, topics: Sequence[str]) -> TidemarkError:
@@ -192,7 +204,7 @@ def _times(topic: Topic, cluster: Cluster, retention_ms: int, needed: str, *, ex
     kept_ms = int(topic.config["retention.ms"])
     if "delete" in topic.config["cleanup.policy"] and 0 <= kept_ms < retention_ms:
         why = f"its records are wanted {needed}"
-        found.append(_of_topic(topic, cluster, "retention.ms", wanted=f"{retention_ms} or more", why=why))
+        found.append(_of_topic(topic, cluster, "retention.ms", wanted=f"at least {retention_ms}", why=why))
     if not exactly_once:
         return found
     if topic.config["message.timestamp.type"] != "CreateTime":
@@ -208,37 +220,26 @@ def _times(topic: Topic, cluster: Cluster, retention_ms: int, needed: str, *, ex
 def exactly_once_needs(cluster: Cluster, *, transactions_topic: bool) -> list[Finding]:
     """What the brokers' settings mean for markers and transactions; with ``transactions_topic`` that topic exists."""
     most = min(cluster.brokers, 3)
-    minutes = cluster.least("offsets.retention.minutes")
-    found = []
-    if minutes < MARKER_RETENTION_DAYS * 24 * 60:
-        found.append(
-            _of_brokers(
-                cluster,
-                "offsets.retention.minutes",
-                found=f"{minutes} ({minutes / (24 * 60):.3g} days)",
-                wanted=f"{MARKER_RETENTION_DAYS * 24 * 60} or more ({MARKER_RETENTION_DAYS} days)",
-                why="that long after the last delivery Kafka forgets what was delivered, and the stream stops with"
-                " an error instead of going on",
-            )
-        )
     lost = "what was committed may be forgotten with one broker, and transactions left half done"
+    forgotten = "that long after the last delivery Kafka forgets what was delivered, and the stream stops with an error"
+    too_long = "Kafka refuses transactions that may take longer, which ends the stream"
     least = {
-        "transaction.max.timeout.ms": (
-            round(TRANSACTION_TIMEOUT_S * 1000),
-            "Kafka refuses transactions that may take longer, which ends the stream",
-        )
+        "offsets.retention.minutes": (MARKER_RETENTION_DAYS * DAY_MINUTES, forgotten),
+        "transaction.max.timeout.ms": (round(TRANSACTION_TIMEOUT_S * 1000), too_long),
     }
     if not transactions_topic:  # with these the first transaction creates it
         least["transaction.state.log.replication.factor"] = (most, lost)
         least["transaction.state.log.min.isr"] = (most // 2 + 1, lost)
+    found = []
     for setting, (wanted, why) in least.items():
-        if (value := cluster.least(setting)) < wanted:
-            found.append(_of_brokers(cluster, setting, found=str(value), wanted=f"{wanted} or more", why=why))
+        value = cluster.least(setting)
+        if value is None or value < wanted:
+            found.append(_of_brokers(cluster, setting, value, wanted, why))
     return found
 
 
 def _of_topic(topic: Topic, cluster: Cluster, setting: str, *, wanted: str, why: str) -> Finding:
-    value = wanted.removesuffix(" or more")
+    value = wanted.removeprefix("at least ")
     command = f"kafka-configs.sh --bootstrap-server {cluster.bootstrap} --alter --topic {topic.name}"
     return Finding(
         which=f"topic {topic.name}",
@@ -263,16 +264,18 @@ def _replication(topic: Topic, cluster: Cluster, wanted: str, why: str) -> Findi
     )
 
 
-def _of_brokers(cluster: Cluster, setting: str, *, found: str, wanted: str, why: str) -> Finding:
-    value = wanted.split(" ", 1)[0]
+def _of_brokers(cluster: Cluster, setting: str, value: int | None, wanted: int, why: str) -> Finding:
+    def told(number: int) -> str:
+        return f"{number} ({number / DAY_MINUTES:.3g} days)" if setting.endswith(".minutes") else str(number)
+
     return Finding(
         which=f"cluster {cluster.bootstrap}",
         setting=setting,
-        found=found,
-        wanted=wanted,
+        found="not told" if value is None else told(value),
+        wanted=f"at least {told(wanted)}",
         why=why,
         # None of these can be changed while a broker runs.
-        mend=f"{setting}={value} in every broker's server.properties, and restart one broker after the other",
+        mend=f"{setting}={wanted} in every broker's server.properties, and restart one broker after the other",
     )
 
 

@@ -15,7 +15,7 @@ from tidemark.core.errors import StackError
 from tidemark.stack.java import java_argv
 from tidemark.stack.processes import Managed, Processes
 
-READY_S = 60
+FORMAT_S = 60
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 LOGGING = {
     "org.slf4j.simpleLogger.defaultLogLevel": "warn",
@@ -44,6 +44,7 @@ class Node:
     name: str = "kafka"
     cluster_id: str = field(default_factory=new_cluster_id)
     replicas: int = 1
+    ready_s: float = 60
     heap: str = "512m"
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -51,7 +52,7 @@ class Node:
 def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, log: Path) -> Managed:
     """Start the node over the data in ``folder``, which is formatted first where it is new.
 
-    Raises StackError when it can't be formatted or is not ready within a minute.
+    Raises StackError when it can't be formatted or is not ready within ``node.ready_s``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.properties"
@@ -60,7 +61,7 @@ def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, l
         _format(config, jars, node.cluster_id)
     argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties=LOGGING)
     ready = _listens(node.voters[node.id]) if node.port is None else _Probe(f"127.0.0.1:{node.port}", node.id).answers
-    return processes.start(node.name, argv, env={}, ready=ready, timeout_s=READY_S, log=log, cwd=folder)
+    return processes.start(node.name, argv, env={}, ready=ready, timeout_s=node.ready_s, log=log, cwd=folder)
 
 
 def _config(folder: Path, node: Node) -> dict[str, str]:
@@ -119,7 +120,7 @@ def _format(config: Path, jars: Path, cluster_id: str) -> None:
     argv = java_argv(
         jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap="256m", properties=LOGGING
     )
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=FORMAT_S, check=False)
     if done.returncode != 0:
         raise StackError(
             "Kafka could not format its folder", found=(done.stdout + done.stderr).strip(), where=str(config.parent)
