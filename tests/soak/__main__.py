@@ -42,7 +42,7 @@ def main() -> None:
         for mode in options.mode or FAULTS:
             chance = random.Random(f"{options.seed} {mode}")  # noqa: S311  # not for secrets
             faults = draw(FAULTS[mode], options.faults, chance)
-            found.append(soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults)))
+            found.append(soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults), audit=True))
             console.print(_table(found[-1]))
     result = {"seed": options.seed, **{one.mode: _summary(one) for one in found}}
     console.print(json.dumps(result), soft_wrap=True, highlight=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.soak.audit import disagreements
 from tests.soak.faults import Fault, strike
 from tests.soak.oracle import Verdict, judge
 from tests.soak.world import world
@@ -34,12 +35,13 @@ class Soaked:
     starts: int
     endings: dict[str, int]
     verdict: Verdict
+    audit: list[str]  # where the product's own audit disagrees; empty where it was not asked
 
     @property
     def problems(self) -> list[str]:
         """What must not have been; empty when all is well."""
         unexplained = [f"{count} × {text}" for text, count in self.endings.items() if text.startswith("unexplained")]
-        return self.verdict.problems(once=self.mode == "exactly_once") + unexplained
+        return self.verdict.problems(once=self.mode == "exactly_once") + unexplained + self.audit
 
 
 def soak(
@@ -49,8 +51,13 @@ def soak(
     faults: list[Fault],
     chance: random.Random,
     tell: Callable[[Struck], None] = lambda _: None,
+    *,
+    audit: bool = False,
 ) -> Soaked:
-    """Do all the faults to a stream of that mode, one behind the other, and judge what it delivered."""
+    """Do all the faults to a stream of that mode, one behind the other, and judge what it delivered.
+
+    ``audit``: the product's delivery audit must come to the same counts.
+    """
     struck = []
     with world(stack, mode, folder, chance) as one:
         for number, fault in enumerate(faults, 1):
@@ -76,4 +83,11 @@ def soak(
         one.feeder.acknowledged,
         ordered=mode == "exactly_once",
     )
-    return Soaked(mode=mode, struck=tuple(struck), starts=one.starts, endings=dict(one.endings), verdict=verdict)
+    return Soaked(
+        mode=mode,
+        struck=tuple(struck),
+        starts=one.starts,
+        endings=dict(one.endings),
+        verdict=verdict,
+        audit=disagreements(stack, one.stream.name, verdict) if audit else [],
+    )
