@@ -1,0 +1,257 @@
+"""Planning with 1,000, 100,000 and 1,000,000 committed ranges in the ledger and 1,000 new ones behind it.
+
+What is timed is what step ``plan`` does between the seals and Kafka's positions: read the ledger and the new manifests
+from the local S3 server, find what is late, cover, slices, and the plan as JSON. Each run is a process of its own.
+A million manifests would take hours to write, so the ledger's segments are made of columns directly; the
+new manifests are committed one by one, as a stream does it. Ends with one JSON line: median seconds by ranges in the
+ledger, and the highest peak MiB of any run.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from datetime import date, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from tidemark.archive.commit import commit_batch
+from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger_format import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import DataFile, DayRows, canonical_json
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Target, Used
+from tidemark.core.plan_json import plan_to_value
+from tidemark.core.planner import plan_committed
+from tidemark.core.seal import Seal, SealedLog
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.settings import settings as current_settings
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Speed, Stream
+
+SIZES = (1_000, 100_000, 1_000_000)
+NEW_RANGES = 1_000
+PARTITIONS = 4
+RANGE_OFFSETS = 1_000
+# The ledger's ranges are of 99 sealed days, the new ones of the day after.
+FIRST_DAY = date(2013, 1, 1)
+SEALED_DAYS = 99
+SEGMENTS = 5
+WRITER = "4f8e2c9a-query"
+LOGS = tuple(TopicPartition(topic="rides", topic_id="id-1", partition=number) for number in range(PARTITIONS))
+console = Console()
+
+
+def main() -> None:
+    """Everything, once; see ``--help``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="of each size (5)")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one run, in a process of its own
+    options = parser.parse_args()
+    if options.measure:
+        console.print(json.dumps(measure(options.measure)), soft_wrap=True, highlight=False)
+        return
+    table = Table("ranges in the ledger", "new ranges", "s", "of it reading", "CPU s", "peak MiB", "ledger MiB")
+    result: dict[str, Any] = {"seconds": {}, "peak_mib": 0}
+    with LocalStack("bench-plan", root=PROJECT, fresh=True) as stack:
+        os.environ.update(stack.env)
+        for size in SIZES:
+            ledger_bytes = build(stack.settings, size)
+            console.print(f"built {size} ranges")
+            runs = [_run(f"plan_{size}") for _ in range(options.runs)]
+            seconds = round(statistics.median(run["seconds"] for run in runs), 2)
+            reading = round(statistics.median(run["reading"] for run in runs), 2)
+            cpu = round(statistics.median(run["cpu"] for run in runs), 2)
+            peak = round(max(run["peak_mib"] for run in runs))
+            result["seconds"][str(size)] = seconds
+            result["peak_mib"] = max(peak, result["peak_mib"])
+            row = (size, NEW_RANGES, seconds, reading, cpu, peak, round(ledger_bytes / 2**20, 1))
+            table.add_row(*(str(item) for item in row))
+    console.print(table)
+    console.print(json.dumps(result), soft_wrap=True, highlight=False)
+
+
+def _run(stream: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", stream], stdout=subprocess.PIPE, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(name: str) -> dict[str, float]:
+    """One plan of the day behind the sealed ones: seconds, those of them for reading, CPU seconds, and the process's peak MiB."""
+    stream, there = _stream(name), current_settings()
+    store, layout = ObjectStore(there), Layout(prefix=there.prefix, stream=name)
+    day = FIRST_DAY + timedelta(days=SEALED_DAYS)
+    seals = _seals(stream, int(name.rpartition("_")[2]))
+    started, cpu = time.monotonic(), time.process_time()
+    archived = read_archived(store, layout, stream)
+    history = archived.history()
+    reading = time.monotonic() - started
+    targets = [
+        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        for log, (start, end) in history.extents().items()
+    ]
+    plan = plan_committed(
+        stream=name,
+        time_zone=stream.time_zone,
+        run="bench",
+        requested=[day],
+        targets=targets,
+        committed=history.committed(targets, [day], seals),
+        seals=seals,
+    )
+    canonical_json(plan_to_value(plan))
+    seconds, cpu = time.monotonic() - started, time.process_time() - cpu
+    whole = all(not log.gaps and not log.overlaps and not log.holes for log in plan.logs)
+    if not (whole and [item.day for item in plan.days] == [day] and len(plan.slices) == NEW_RANGES):
+        raise SystemExit(f"not the plan expected: {plan.days}, {len(plan.slices)} slices")
+    return {"seconds": seconds, "reading": reading, "cpu": cpu, "peak_mib": _peak_mib()}
+
+
+def _peak_mib() -> float:
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit("this kernel does not tell a process's peak memory")
+
+
+def _stream(name: str) -> Stream:
+    speed = Speed(topic="rides.live", dead_letter_topic="rides.dead")
+    return Stream(name=name, topic="rides", value_schema="ride STRING", speed=speed)
+
+
+def _seals(stream: Stream, size: int) -> list[Seal]:
+    """The sealed days' proofs, each over everything in the ledger."""
+    end = size // PARTITIONS * RANGE_OFFSETS
+    span = OffsetRange(start=0, end=end)
+    last = size // PARTITIONS - 1
+    used = (Used(range=span, committed=span, writer=WRITER, batch=0, last_batch=last),)
+    logs = tuple(SealedLog(log=log, origin=0, end=end, used=used, gaps=(), holes=()) for log in LOGS)
+    return [
+        Seal(
+            stream=stream.name,
+            day=FIRST_DAY + timedelta(days=number),
+            version=1,
+            run="earlier",
+            time_zone=stream.time_zone,
+            sealed_at_us=0,
+            previous=None,
+            rows_read=0,
+            rows_published=0,
+            rows_quarantined=0,
+            duplicates_trimmed=0,
+            refilled_offsets=0,
+            quality="passed",
+            snapshot_id=1,
+            quarantine_snapshot_id=None,
+            logs=logs,
+        )
+        for number in range(SEALED_DAYS)
+    ]
+
+
+def build(settings: Settings, size: int) -> int:
+    """A stream's ledger of so many ranges, and the new manifests behind it; the ledger's bytes."""
+    stream = _stream(f"plan_{size}")
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+    batches, written = size // PARTITIONS, 0
+    cuts = [batches * at // SEGMENTS for at in range(SEGMENTS + 1)]
+    previous: tuple[int, str] | None = None
+    for number, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
+        # The last compacted manifest is compared with the ledger when its writer goes on: that one is really there.
+        last = _commit(store, layout, stream, end - 1, FIRST_DAY) if end == batches else ""
+        position = Position(batch=end - 1, digest=last, manifests=end, rollup="")
+        segment = Segment(
+            stream=stream.name,
+            time_zone=stream.time_zone,
+            number=number,
+            previous=previous,
+            manifests=end - start,
+            positions={WRITER: position},
+            broken=(),
+            tables=_tables(layout, start, end, batches),
+        )
+        body = segment.to_bytes()
+        store.put(layout.ledger_key(number), body)
+        previous, written = (number, segment_digest(body)), written + len(body)
+    for batch in range(batches, batches + NEW_RANGES // PARTITIONS):
+        _commit(store, layout, stream, batch, FIRST_DAY + timedelta(days=SEALED_DAYS))
+    return written
+
+
+def _commit(store: ObjectStore, layout: Layout, stream: Stream, batch: int, day: date) -> str:
+    """A manifest with one file per partition; its SHA-256."""
+    span = OffsetRange(start=batch * RANGE_OFFSETS, end=(batch + 1) * RANGE_OFFSETS)
+    files = [
+        DataFile(
+            key=_key(layout, day, log.partition, span.start),
+            log=log,
+            range=span,
+            rows=len(span),
+            bytes=150_000,
+            first_offset=span.start,
+            last_offset=span.end - 1,
+            min_timestamp_us=span.start * 1_000,
+            max_timestamp_us=span.end * 1_000,
+            days=(DayRows(day=day, rows=len(span), first_offset=span.start, last_offset=span.end - 1),),
+            checksum=sha256(span.start.to_bytes(8, "big")).hexdigest(),
+        )
+        for log in LOGS
+    ]
+    made = commit_batch(
+        store, layout, stream, writer=WRITER, batch=batch, ranges=dict.fromkeys(LOGS, span), files=files, now_us=batch
+    )
+    return sha256(made.to_json()).hexdigest()
+
+
+def _key(layout: Layout, day: date, partition: int, start: int) -> str:
+    path = f"year={day.year}/month={day.month:02}/day={day.day:02}"
+    return f"{layout.data_prefix}{path}/rides+{partition}+{start:020}+{start + RANGE_OFFSETS:020}+0000.parquet"
+
+
+def _tables(layout: Layout, first: int, end: int, batches: int) -> Tables:
+    """Batches ``[first, end)`` of so many, one file per partition in each, spread over the sealed days."""
+    number = np.arange((end - first) * PARTITIONS, dtype=np.int64)
+    partition, batch = number % PARTITIONS, first + number // PARTITIONS
+    start, day = batch * RANGE_OFFSETS, batch * SEALED_DAYS // batches
+    size = np.full_like(number, RANGE_OFFSETS)
+    days = [FIRST_DAY + timedelta(days=at) for at in range(SEALED_DAYS)]
+    keys = [
+        _key(layout, days[at], own, begin)
+        for at, own, begin in zip(day.tolist(), partition.tolist(), start.tolist(), strict=True)
+    ]
+    checksums = [sha256(item.to_bytes(8, "big")).hexdigest() for item in start.tolist()]
+    epoch_day = day + (FIRST_DAY - date(1970, 1, 1)).days
+    last = start + RANGE_OFFSETS - 1
+    spans = (size, start, last, start * 1_000, last * 1_000)
+    return Tables(
+        logs=LOGS,
+        writers=(WRITER,),
+        ranges=_table(RANGES, [partition, np.zeros_like(number), batch, start, start + RANGE_OFFSETS, size]),
+        files=_table(FILES, [number, np.full_like(number, 150_000), *spans, keys, checksums]),
+        days=_table(DAYS, [number, number, epoch_day, size, start, last]),
+    )
+
+
+def _table(schema: pa.Schema, columns: list[npt.NDArray[np.int64] | list[str]]) -> pa.Table:
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+if __name__ == "__main__":
+    main()
