@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from tests.waiting import wait_until
 from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.speed.transactions import Delivered, Sink, Span, deliver
@@ -113,13 +114,20 @@ def values(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> 
     return [int(message.value() or b"") for message in messages(bootstrap, topic, isolation=isolation)]
 
 
-def set_marker(sink: Sink, position: int, *, partition: int = LOG.partition, metadata: str | None = None) -> None:
+def set_marker(sink: Sink, position: int, *, metadata: str = "") -> None:
     """Commit an offset as Kafka's own tools do: from outside, without a transaction."""
     consumer = Consumer({"bootstrap.servers": sink.bootstrap, "group.id": sink.group, "enable.auto.commit": False})
-    wanted = KafkaPartition(sink.marker_topic, partition, position, metadata)
-    (done,) = consumer.commit(offsets=[wanted], asynchronous=False) or []
+    wanted = KafkaPartition(sink.marker_topic, LOG.partition, position, metadata)
+
+    def committed() -> bool:
+        try:
+            (done,) = consumer.commit(offsets=[wanted], asynchronous=False) or []
+        except KafkaException:  # the group's coordinator starts
+            return False
+        return done.error is None
+
+    wait_until(committed, "the marker is set")
     consumer.close()
-    assert done.error is None
 
 
 @dataclass(frozen=True)

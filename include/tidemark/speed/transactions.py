@@ -44,7 +44,7 @@ SLICE_ROWS = 5_000
 _SETTLE_S = 10.0
 # Names of the library, for all their underscores.
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
-_NO_REASON = {KafkaError._STATE, KafkaError._FATAL}  # noqa: SLF001
+_NO_REASON = {KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT}  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +268,8 @@ class _Task:
             size = len(message.key() or b"") + len(message.value() or b"")
             row = _row(piece, message)
             return self._too_large(piece, row, size, f"max.message.bytes of topic {message.topic()}")
+        if self._failure is not None:
+            where += f"; a record for topic {self._failure[1].topic()}"
         kind = "for good" if error.fatal() else "for now"
         return ServiceError(
             f"Kafka did not take a transaction {kind}",
@@ -310,6 +312,8 @@ class _Task:
             return error
         try:
             self._producer.poll(0)
+            if self._failure is not None:
+                return self._failure[0]
             # Is refused with the reason; were it not, it would be aborted with the rest.
             offset = marker_offset(self._span, self._sink, self._span.start)
             group = self._consumer.consumer_group_metadata()
