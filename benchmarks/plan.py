@@ -93,7 +93,7 @@ def _run(stream: str) -> dict[str, Any]:
 
 
 def measure(name: str) -> dict[str, float]:
-    """One plan of the day behind the sealed ones: seconds, those of them for reading, CPU seconds, and the process's peak MiB."""
+    """One plan of the day behind the sealed ones: seconds, those for reading, CPU seconds, the process's peak MiB."""
     stream, there = _stream(name), current_settings()
     store, layout = ObjectStore(there), Layout(prefix=there.prefix, stream=name)
     day = FIRST_DAY + timedelta(days=SEALED_DAYS)
