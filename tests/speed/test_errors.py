@@ -1,0 +1,204 @@
+"""Each way in which brokers refuse records, on real brokers: what the stream says, and whether it recovers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # in its docs
+from pyspark.sql import SparkSession
+
+from tests.cluster import Cluster
+from tests.conftest import MakeTopic, Produce, unique
+from tests.speed.live import read_topic
+from tests.speed.sinks import row_batch, span, spark_query, task
+from tests.waiting import wait_until
+from tidemark.core.errors import ConfigError, ConflictError, PositionError, ServiceError, TidemarkError
+from tidemark.settings import Settings
+from tidemark.spark.failures import task_error
+from tidemark.spark.streaming import await_stop
+from tidemark.speed.topics import diagnosed
+from tidemark.speed.transactions import deliver, ensure_markers
+
+VALUES = [b"%08d" % n for n in range(20)]
+# The producer's own limits, so that what can't succeed is over soon.
+SOON = {
+    "kafka.delivery.timeout.ms": "6000",
+    "kafka.request.timeout.ms": "3000",
+    "kafka.max.block.ms": "6000",
+}
+Deliver = Callable[[str], object]
+
+
+@pytest.fixture(scope="module")
+def source(make_topic: MakeTopic, produce: Produce) -> str:
+    topic = make_topic()
+    produce(topic, [(value, value, 1_700_000_000_000, 0, []) for value in VALUES])
+    return topic
+
+
+@pytest.fixture(params=["at_least_once", "exactly_once"])
+def sent(
+    request: pytest.FixtureRequest, brokers: Cluster, spark: SparkSession, settings: Settings, source: str
+) -> Deliver:
+    """Delivers ``VALUES`` to a topic of the three brokers in one mode, with little patience."""
+
+    def at_least_once(topic: str) -> None:
+        await_stop(spark_query(spark, settings, source, brokers.bootstrap, topic, patience=SOON))
+
+    def exactly_once(topic: str) -> None:
+        sink = task(brokers.bootstrap, timeout_s=8)
+        ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+        deliver([row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
+
+    return at_least_once if request.param == "at_least_once" else exactly_once
+
+
+def refused(deliver_to: Deliver, topic: str) -> TidemarkError:
+    """The error, once looked at for what every one of them must have."""
+    with pytest.raises(TidemarkError) as caught:
+        deliver_to(topic)
+    error = caught.value
+    assert error.found, error
+    assert error.where, error
+    assert error.hint, error
+    assert "\n" not in str(error), error
+    return error
+
+
+def values(brokers: Cluster, settings: Settings, topic: str) -> list[bytes | None]:
+    there = settings.model_copy(update={"kafka_bootstrap": brokers.bootstrap})
+    return [item.value for item in read_topic(there, topic)]
+
+
+def test_a_denied_topic_is_named_with_the_right_to_grant(brokers: Cluster, settings: Settings, sent: Deliver) -> None:
+    topic = brokers.create(unique("denied"))
+    brokers.deny(topic, AclOperation.WRITE)
+    error = refused(sent, topic)
+    assert isinstance(error, ServiceError)
+    assert topic in str(error) or "Topic authorization failed" in str(error)
+    assert values(brokers, settings, topic) == []
+
+
+def test_a_topic_that_is_gone_is_told(brokers: Cluster, sent: Deliver) -> None:
+    gone = unique("never_made")
+    error = refused(sent, gone)
+    assert isinstance(error, ServiceError)
+    assert f"{gone} does not exist" in str(diagnosed(error, brokers.bootstrap, [gone]))
+
+
+def test_too_few_copies_in_sync_end_the_stream_after_its_patience_and_the_next_start_delivers(
+    brokers: Cluster, settings: Settings, sent: Deliver
+) -> None:
+    topic = brokers.create(unique("short"), min_insync_replicas="3")
+    victim = next(number for number in brokers.ids if number != brokers.leader(topic))
+    with brokers.without(victim):
+        wait_until(lambda: victim not in brokers.in_sync(topic), "the victim is out of sync")
+        error = refused(sent, topic)
+        assert isinstance(error, ServiceError)
+        told = diagnosed(error, brokers.bootstrap, [topic])
+        assert f"{topic}-0 has 2 copies in sync, min.insync.replicas is 3" in str(told)
+        assert (told.problem, told.found, told.where) == (error.problem, error.found, error.where)
+    sent(topic)
+    assert set(values(brokers, settings, topic)) == set(VALUES)
+
+
+def test_too_few_copies_in_sync_for_a_while_are_waited_for(
+    brokers: Cluster, settings: Settings, spark: SparkSession, source: str
+) -> None:
+    topic = brokers.create(unique("waits"), min_insync_replicas="3")
+    victim = next(number for number in brokers.ids if number != brokers.leader(topic))
+    sink = task(brokers.bootstrap)
+    ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+    with ThreadPoolExecutor() as pool:
+        with brokers.without(victim):
+            wait_until(lambda: victim not in brokers.in_sync(topic), "the victim is out of sync")
+            query = spark_query(spark, settings, source, brokers.bootstrap, topic)
+            wait_until(lambda: query.status["isTriggerActive"], "a batch is under way")
+            delivery = pool.submit(deliver, [row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
+        assert delivery.result().good == len(VALUES)
+    await_stop(query)
+    assert Counter(values(brokers, settings, topic)) == Counter(VALUES * 2)
+
+
+def test_a_record_that_is_too_large_is_a_matter_of_settings(
+    brokers: Cluster, settings: Settings, spark: SparkSession, make_topic: MakeTopic, produce: Produce
+) -> None:
+    """The speed stream looks at sizes beforehand; this is what a limit that was lowered meanwhile leads to."""
+    topic = brokers.create(unique("small"), max_message_bytes="20000")
+    large = make_topic()
+    produce(large, [(None, bytes(30_000), 1_700_000_000_000, 0, [])])
+
+    def at_least_once(to: str) -> None:
+        await_stop(spark_query(spark, settings, large, brokers.bootstrap, to, patience=SOON))
+
+    def exactly_once(to: str) -> None:
+        sink = task(brokers.bootstrap)
+        ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+        deliver([row_batch(to, 0, [bytes(30_000)])], span(0, 1), sink)
+
+    for mode in (at_least_once, exactly_once):
+        error = refused(mode, topic)
+        assert isinstance(error, ConfigError)
+        assert error.problem == "a record is larger than Kafka takes"
+        assert "Raise max.message.bytes" in str(error)
+    assert values(brokers, settings, topic) == []
+
+
+def test_a_fenced_producer_is_told_who_goes_on(brokers: Cluster, settings: Settings) -> None:
+    topic, sink = brokers.create(unique("fenced")), task(brokers.bootstrap, records=5)
+    ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+
+    def rows(*, overtaken: bool) -> Iterator[pa.RecordBatch]:
+        yield row_batch(topic, 0, VALUES[:5])
+        if overtaken:  # by a later attempt at the same task, which does all of it
+            deliver(rows(overtaken=False), span(0, len(VALUES)), sink)
+        yield row_batch(topic, 5, VALUES[5:])
+
+    error = refused(lambda _topic: deliver(rows(overtaken=True), span(0, len(VALUES)), sink), topic)
+    assert isinstance(error, ConflictError)
+    assert "The attempt that started last goes on" in str(error)
+    assert values(brokers, settings, topic) == VALUES
+
+
+OURS = "tidemark.core.errors.PositionError: a row is not where it must be: found 7"
+JAVA = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 \
+in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): {}
+
+Driver stacktrace: SQLSTATE: XXKST
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "found"),
+    [
+        (
+            "org.apache.kafka.common.errors.ProducerFencedException: There is a newer producer",
+            ConflictError,
+            "ProducerFenced (There is a newer producer)",
+        ),
+        (
+            "org.apache.kafka.common.errors.InvalidRecordException: One or more records have been rejected",
+            ConfigError,
+            "InvalidRecord (One or more records have been rejected)",
+        ),
+        (
+            "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed",
+            ServiceError,
+            "SaslAuthentication (Authentication failed)",
+        ),
+        ("java.lang.IllegalStateException: odd", ServiceError, "java.lang.IllegalStateException: odd"),
+        (
+            "org.apache.spark.api.python.PythonException: Traceback\n" + OURS,
+            PositionError,
+            "a row is not where it must be: found 7",
+        ),
+    ],
+)
+def test_the_cause_is_found_in_sparks_own_words(cause: str, kind: type[TidemarkError], found: str) -> None:
+    """Causes that brokers here can't be made to give, in the form in which Spark gave the others."""
+    error = task_error(RuntimeError(JAVA.format(cause)), where="stream s")
+    assert type(error) is kind
+    assert (error.found or error.problem) == found
