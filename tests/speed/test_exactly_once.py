@@ -1,6 +1,10 @@
 """Exactly-once delivery of the speed stream: its query in this process, and the application killed in mid-run."""
 
 import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
+from tests.cluster import Cluster
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
-from tests.speed.live import Delivered, read_topic
+from tests.speed.live import Delivered, read_topic, speed_app
 from tidemark.core.errors import ConfigError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic
@@ -21,6 +26,7 @@ from tidemark.speed.marker import Marker, marker
 from tidemark.speed.output import RecordLimits
 from tidemark.speed.refusals import require_exactly_once
 from tidemark.speed.stream import speed
+from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
 
 START_MS = 1_700_000_000_000
@@ -161,7 +167,7 @@ def test_a_stream_changes_its_delivery_there_and_back_and_loses_or_doubles_nothi
         ("rows.repartition(3)", "Exchange, which moves rows"),
         ("rows.coalesce(1)", "Coalesce, which moves rows"),
         ("rows.orderBy('n')", "Sort, which changes"),
-        ("rows.join(F.broadcast(rows.select('n').distinct()), 'n', how='left')", "Join, which can drop"),
+        ("rows.join(rows.select('n', F.lit(1).alias('one')), 'n', how='left')", "Join, which can drop"),
         (
             "rows.withColumn('at', F.row_number().over(Window.partitionBy('n').orderBy('event_time')))",
             "Window, which sees only",
@@ -205,3 +211,64 @@ def test_plain_columns_and_vectorised_functions_are_not_refused_and_speculation_
             require_exactly_once(spark, stream, lambda rows: rows.select("source", "event_time", "event.n"))
     finally:
         spark.sparkContext._conf.set("spark.speculation", "false")
+
+
+def test_killed_in_mid_run_and_started_again_each_record_comes_once_in_both_topics_and_sigterm_ends_it_well(
+    spark: SparkSession,
+    stack: LocalStack,
+    settings: Settings,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+    tmp_path: Path,
+) -> None:
+    wanted = definition(make_topic, 2, transaction_records=2_000, max_offsets_per_trigger=20_000, trigger_seconds=0)
+    stream = make_stream(partitions=2, speed=wanted)
+    produced = rows(range(40_000), 2)
+    offsets = produce(stream.topic, produced)
+    sources = {(record[3], offset): record[0] for record, offset in zip(produced, offsets, strict=True)}
+
+    with speed_app(stack, stream, tmp_path / "first.log") as app:
+        app.wait_until(lambda: any(item is not None for item in markers(settings, stream).values()))
+        app.kill()
+        assert app.process.returncode == -signal.SIGKILL
+    began = sum(0 if item is None else item.position for item in markers(settings, stream).values())
+    assert 0 < began < len(produced)
+
+    with speed_app(stack, stream, tmp_path / "second.log") as app:
+        app.wait_until(lambda: app.events("batch") != [])
+        os.killpg(app.process.pid, signal.SIGTERM)
+        assert app.wait() == 0, app.output
+        assert app.events("stopped")
+    speed(spark, stream, settings, available_now=True)
+
+    live, dead = delivered(settings, stream)
+    assert Counter(item.source for item in live + dead) == Counter(sources.keys())
+    assert {item.source: item.key for item in live + dead} == sources
+    assert {item.value for item in dead} == {b"{"}
+    assert all(item.value != b"{" for item in live)
+
+
+def test_source_and_live_topic_may_be_on_different_clusters(
+    spark: SparkSession,
+    settings: Settings,
+    brokers: Cluster,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+) -> None:
+    elsewhere = settings.model_copy(update={"speed_kafka_bootstrap": brokers.bootstrap})
+    source, live_topic = make_topic(2), unique("elsewhere")
+    names = {"topic": live_topic, "dead_letter_topic": f"{live_topic}.dead"}
+    stream = make_stream(topic=source, speed={**names, "delivery": "exactly_once"})
+    produce(source, rows(range(30), 2))
+    speed(spark, stream, elsewhere, available_now=True)
+    produce(source, rows(range(30, 50), 2))
+    speed(spark, stream, elsewhere, available_now=True)
+    live, dead = delivered(elsewhere, stream)
+    assert sorted(item.source for item in live + dead) == sorted(
+        (number, offset) for number in (0, 1) for offset in range(25)
+    )
+    assert [item.value for item in dead] == [b"{"] * 5
+    found = AdminClient({"bootstrap.servers": settings.kafka_bootstrap}).list_topics(timeout=20).topics
+    assert not {live_topic, f"{live_topic}.dead", f"{live_topic}.markers"} & found.keys()
