@@ -1,0 +1,311 @@
+"""Dead letters replayed once: real broker, real S3; the letters are written here as docs/speed.md describes them."""
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.speed.live import Delivered, read_topic
+from tests.waiting import wait_until
+from tidemark.batch.run import Run
+from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.offsets import TopicPartition
+from tidemark.kafka import describe_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.speed.replay import Replayed, replay
+from tidemark.speed.replay_letters import NotOurs
+from tidemark.speed.replay_plan import Reading, next_reading
+from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Stream
+
+START_MS = 1_700_000_000_000
+LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)
+# Wants no n above 100, and no n = 13.
+STRICT = """\
+from pyspark.sql import functions as F
+
+def transform(records):
+    unwanted = F.when(F.col("event.n") == 13, "thirteen").when(F.col("event.n") > 100, "large")
+    return records.select("source", "event_time", "event.n", unwanted.alias("reject"))
+"""
+MILD = STRICT.replace('.when(F.col("event.n") > 100, "large")', "")
+Headers = list[tuple[str, bytes | None]]
+
+
+def source_id(settings: Settings, stream: Stream) -> str:
+    return describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+
+
+def letter(
+    stream: Stream,
+    topic_id: str,
+    at: tuple[int, int],
+    value: bytes | None,
+    /,
+    *,
+    on: int = 0,
+    key: bytes | None = b"k",
+    own: Headers | None = None,
+    attempt: str | None = None,
+    **changed: str,
+) -> Record:
+    """A dead letter of the source record ``at`` (partition, offset) for partition ``on`` of the dead-letter topic."""
+    said = {
+        "topic-id": topic_id,
+        "topic": stream.topic,
+        "partition": str(at[0]),
+        "offset": str(at[1]),
+        "timestamp": str(START_MS + at[1]),
+        "stream": stream.name,
+        "version": "1",
+        "reason": "why not",
+        **({} if attempt is None else {"attempt": attempt}),
+        **changed,
+    }
+    ours: Headers = [(f"tidemark.{name}", text.encode()) for name, text in said.items()]
+    return key, value, START_MS, on, [*(own or []), *ours]
+
+
+def published(settings: Settings, stream: Stream) -> dict[tuple[int, int], Delivered]:
+    """The live topic by source coordinates; fails where a record is on it twice."""
+    found = read_topic(settings, stream.speed.topic)
+    assert [at for at, copies in Counter(item.source for item in found).items() if copies > 1] == []
+    return {item.source: item for item in found}
+
+
+def sent_back(settings: Settings, stream: Stream) -> list[Delivered]:
+    """The dead letters that a replay wrote."""
+    found = read_topic(settings, stream.speed.dead_letter_topic)
+    return [item for item in found if dict(item.headers).get("tidemark.attempt") not in {None, b"0"}]
+
+
+def group_of(settings: Settings, stream: Stream) -> str:
+    topic_id = describe_topic(settings.kafka_bootstrap, stream.speed.dead_letter_topic)[0].topic_id
+    return f"tidemark-replay-{stream.name}-{topic_id}"
+
+
+def position(settings: Settings, stream: Stream, group: str) -> int:
+    """The replay's marker of partition 0; negative without one."""
+    consumer = Consumer({"bootstrap.servers": settings.kafka_bootstrap, "group.id": group})
+    try:
+        (found,) = consumer.committed([KafkaPartition(f"{stream.speed.dead_letter_topic}.markers", 0)], timeout=60)
+    finally:
+        consumer.close()
+    assert found.error is None, found.error
+    return int(found.offset)
+
+
+def retransform(settings: Settings, stream: Stream, text: str) -> None:
+    (settings.streams_dir / f"{stream.name}.py").write_text(text, encoding="utf-8")
+
+
+def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_next_replay(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    speed = {"topic": make_topic(3), "dead_letter_topic": make_topic(2), "partitioning": "source"}
+    stream = make_stream(partitions=3, transform=STRICT, speed=speed)
+    ours, dead_letters = source_id(settings, stream), stream.speed.dead_letter_topic
+    # From another Tidemark stream, whose live topic is our source: its coordinates are the source's own headers.
+    coordinates: Headers = [("tidemark.topic-id", b"theirs"), ("tidemark.offset", b"7")]
+    upstream: Headers = [("trace", b"\x00\xff"), *coordinates, ("e", None)]
+    produce(
+        dead_letters,
+        [
+            letter(stream, ours, (0, 10), b'{"n":1}', own=upstream),
+            letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=1, key=None),
+            letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=0, attempt="0"),  # a copy elsewhere
+            letter(stream, ours, (0, 10), b'{"n":1}'),  # and one in the same place
+            letter(stream, ours, (2, 0), None, on=1),
+            (b"k", b'{"n":2}', START_MS, 1, [("tidemark.topic-id", ours.encode())]),
+            (b"k", b'{"n":3}', START_MS, 0, []),
+            letter(stream, ours, (0, 11), b'{"n":4}', partition="many"),
+            letter(stream, ours, (0, 11), b'{"n":5}', stream="another"),
+            letter(stream, "A-topic-of-before", (0, 11), b'{"n":6}'),
+        ],
+    )
+
+    kinds = (
+        NotOurs(kind="unmarked", count=3, partition=0, offset=3, found="headers: "),
+        NotOurs(kind="other_stream", count=1, partition=0, offset=5, found="stream another"),
+        NotOurs(
+            kind="other_log",
+            count=1,
+            partition=0,
+            offset=6,
+            found=f"topic {stream.topic} with id A-topic-of-before",
+        ),
+    )
+    first = replay(stream, settings, spark)
+    assert first == Replayed(
+        plans=(1,), read=10, published=1, dead_again=2, duplicates=2, not_ours=5, kinds=kinds, transactions=2
+    )
+    live = published(settings, stream)
+    assert {at: json.loads(item.value or b"") for at, item in live.items()} == {(0, 10): {"n": 1}}
+    assert live[0, 10].key == b"k"
+    assert live[0, 10].header("topic-id") == ours
+    assert live[0, 10].header("timestamp") == str(START_MS + 10)
+    back = {item.source: item for item in sent_back(settings, stream)}
+    assert {at: (item.value, item.header("reason"), item.header("attempt")) for at, item in back.items()} == {
+        (1, 10): (b'{"n":200}', "large", "1"),
+        (2, 0): (None, "the value is null (a tombstone)", "1"),
+    }
+    assert back[1, 10].headers[:4] == tuple(upstream)
+    assert Counter(name for name, _ in back[1, 10].headers)["tidemark.offset"] == 2
+    assert back[2, 0].key == b"k"
+
+    # After a fix. Letters that were replayed long ago came once more: one that was published, and one that was not, of
+    # which the next attempt is there.
+    retransform(settings, stream, MILD)
+    again = [letter(stream, ours, (0, 10), b'{"n":1}', on=1), letter(stream, ours, (2, 0), None)]
+    produce(dead_letters, [*again, letter(stream, ours, (0, 12), b'{"n":13}')])
+    second = replay(stream, settings, spark)
+    assert second == Replayed(plans=(2,), read=5, published=1, dead_again=2, duplicates=2, transactions=2)
+    live = published(settings, stream)
+    assert {at: json.loads(item.value or b"") for at, item in live.items()} == {(0, 10): {"n": 1}, (1, 10): {"n": 200}}
+    assert Counter((item.source, item.header("attempt")) for item in sent_back(settings, stream)) == {
+        ((1, 10), "1"): 1,
+        ((2, 0), "1"): 1,
+        ((2, 0), "2"): 1,
+        ((0, 12), "1"): 1,
+    }
+
+
+def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
+    spark: SparkSession,
+    stack: LocalStack,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A transaction per letter, so that there is an endless time between the first and the last.
+    speed = {"topic": make_topic(), "dead_letter_topic": make_topic(), "transaction_records": 1}
+    stream = make_stream(speed=speed)
+    letters, ours = 400, source_id(settings, stream)
+    values = [b"{" if n % 10 == 0 else b'{"n":%d}' % n for n in range(letters)]
+    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, n), value) for n, value in enumerate(values)])
+    group = group_of(settings, stream)
+
+    with (tmp_path / "replay.log").open("wb") as log:
+        app = subprocess.Popen(
+            [sys.executable, "-c", "from tidemark.cli.app import main; main()", "replay", stream.name],
+            env={**os.environ, **stack.env, "PYTHONPATH": str(PROJECT / "include")},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: app.poll() is not None or position(settings, stream, group) > 0, "letters are replayed", 300)
+    finally:
+        family = [psutil.Process(app.pid), *psutil.Process(app.pid).children(recursive=True)]
+        for process in family:
+            process.kill()
+        app.wait(60)
+        psutil.wait_procs(family[1:], timeout=60)
+    killed_at = position(settings, stream, group)
+    assert app.returncode == -signal.SIGKILL, (tmp_path / "replay.log").read_text(encoding="utf-8")
+    assert 0 < killed_at < letters
+
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(replay, stream, settings, spark)
+        wait_until(lambda: second.done() or position(settings, stream, group) > killed_at, "it goes on", 300)
+        # What another replay does first of all.
+        Producer({"bootstrap.servers": settings.speed_bootstrap, "transactional.id": f"{group}-0"}).init_transactions(
+            60
+        )
+        with pytest.raises(ConflictError, match=group):
+            second.result(300)
+    fenced_at = position(settings, stream, group)
+    assert killed_at < fenced_at < letters
+
+    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, letters), b'{"n":1}')])
+    widened = stream.speed.model_copy(update={"transaction_records": 100_000})
+    run = Run.open(stream.name, "a-run", settings)
+    run = replace(run, stream=stream.model_copy(update={"speed": widened}))
+    capsys.readouterr()
+    runpy.run_path(str(PROJECT / "spark_apps" / "replay.py"))["replay_run"](run, spark)
+
+    # Letters that came back before it started are replayed as well, those that it sends back itself are not.
+    dead, before = letters // 10, len(range(0, fenced_at, 10))
+    wanted = {
+        "plans": [1, 2],
+        "read": letters + before + 1,
+        "published": letters - dead + 1,
+        "dead_again": dead + before,
+        "duplicates": 0,
+        "not_ours": 0,
+        "kinds": [],
+        "earlier": fenced_at,
+        "lost": 0,
+    }
+    (line,) = [json.loads(text) for text in capsys.readouterr().out.splitlines() if text.startswith("{")]
+    assert {name: line[name] for name in wanted} == wanted
+    saved = json.loads(store.get(run.key("replay")) or b"")
+    assert {name: saved[name] for name in wanted} == wanted
+    assert saved["status"] == "ok"
+    found = published(settings, stream)
+    assert {at: json.loads(item.value or b"")["n"] for at, item in found.items()} == {
+        **{(0, n): n for n in range(letters) if n % 10},
+        (0, letters): 1,
+    }
+    assert Counter((item.source, item.header("attempt")) for item in sent_back(settings, stream)) == {
+        **{((0, n), "1"): 1 for n in range(0, letters, 10)},
+        **{((0, n), "2"): 1 for n in range(0, fenced_at, 10)},
+    }
+
+
+def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream()
+    ours, dead_letters, group = source_id(settings, stream), stream.speed.dead_letter_topic, group_of(settings, stream)
+    assert replay(stream, settings, spark) == Replayed(plans=(1,), transactions=1)
+    produce(dead_letters, [letter(stream, ours, (0, 0), b'{"n":1}')])
+    assert replay(stream, settings, spark).published == 1
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    admin.delete_consumer_groups([group])[group].result(60)
+    produce(dead_letters, [letter(stream, ours, (0, 1), b'{"n":2}')])
+    assert replay(stream, settings, spark) == Replayed(plans=(3,), read=1, published=1, transactions=1)
+    assert set(published(settings, stream)) == {(0, 0), (0, 1)}
+
+    moved = ConsumerGroupTopicPartitions(group, [KafkaPartition(f"{dead_letters}.markers", 0, 1)])
+    admin.alter_consumer_group_offsets([moved])[group].result(60)
+    with pytest.raises(PositionError, match="expected offset 2, where the last replay ended, found offset 1"):
+        replay(stream, settings, spark)
+
+
+@pytest.mark.parametrize(
+    ("before", "marker", "expected"),
+    [
+        (None, None, Reading(log=LOG, start=0, until=9, first=True)),
+        (None, 4, Reading(log=LOG, start=4, until=9, first=False)),
+        (4, 4, Reading(log=LOG, start=4, until=9, first=False)),
+        (4, None, Reading(log=LOG, start=4, until=9, first=True)),
+        (9, 9, Reading(log=LOG, start=9, until=9, first=False)),
+    ],
+)
+def test_a_replay_begins_where_the_last_one_ended(before: int | None, marker: int | None, expected: Reading) -> None:
+    assert next_reading(LOG, before=before, marker=marker, end=9, where="here") == expected
+
+
+def test_a_dead_letter_topic_that_ends_before_what_was_replayed_is_refused() -> None:
+    with pytest.raises(PositionError, match=r"expected >= 10, found 9 \[here\]"):
+        next_reading(LOG, before=10, marker=10, end=9, where="here")
