@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tests.waiting import wait_until
 from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka import describe_topic, watermarks
 from tidemark.speed.transactions import Delivered, Sink, Span, deliver
 from tidemark.stack.local import PROJECT
 
@@ -78,8 +79,21 @@ def delivered(wanted: Span, *, skipped: int = 0, good: int = 0, dead: int = 0, t
     )
 
 
-def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Message]:
-    """All a reader sees, by partition and offset."""
+def settled(bootstrap: str, topic: str) -> bool:
+    """Whether every transaction in the topic ended: brokers write a commit's marks after its producer was answered."""
+    logs = describe_topic(bootstrap, topic)
+    stable = [item.high_watermark for item in watermarks(bootstrap, logs)]
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "isolation.level": "read_uncommitted"})
+    partitions = [KafkaPartition(topic, log.partition) for log in logs]
+    ends = [consumer.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
+    consumer.close()
+    return stable == ends
+
+
+def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed", wait: bool = True) -> list[Message]:
+    """All a reader sees, by partition and offset; ``wait``: once no transaction is open any more."""
+    if wait:
+        wait_until(lambda: settled(bootstrap, topic), "transactions ended")
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -109,9 +123,9 @@ def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed") -
     return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
 
-def values(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[int]:
+def values(bootstrap: str, topic: str, *, isolation: str = "read_committed", wait: bool = True) -> list[int]:
     """The source offsets that ``numbered`` rows of one partition tell, in the order they were written."""
-    return [int(message.value() or b"") for message in messages(bootstrap, topic, isolation=isolation)]
+    return [int(message.value() or b"") for message in messages(bootstrap, topic, isolation=isolation, wait=wait)]
 
 
 def set_marker(sink: Sink, position: int, *, metadata: str = "") -> None:

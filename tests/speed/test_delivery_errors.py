@@ -1,0 +1,159 @@
+"""What exactly-once delivery says to positions, records, topics and brokers that it can't work with."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from tests.conftest import MakeTopic, unique
+from tests.speed.delivering import LOG, MakeSink, batch, delivered, numbered, row, set_marker, span, values
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
+from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.settings import Settings
+from tidemark.speed.transactions import Marker, deliver, ensure_markers, marker
+from tidemark.stack.local import LocalStack
+
+
+@pytest.mark.parametrize(
+    ("position", "problem"),
+    [
+        (None, "there is no marker, though earlier batches were delivered"),
+        (
+            4,
+            "the marker is behind the batch: .*found marker 4.*" + r"Source offsets \[4, 5\) are not in the live topic",
+        ),
+        (10, "the marker is ahead of the batch: .*found marker 10"),
+    ],
+    ids=["absent", "behind", "ahead"],
+)
+def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
+    position: int | None, problem: str, make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live, sink = make_topic(), make_sink()
+    if position is not None:
+        set_marker(sink, position)
+    wanted = span(5, 9, number=3)
+    with pytest.raises(PositionError, match=problem):
+        deliver([numbered(live, 5, 6, 7, 8)], wanted, sink)
+    assert values(sink.bootstrap, live) == []
+    set_marker(sink, 6)  # as the message tells
+    assert marker(sink, LOG) == Marker(position=6, batch=None)
+    assert deliver([numbered(live, 5, 6, 7, 8)], wanted, sink) == delivered(wanted, skipped=1, good=3, transactions=1)
+    assert values(sink.bootstrap, live) == [6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "problem"),
+    [
+        ("elsewhere", FormatError, "a marker does not parse: found elsewhere"),
+        ('{"batch": 1}', FormatError, "a marker does not parse"),
+        ('{"batch": 1, "log": "other"}', ConflictError, "a marker is another log's: .*found topic id other"),
+    ],
+)
+def test_a_marker_that_is_not_ours_stops_delivery(
+    metadata: str, error: type[Exception], problem: str, make_sink: MakeSink
+) -> None:
+    sink = make_sink()
+    set_marker(sink, 5, metadata=metadata)
+    with pytest.raises(error, match=problem):
+        deliver([], span(5, 9, number=3), sink)
+
+
+def test_marker_topics_grow_with_the_source_and_never_shrink(settings: Settings) -> None:
+    bootstrap, topic = settings.kafka_bootstrap, unique("markers")
+    sizes = []
+    for partitions in (1, 3, 3, 2):
+        ensure_markers(bootstrap, topic, partitions)
+        sizes.append(len(describe_topic(bootstrap, topic)))
+    assert sizes == [1, 3, 3, 3]
+
+
+def test_a_marker_topic_that_lacks_the_partition_is_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+    live = make_topic()
+    sink = replace(make_sink(timeout_s=20), marker_topic=make_topic(LOG.partition))
+    with pytest.raises(ServiceError, match="UNKNOWN_TOPIC_OR_PART"):
+        deliver([numbered(live, 0)], span(0, 1, first=True), sink)
+    assert values(sink.bootstrap, live) == []
+
+
+def test_a_topic_that_is_not_there_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
+    live, sink, wanted = unique("missing"), make_sink(), span(0, 1, first=True)
+    with pytest.raises(ServiceError, match=rf"{live}.*UNKNOWN_TOPIC|UNKNOWN_TOPIC.*{live}"):
+        deliver([numbered(live, 0)], wanted, sink)
+    ensure_topic(sink.bootstrap, live, partitions=1)
+    assert deliver([numbered(live, 0)], wanted, sink) == delivered(wanted, good=1, transactions=1)
+
+
+@pytest.mark.parametrize(
+    ("size", "limit"), [(20_000, "max.message.bytes of topic"), (17 << 20, "16777216 bytes at most")]
+)
+def test_a_record_that_is_too_large_is_named_and_nothing_is_seen_of_its_transaction(
+    size: int, limit: str, make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live, sink = make_topic(max_message_bytes="10000"), make_sink(records=2, batch_bytes=10_000)
+    rows = [row(live, offset, value=b"0" if offset != 7 else bytes(size)) for offset in range(5, 9)]
+    with pytest.raises(ConfigError, match=rf"expected {limit}.*found {size} bytes.*source-2 offset 7\]"):
+        deliver([batch(rows)], span(5, 9, first=True), sink)
+    assert values(sink.bootstrap, live) == [0, 0]
+    assert marker(sink, LOG) == Marker(position=7, batch=0)
+
+
+def test_records_that_are_small_enough_alone_are_not_refused_for_their_batch(
+    make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
+    rows = [row(live, offset, value=b"%04000d" % offset) for offset in range(50)]
+    deliver([batch(rows)], span(0, 50, first=True), sink)
+    assert values(sink.bootstrap, live) == list(range(50))
+
+
+def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: MakeSink) -> None:
+    with pytest.raises(ConfigError, match=r"transaction\.max\.timeout\.ms, found 901 s"):
+        deliver([], span(0, 1, first=True), make_sink(timeout_s=901))
+
+
+def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
+    stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live, sink, wanted = make_topic(), make_sink(records=4, timeout_s=30), span(0, 20, first=True)
+    (broker,) = (item for item in stack.processes if item.name == "kafka")
+    restarts = 0
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal restarts
+        yield numbered(live, *range(10))
+        if not restarts:
+            restarts += 1
+            broker.kill()
+            broker.launch()
+        yield numbered(live, *range(10, 20))
+
+    try:
+        deliver(rows(), wanted, sink)
+    except ServiceError:
+        deliver(rows(), wanted, sink)
+    assert values(sink.bootstrap, live) == list(range(20))
+    assert marker(sink, LOG) == Marker(position=20, batch=0)
+
+
+def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes_on(
+    stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
+    (broker,) = (item for item in stack.processes if item.name == "kafka")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield numbered(live, *range(10))
+        os.kill(broker.pid, signal.SIGSTOP)
+        yield numbered(live, *range(10, 20))
+
+    try:
+        with pytest.raises(ServiceError, match="Kafka did not take a transaction"):
+            deliver(rows(), wanted, replace(sink, timeout_s=10))
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    deliver([numbered(live, *range(20))], wanted, sink)
+    assert values(sink.bootstrap, live) == list(range(20))
