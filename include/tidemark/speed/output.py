@@ -145,26 +145,26 @@ def _record_bytes(key: Column, value: Column, headers: Mapping[str, Column]) -> 
 
     https://kafka.apache.org/documentation/#recordbatch
     """
-    body = F.lit(_RECORD_BYTES) + _sized(key) + _sized(value) + _varint(F.lit(len(headers)))
-    for name, text in headers.items():
-        body += _sized(F.lit(f"tidemark.{name}".encode())) + _sized(text.cast("string").cast("binary"))
+    names = sum(1 + len(f"tidemark.{name}") for name in headers)  # with their lengths of one byte
+    body = F.lit(_RECORD_BYTES + names + 1) + _sized(key) + _sized(value)
+    for text in headers.values():
+        body += _sized(text.cast("string"))
     return F.lit(_BATCH_BYTES) + _varint(body) + body
 
 
 def _sized(data: Column) -> Column:
-    """Bytes of a length and the data behind it; null is a length of -1 and nothing."""
-    return F.when(data.isNull(), 1).otherwise(_varint(F.length(data)) + F.length(data))
+    """Bytes of a length and the data behind it; null is a length of -1, which takes the byte that 0 takes."""
+    length = F.coalesce(F.octet_length(data), F.lit(0))
+    return _varint(length) + length
 
 
 def _varint(number: Column) -> Column:
-    """Bytes of a number that is not negative, as Kafka writes it: zigzag, seven bits a byte."""
-    return (
-        F.when(number < 1 << 6, 1)
-        .when(number < 1 << 13, 2)
-        .when(number < 1 << 20, 3)
-        .when(number < 1 << 27, 4)
-        .otherwise(5)
-    )
+    """Bytes of a number that is not negative, as Kafka writes it: zigzag, seven bits a byte.
+
+    The number stands here only once: choices between lengths would repeat it, and sums of sums of such repeats became
+    more code than Java can compile.
+    """
+    return F.ceil(F.length(F.bin(number * 2)) / 7)
 
 
 def _key(rows: DataFrame, own: Sequence[str], stream: Stream) -> Column:
