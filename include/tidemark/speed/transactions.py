@@ -251,6 +251,9 @@ class _Task:
 
     def explained(self, error: KafkaError) -> ConfigError | ConflictError | ServiceError:
         """What a refusal means, and what to do."""
+        if self._failure is None:
+            with suppress(KafkaException):
+                self._producer.poll(1)  # the record's own report may come behind the transaction's error
         error = self._cause(error)
         span, sink = self._span, self._sink
         where = f"{span.log} [{span.start}, {span.until}) to {sink.bootstrap} as {sink.transactional_id(span.log)}"
