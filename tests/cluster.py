@@ -83,8 +83,11 @@ class Cluster:
         os.kill(self._brokers[broker].pid, signal.SIGCONT)
 
     def create(self, topic: str, *, partitions: int = 1, copies: int = 3, **config: str) -> str:
-        """The topic's name, once every broker knows it; ``config`` keys are Kafka's with ``_`` for ``.``."""
-        wanted = {key.replace("_", "."): value for key, value in config.items()}
+        """The topic's name, once every broker knows it; ``config`` keys are Kafka's with ``_`` for ``.``.
+
+        Without another ``retention_ms`` it keeps records of any age.
+        """
+        wanted = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(topic, partitions, copies, config=wanted)])[topic].result()
         wait_until(
             lambda: all(self._knows(address, topic) for address in self.bootstrap.split(",")), "a topic is known"
