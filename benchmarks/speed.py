@@ -223,29 +223,31 @@ def _measure(consumer: Consumer, sink: str, seconds: int) -> Latency:
     wanted, told = seconds * RATE, 0.0
     with progress() as bar:
         task = bar.add_task(f"latency of {sink}", total=wanted)
-        while found.records < wanted * 0.999:
-            sent, received = _sent(consumer, READY_S)
+        left = set(range(PARTITIONS))  # each is read to its first record behind the end
+        while left:
+            sent, received, partition = _sent(consumer, READY_S)
             if start <= sent < end:
                 found.micros.append(received - sent)
-            elif sent >= end + 1_000_000:
-                break
+            elif sent >= end:
+                left.discard(partition)
             if time.monotonic() - told > 1:
                 told = time.monotonic()
                 bar.update(task, completed=found.records)
-        bar.update(task, completed=wanted)
+        bar.update(task, completed=found.records)
     return found
 
 
-def _sent(consumer: Consumer, timeout_s: float) -> tuple[int, int]:
-    """When the next record was made and when it came here, µs since the epoch."""
+def _sent(consumer: Consumer, timeout_s: float) -> tuple[int, int, int]:
+    """When the next record was made and when it came here, µs since the epoch, and its partition."""
     message = consumer.poll(timeout_s)
     received = time.time_ns() // 1000
     if message is None or message.error() is not None:
         raise SystemExit(f"no record came out within {timeout_s:g} s: {message and message.error()}")
-    value = message.value()
+    value, partition = message.value(), message.partition()
     assert value is not None
+    assert partition is not None
     assert value.startswith(SENT)
-    return int(value[len(SENT) : len(SENT) + DIGITS]), received
+    return int(value[len(SENT) : len(SENT) + DIGITS]), received, partition
 
 
 @contextmanager
