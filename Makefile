@@ -36,6 +36,7 @@ test: install ## Run the tests against a real Kafka, S3 server and Spark (TESTS=
 	$(BIN)/python -m pytest $(TESTS)
 
 soak: install ## Fifty random faults against the speed stream in each mode (SOAK="--seed 1 --faults 5": those of that seed)
+	$(BIN)/python -m pytest -m soak tests
 	$(BIN)/python -u -m tests.soak $(SOAK)
 
 demo: install ## Replay two days of real departures, damage them, prove them whole (EXIT=1: leave at the end)

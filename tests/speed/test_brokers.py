@@ -13,6 +13,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -160,6 +161,7 @@ class Deliveries:
                 self.spark.stop()
 
 
+@pytest.mark.soak  # five minutes: three brokers die in turn
 def test_nothing_acknowledged_is_lost_whichever_brokers_die_and_exactly_once_readers_see_no_duplicate(
     brokers: Cluster, spark: SparkSession, settings: Settings, make_topic: MakeTopic, produce: Produce
 ) -> None:
