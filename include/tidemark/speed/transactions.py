@@ -45,6 +45,8 @@ _SETTLE_S = 10.0
 # Names of the library, for all their underscores.
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 _NO_REASON = {KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT}  # noqa: SLF001
+# What becomes of records that wait when a transaction fails for another reason.
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +248,7 @@ class _Task:
 
     def _note(self, piece: pa.RecordBatch, error: KafkaError | None, message: Message) -> None:
         """Keep the first delivery failure; the transaction can only be aborted from then on."""
-        if error is not None and self._failure is None:
+        if error is not None and error.code() not in _PURGED and self._failure is None:
             self._failure = (error, message, piece)
 
     def explained(self, error: KafkaError) -> ConfigError | ConflictError | ServiceError:
