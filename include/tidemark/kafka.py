@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -34,17 +35,27 @@ def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
 
     Raises ServiceError when the topic does not exist or no broker answers within 20 s.
     """
+    found = _described(bootstrap, topic)
+    if found is None:
+        hint = "Create it, or correct the name in the stream's definition; to hidden topics, grant DESCRIBE"
+        raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint)
+    topic_id = str(found.topic_id).translate(_URL_SAFE)
+    return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
+
+
+def _described(bootstrap: str, topic: str) -> Any:
+    """The library's ``TopicDescription``, untyped because its leaders may be None against their type.
+
+    None where there is no such topic; raises ServiceError when Kafka does not tell within 20 s.
+    """
     admin = _admin(bootstrap)  # a client that is collected drops its pending futures
     try:
         future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
-        found = future.result(timeout=TIMEOUT_S + 5)
+        return future.result(timeout=TIMEOUT_S + 5)
     except (KafkaException, TimeoutError) as error:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            hint = "Create it, or correct the name in the stream's definition; to hidden topics, grant DESCRIBE"
-            raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint) from error
+            return None
         raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
-    topic_id = str(found.topic_id).translate(_URL_SAFE)
-    return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
 
 
 def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
@@ -89,15 +100,8 @@ def copies(bootstrap: str, topic: str) -> int | None:
 
     Raises ServiceError when Kafka does not tell.
     """
-    admin = _admin(bootstrap)
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
-    try:
-        found = future.result(timeout=TIMEOUT_S + 5)
-    except (KafkaException, TimeoutError) as error:
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
-    return min(len(item.replicas) for item in found.partitions)
+    found = _described(bootstrap, topic)
+    return None if found is None else min(len(item.replicas) for item in found.partitions)
 
 
 def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
@@ -105,14 +109,9 @@ def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
 
     Raises ServiceError when Kafka does not tell.
     """
-    admin = _admin(bootstrap)
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
-    try:
-        found = future.result(timeout=TIMEOUT_S + 5)
-    except (KafkaException, TimeoutError) as error:
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return (f"{topic} does not exist",)
-        raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
+    found = _described(bootstrap, topic)
+    if found is None:
+        return (f"{topic} does not exist",)
     wanted = int(topic_config(bootstrap, topic)["min.insync.replicas"])
     short = []
     for item in found.partitions:
