@@ -19,6 +19,7 @@ from tests.conftest import MakeStream, Produce, Record
 from tests.spark.rows import stream as definition
 from tests.speed.live import read_topic
 from tidemark.core.errors import ConfigError
+from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
@@ -106,6 +107,8 @@ def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_w
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [line["event"] for line in events if line["event"] != "batch"] == ["started", "stopped"]
     assert sum(line["rows"] for line in events if line["event"] == "batch") == 300
+    told = parse_heartbeat(store.get(layout.heartbeat_key(LAYER)) or b"", where=LAYER)
+    assert (told.state, sum(end for _, end in told.positions), told.lag_records) == ("stopped", 300, 0)
     assert topic_config(settings, topic_of(stream), "cleanup.policy") == {"compact", "delete"}
     first = written(settings, stream)
     assert dict(first) == counted(parts[0])

@@ -16,7 +16,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import stream_names
 
-LAYERS = ("archive", "speed")
+LAYERS = ("archive", "speed", "departures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def print_health(stack: str | None, stream: str | None, *, stale_seconds: float)
 
 
 def read_health(settings: Settings, streams: Sequence[str], *, stale_seconds: float, now: datetime) -> list[Health]:
-    """Each stream's layers; a speed layer that never ran is left out: not every deployment has one."""
+    """Each stream's layers; but for the archive, one that never ran is left out: not every deployment has it."""
     store = ObjectStore(settings)
     found = []
     for stream in streams:

@@ -68,7 +68,7 @@ class Layout:
         return self._under("runs")
 
     def checkpoint_prefix(self, layer: str) -> str:
-        """The folder of a streaming query's checkpoint; ``layer`` is ``archive`` or ``speed``."""
+        """The folder of a query's checkpoint (``archive``, ``speed``, ``departures``), or of the ``replay`` plans."""
         return f"{self._under('checkpoints')}{layer}/"
 
     def data_key(self, name: DataName) -> str:
@@ -128,7 +128,7 @@ class Layout:
         return date.fromisoformat(found["day"]), int(found["version"])
 
     def heartbeat_key(self, layer: str) -> str:
-        """The key of a layer's heartbeat; ``layer`` is ``archive`` or ``speed``."""
+        """The key of a layer's heartbeat; ``layer`` is ``archive``, ``speed`` or ``departures``."""
         return f"{self.heartbeat_prefix}{layer}.json"
 
     def parse_heartbeat_key(self, key: str) -> str:

@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
+from tidemark.spark.monitor import Monitor
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
@@ -34,6 +36,7 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.speed.stream import PRODUCER
+from tidemark.speed.stream import figures as batch_figures
 from tidemark.streams import Stream
 
 LAYER = "departures"
@@ -56,14 +59,23 @@ def run_departures(stream: Stream, settings: Settings, *, available_now: bool = 
     Creates its topic where it is missing. Raises ConfigError for a stream without the columns it needs, ConflictError
     when the topic was made again, ServiceError when Kafka or S3 refuses or retention took records not yet counted.
     """
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-    layout = Layout(prefix=settings.prefix, stream=stream.name)
-    checkpoint = bind_checkpoint(ObjectStore(settings), layout, LAYER, logs[0])
-    ensure_topic(settings.speed_bootstrap, topic_of(stream), partitions=len(logs), config=TOPIC_CONFIG)
-    with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
-        query = start(spark, stream, settings, checkpoint, available_now=available_now)
-        log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
-        await_stop(query, lambda progress: log_event("batch", layer=LAYER, stream=stream.name, **figures(progress)))
+    with Monitor(stream, settings, layer=LAYER) as monitor:
+        logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+        layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
+        url = bind_checkpoint(store, layout, LAYER, logs[0])
+        checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
+        ensure_topic(settings.speed_bootstrap, topic_of(stream), partitions=len(logs), config=TOPIC_CONFIG)
+
+        def on_batch(progress: Mapping[str, Any]) -> None:
+            log_event("batch", layer=LAYER, stream=stream.name, **figures(progress))
+            monitor.batch(batch_figures({"observedMetrics": {}, **progress}))  # nothing is observed here
+
+        with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
+            position = checkpoint.position() or {}
+            query = start(spark, stream, settings, url, available_now=available_now)
+            log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
+            monitor.started(str(query.id), position)
+            await_stop(query, on_batch, monitor.beat)
     log_event("stopped", layer=LAYER, stream=stream.name)
 
 
