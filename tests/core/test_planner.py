@@ -134,6 +134,20 @@ def test_a_sealed_day_with_nothing_new_is_unchanged_and_forced_is_the_next_versi
     assert forced.unchanged == ()
 
 
+def test_a_day_that_was_rolled_back_stays_so_until_rows_come_that_its_last_rebuild_had_not_seen() -> None:
+    """Version 1 saw 10 offsets and version 2 saw 20; version 3 is version 1 again, and version 4 is 2 again."""
+    truths = one_day(30)
+    first, second = (seal_of(FIRST, [sealed_log(log(), 0, 10 * at)], version=at) for at in (1, 2))
+    third = replace(first, version=3, previous="0" * 64, rolled_back_to=1)
+    fourth = replace(second, version=4, rolled_back_to=2)
+    for seals in ((second, third), (third, second), (second, third, fourth)):
+        world = world_of(batch(0, 0, 20, truths), end=20, seals=seals)
+        assert (plan_of(world).days, plan_of(world).unchanged) == ((), (FIRST,))
+        late = world_of(batch(0, 0, 20, truths), batch(1, 20, 30, truths), end=30, seals=seals, requested=())
+        version = max(seal.version for seal in seals) + 1
+        assert plan_of(late).days == (DayPlan(day=FIRST, version=version, reason="late", archived_rows=30),)
+
+
 def test_late_rows_reopen_a_sealed_day_and_leave_its_neighbour_as_it_is() -> None:
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 10 + (SECOND,) * 10 + (THIRD,) * 8 + (FIRST,) * 2}
     seals = tuple(seal_of(day, [sealed_log(log(), 0, 20)]) for day in (FIRST, SECOND))

@@ -1,5 +1,6 @@
 """Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any, Literal
@@ -9,7 +10,8 @@ from tidemark.batch.run import Run
 from tidemark.batch.tables import last_publisher
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.layout import Layout
-from tidemark.core.plan import DayPlan, LogPlan, Plan
+from tidemark.core.manifest import digest
+from tidemark.core.plan import LogPlan, Plan
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
 
@@ -32,13 +34,25 @@ def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Se
 
 
 def latest_seals(store: ObjectStore, layout: Layout) -> tuple[Seal, ...]:
-    """The highest version of every sealed day, by day."""
+    """The highest version of every sealed day, by day; behind a rollback also the version that was rebuilt last."""
     versions: dict[date, int] = {}
     for item in store.list(layout.seal_prefix):
         day, version = layout.parse_seal_key(item.key)
         versions[day] = max(version, versions.get(day, 0))
-    found = (read_seal(store, layout, day, version) for day, version in sorted(versions.items()))
-    return tuple(seal for seal in found if seal is not None)
+    return tuple(
+        seal for day, version in sorted(versions.items()) for seal in _down_to_rebuilt(store, layout, day, version)
+    )
+
+
+def _down_to_rebuilt(store: ObjectStore, layout: Layout, day: date, version: int) -> Iterator[Seal]:
+    seal = read_seal(store, layout, day, version)
+    if seal is None:
+        return
+    yield seal
+    while seal is not None and seal.rolled_back_to is not None:
+        seal = read_seal(store, layout, day, seal.version - 1)
+        if seal is not None and seal.rolled_back_to is None:
+            yield seal
 
 
 def day_seals(store: ObjectStore, layout: Layout, day: date) -> tuple[Seal, ...]:
@@ -57,7 +71,7 @@ def seal_run(run: Run) -> tuple[Seal, ...]:
     with run.step("seal") as out:
         plan = run.plan("settled")
         _require_own(run, plan)
-        seals = tuple(_write(run, seal) for seal in _seals(run, plan)) if plan.days else ()
+        seals = tuple(write_seal(run, seal) for seal in _seals(run, plan)) if plan.days else ()
         out["seals"] = [
             {"day": item.day.isoformat(), "version": item.version, "key": run.layout.seal_key(item.day, item.version)}
             for item in seals
@@ -71,7 +85,7 @@ def _require_own(run: Run, plan: Plan) -> None:
         return
     require_same_plan(run, plan, run.require("rebuild"))
     for item in plan.days:
-        publisher = last_publisher(run.settings, run.stream, item.day)
+        publisher = last_publisher(run.settings, run.stream.table, item.day)
         if publisher not in {None, run.name}:
             raise ConflictError(
                 "the day's rows are another run's by now",
@@ -106,7 +120,7 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 run=run.name,
                 time_zone=run.stream.time_zone,
                 sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
-                previous=_previous(run, day),
+                previous=previous_digest(run, day.day, day.version),
                 rows_read=rows["read"],
                 rows_published=rows["published"],
                 rows_quarantined=rows["quarantined"],
@@ -116,6 +130,7 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 snapshot_id=published["snapshot_id"],
                 quarantine_snapshot_id=published["quarantine_snapshot_id"],
                 logs=logs,
+                reason=day.reason,
             )
         )
     return seals
@@ -141,21 +156,21 @@ def _quality(audit: dict[str, Any], *, where: str) -> Literal["passed", "warning
     return "passed" if all(item["success"] for item in audit["checks"]) else "warnings"
 
 
-def _previous(run: Run, day: DayPlan) -> str | None:
-    if day.version == 1:
+def previous_digest(run: Run, day: date, version: int) -> str | None:
+    """What a seal of this version must chain to: the SHA-256 of the version before; None for version 1."""
+    if version == 1:
         return None
-    before = read_seal(run.store, run.layout, day.day, day.version - 1)
-    if before is None:
+    key = run.layout.seal_key(day, version - 1)
+    body = run.store.get(key)
+    if body is None:
         raise ConflictError(
-            "the version before is not sealed",
-            expected=run.layout.seal_key(day.day, day.version - 1),
-            found="no object",
-            where=f"run {run.name}",
+            "the version before is not sealed", expected=key, found="no object", where=f"run {run.name}"
         )
-    return before.digest()
+    return digest(body)
 
 
-def _write(run: Run, seal: Seal) -> Seal:
+def write_seal(run: Run, seal: Seal) -> Seal:
+    """Write a seal, once; the one that is there where it says the same. ConflictError where it says something else."""
     key = run.layout.seal_key(seal.day, seal.version)
     if run.store.put_if_absent(key, seal.to_json()):
         return seal

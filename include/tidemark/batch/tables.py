@@ -1,6 +1,7 @@
 """The tables as readers without Spark see them, through pyiceberg."""
 
 import json
+from collections.abc import Collection
 from datetime import date
 from typing import Literal
 
@@ -37,6 +38,12 @@ def standing(
     return ("quarantined", str(reasons[0])) if reasons else None
 
 
+def missing_snapshots(settings: Settings, name: str, snapshots: Collection[int | None]) -> set[int | None]:
+    """Those of the snapshots that the table no longer has, or never had: nobody can read them."""
+    table = _load(settings, name)
+    return {item for item in snapshots if table is None or item is None or table.snapshot_by_id(item) is None}
+
+
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
     """The current snapshots as ``snapshot`` and ``quarantine_snapshot``; None for a table that is not there yet."""
     tables = {"snapshot": stream.table, "quarantine_snapshot": stream.quarantine_table}
@@ -44,9 +51,9 @@ def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
     return {key: table.metadata.current_snapshot_id if table else None for key, table in found.items()}
 
 
-def last_publisher(settings: Settings, stream: Stream, day: date) -> str | None:
-    """The run that published the day last; None where none did, as far as the table's history goes back."""
-    table = _load(settings, stream.table)
+def last_publisher(settings: Settings, name: str, day: date) -> str | None:
+    """The run that published the day last in a table; None where none did, as far as its history goes back."""
+    table = _load(settings, name)
     snapshot = table.current_snapshot() if table else None
     while table is not None and snapshot is not None:
         told = snapshot.summary.additional_properties if snapshot.summary else {}

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange
@@ -64,7 +64,7 @@ def _generic(origin: Any, arguments: tuple[Any, ...], raw: Any, where: str) -> A
     if origin is tuple:
         _require(isinstance(raw, list), "a list", raw, where)
         return tuple(_decode(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
-    if origin is UnionType:  # the only unions in our values are "X | None"
+    if origin in (UnionType, Union):  # "Literal[…] | None" is the latter; the only unions in our values are "X | None"
         return None if raw is None else _decode(next(item for item in arguments if item is not NoneType), raw, where)
     if origin is not Literal:
         raise TypeError(f"no JSON form for {origin}")

@@ -40,8 +40,9 @@ def make_plan(
 
     Affected are the requested days and every sealed day with late rows: rows at offsets that had no archived copy
     when it was sealed, or only a copy with holes that is less dense than theirs. A requested day that is sealed and has
-    none is ``unchanged``, unless ``force``. Of ``seals`` the highest version of each day counts. Manifests of a log
-    that is no target (a topic made again has another id) cover nothing. Raises ConflictError for a manifest or seal of
+    none is ``unchanged``, unless ``force``. Of ``seals`` the highest version of each day counts; where that is a
+    rollback, what was seen is what the last rebuilt version saw, or the next run would undo it. Manifests of a log that
+    is no target (a topic made again has another id) cover nothing. Raises ConflictError for a manifest or seal of
     another stream or time zone, because its days are not this stream's, and FormatError for a file outside its
     manifest's ranges.
     """
@@ -80,6 +81,9 @@ def plan_committed(
         where = f"seal of {seal.day} version {seal.version}"
         require_origin(stream, time_zone, seal.stream, seal.time_zone, where)
     latest = latest_of(seals)
+    versions: dict[date, int] = {}
+    for seal in seals:
+        versions[seal.day] = max(seal.version, versions.get(seal.day, 0))
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
     late = _late_days(targets, committed, latest)
     wanted = {day for day in requested if force or day not in latest or day in late}
@@ -91,7 +95,7 @@ def plan_committed(
         days=tuple(
             DayPlan(
                 day=day,
-                version=latest[day].version + 1 if day in latest else 1,
+                version=versions.get(day, 0) + 1,
                 reason="requested" if day in requested else "late",
                 archived_rows=rows[day],
             )
@@ -118,9 +122,11 @@ def require_origin(stream: str, time_zone: str, found_stream: str, found_zone: s
 
 
 def latest_of(seals: Iterable[Seal]) -> dict[date, Seal]:
-    """Each day's seal of the highest version."""
+    """Each day's seal of the highest version that was rebuilt: it says what has been seen of the archive."""
     latest: dict[date, Seal] = {}
     for seal in seals:
+        if seal.rolled_back_to is not None:
+            continue
         if seal.day not in latest or seal.version > latest[seal.day].version:
             latest[seal.day] = seal
     return latest

@@ -85,6 +85,9 @@ class Seal:
     Rows: ``read`` = ``published`` + ``quarantined``, all of this day. ``refilled_offsets`` counts the offsets the
     run fetched from Kafka for all its days. ``quality`` is ``unchecked`` where the stream has no checks. Snapshot ids
     are None for a table the run had nothing to publish to. ``previous`` is the digest of the day's version before.
+
+    A version is rebuilt for a ``reason`` (None where it was sealed before reasons were), or it is a rollback: its rows,
+    their counts and their proof are those of version ``rolled_back_to``, in a snapshot of its own.
     """
 
     stream: str
@@ -103,6 +106,8 @@ class Seal:
     snapshot_id: int | None
     quarantine_snapshot_id: int | None
     logs: tuple[SealedLog, ...]
+    reason: Literal["requested", "late"] | None = None
+    rolled_back_to: int | None = None
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"
@@ -113,6 +118,13 @@ class Seal:
                 "a seal chains to the version before it",
                 expected="no previous digest" if self.version == 1 else f"the digest of version {self.version - 1}",
                 found=self.previous,
+                where=where,
+            )
+        if self.rolled_back_to is not None and not 1 <= self.rolled_back_to < self.version:
+            raise PositionError(
+                "a day is rolled back to a version before",
+                expected=f"1 to {self.version - 1}",
+                found=self.rolled_back_to,
                 where=where,
             )
         if self.rows_read != self.rows_published + self.rows_quarantined:
@@ -132,7 +144,7 @@ class Seal:
         return canonical_json({"format": FORMAT, **encode(self)})
 
     def digest(self) -> str:
-        """What ``previous`` of the day's next version holds."""
+        """The SHA-256 of these bytes; ``previous`` of the day's next version holds it."""
         return digest(self.to_json())
 
 
