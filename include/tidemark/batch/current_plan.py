@@ -1,0 +1,266 @@
+"""What the live view takes from the published table and what from the archive: values in, a value out.
+
+Per day, each offset of a log counts for one of the two, so no row can come twice; and what the table can't be trusted
+to have whole counts for the archive, so none is missing. The objects to read are the planner's.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from tidemark.archive.history import History
+from tidemark.core.cover import Copy, best_cover, overlaps
+from tidemark.core.manifest import DataFile
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, range_or_none, subtract
+from tidemark.core.plan import Gap, LogPlan, Slice, Target, Used
+from tidemark.core.planner import plan_committed
+from tidemark.core.seal import Seal, SealedLog
+
+Ranges = Mapping[TopicPartition, OffsetSet]
+Key = tuple[date, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDay:
+    """The offsets that the publication of a day has read, and its seal where there is one."""
+
+    ranges: Ranges
+    seal: Seal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Offsets of which the archive has several copies that may differ in their rows; ``best`` is the densest."""
+
+    range: OffsetRange
+    best: Copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Offsets of a log whose records of one day come from the archive.
+
+    ``first_offset`` is the lowest that may hold one, ``records_max`` how many there are at most: exactly so many unless
+    a range starts or ends between the day's first and last record in an object.
+    """
+
+    day: date
+    log: TopicPartition
+    ranges: OffsetSet
+    first_offset: int
+    records_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """Offsets of a log whose published rows of one day are left out, because the archive has a better copy now."""
+
+    day: date
+    log: TopicPartition
+    ranges: OffsetSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """How far a log has come.
+
+    Every archived record below offset ``published_to`` was published or quarantined; the archive ends at
+    ``archived_to`` and has not got ``gaps``, and ``behind_max`` of its records are not published, at most (see Cut).
+    """
+
+    log: TopicPartition
+    published_to: int
+    archived_to: int
+    behind_max: int
+    gaps: OffsetSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentPlan:
+    """The view is the published rows without those ``withheld``, and the rows of ``slices`` inside ``cuts``."""
+
+    cuts: tuple[Cut, ...]
+    withheld: tuple[Withheld, ...]
+    slices: tuple[Slice, ...]
+    positions: tuple[LogPosition, ...]
+
+
+def find_doubts(history: History) -> dict[TopicPartition, tuple[Doubt, ...]]:
+    """Of each log the offsets with several copies, of which one at least has holes; disjoint, in order."""
+    targets = _targets(history)
+    committed = history.committed(targets, (), ())
+    return {target.log: found for target in targets if (found := tuple(_doubts(target, committed[target.log])))}
+
+
+def plan_current(
+    *,
+    stream: str,
+    time_zone: str,
+    history: History,
+    days: Iterable[date],
+    published: Mapping[date, PublishedDay],
+    doubts: Mapping[TopicPartition, Sequence[Doubt]],
+) -> CurrentPlan:
+    """The view of everything in ``history``, whose records are of ``days``; ``published`` has the table's days.
+
+    ``doubts`` are those of ``find_doubts``. Costs as much as a plan of the days that are not published.
+    """
+    targets = _targets(history)
+    withheld = {
+        (day, log): ranges
+        for day, item in published.items()
+        for log, found in doubts.items()
+        if (ranges := _stale(item, log, found))
+    }
+    trusted: dict[date, Ranges] = {
+        day: {log: subtract(ranges, withheld.get((day, log), ())) for log, ranges in item.ranges.items()}
+        for day, item in published.items()
+    }
+    # To the planner a published day is a sealed one, proven where the table is trusted.
+    seals = [_as_seal(stream, time_zone, day, logs) for day, logs in trusted.items()]
+    requested = sorted(set(days) - trusted.keys())
+    committed = history.committed(targets, requested, seals)
+    plan = plan_committed(
+        stream=stream,
+        time_zone=time_zone,
+        run="current",
+        requested=requested,
+        targets=targets,
+        committed=committed,
+        seals=seals,
+    )
+    left = {
+        (item.day, target.log): subtract(_whole(target), trusted.get(item.day, {}).get(target.log, ()))
+        for item in plan.days
+        for target in targets
+    }
+    files = {file.key: file for copies in committed.values() for item in copies for file in item.files}
+    behind: dict[Key, list[tuple[OffsetRange, int]]] = {}
+    slices = []
+    for item in plan.slices:
+        found = _spans(item, files[item.key], left)
+        for key, spans in found.items():
+            behind.setdefault(key, []).extend(spans)
+        if found:
+            slices.append(item)
+    cuts = tuple(
+        Cut(
+            day=day,
+            log=log,
+            ranges=left[day, log],
+            first_offset=min(span.start for span, _ in spans),
+            records_max=sum(records for _, records in spans),
+        )
+        for (day, log), spans in sorted(behind.items())
+    )
+    return CurrentPlan(
+        cuts=cuts,
+        withheld=tuple(Withheld(day=day, log=log, ranges=ranges) for (day, log), ranges in sorted(withheld.items())),
+        slices=tuple(slices),
+        positions=tuple(_position(item, [cut for cut in cuts if cut.log == item.target.log]) for item in plan.logs),
+    )
+
+
+def _targets(history: History) -> list[Target]:
+    return [
+        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        for log, (start, end) in sorted(history.extents().items())
+    ]
+
+
+def _whole(target: Target) -> OffsetSet:
+    found = range_or_none(target.origin, target.end)
+    return (found,) if found else ()
+
+
+def _doubts(target: Target, copies: Sequence[Copy]) -> Iterable[Doubt]:
+    """Overlaps with a copy that has holes, each split so that one copy is the best of all of it."""
+    holed = normalise(copy.range for copy in copies if copy.rows < len(copy.range))
+    if not holed:
+        return
+    (whole,) = _whole(target)
+    pieces = best_cover(whole, copies)
+    for overlap in overlaps(whole, [copy.range for copy in copies]):
+        # An overlap lies in all of its copies or outside them, so one offset tells.
+        if not _parts(holed, overlap.range):
+            continue
+        at = bisect_right(pieces, overlap.range.start, key=lambda piece: piece.range.end)
+        while at < len(pieces) and pieces[at].range.start < overlap.range.end:
+            inside = pieces[at].range.intersect(overlap.range)
+            if inside is not None:
+                yield Doubt(range=inside, best=copies[pieces[at].index])
+            at += 1
+
+
+def _stale(published: PublishedDay, log: TopicPartition, doubts: Sequence[Doubt]) -> OffsetSet:
+    """The doubtful offsets of which the publication may have read a worse copy; all of them before it is sealed."""
+    if log not in published.ranges:
+        return ()
+    sealed = published.seal.log(log) if published.seal else None
+    return normalise(item.range for item in doubts if sealed is None or sealed.unseen(item.range, item.best))
+
+
+def _as_seal(stream: str, time_zone: str, day: date, logs: Ranges) -> Seal:
+    return Seal(
+        stream=stream,
+        day=day,
+        version=1,
+        run="current",
+        time_zone=time_zone,
+        sealed_at_us=0,
+        previous=None,
+        rows_read=0,
+        rows_published=0,
+        rows_quarantined=0,
+        duplicates_trimmed=0,
+        refilled_offsets=0,
+        quality="unchecked",
+        snapshot_id=None,
+        quarantine_snapshot_id=None,
+        logs=tuple(_as_sealed(log, ranges) for log, ranges in sorted(logs.items()) if ranges),
+    )
+
+
+def _as_sealed(log: TopicPartition, ranges: OffsetSet) -> SealedLog:
+    whole = OffsetRange(start=ranges[0].start, end=ranges[-1].end)
+    return SealedLog(
+        log=log,
+        origin=whole.start,
+        end=whole.end,
+        used=tuple(Used(range=item, committed=item, writer="", batch=0) for item in ranges),
+        gaps=tuple(Gap(range=item, kind="lost") for item in subtract([whole], ranges)),
+        holes=(),
+    )
+
+
+def _spans(item: Slice, file: DataFile, left: Mapping[Key, OffsetSet]) -> dict[Key, list[tuple[OffsetRange, int]]]:
+    """Where the slice may have records to take, by day, each with how many at most; no day with none."""
+    found = {}
+    for rows in file.days:
+        span = OffsetRange(start=rows.first_offset, end=rows.last_offset + 1).intersect(item.range)
+        parts = _parts(left.get((rows.day, item.log), ()), span) if span else ()
+        if parts:
+            whole = OffsetRange(start=parts[0].start, end=parts[-1].end)
+            found[rows.day, item.log] = [(whole, min(rows.rows, count(parts)))]
+    return found
+
+
+def _parts(ranges: Sequence[OffsetRange], span: OffsetRange) -> OffsetSet:
+    """What of disjoint ranges in order lies inside the span."""
+    parts = []
+    at = bisect_right(ranges, span.start, key=lambda item: item.end)
+    while at < len(ranges) and (inside := ranges[at].intersect(span)) is not None:
+        parts.append(inside)
+        at += 1
+    return tuple(parts)
+
+
+def _position(found: LogPlan, cuts: Sequence[Cut]) -> LogPosition:
+    return LogPosition(
+        log=found.target.log,
+        published_to=min((cut.first_offset for cut in cuts), default=found.target.end),
+        archived_to=found.target.end,
+        behind_max=sum(cut.records_max for cut in cuts),
+        gaps=tuple(gap.range for gap in found.gaps),
+    )

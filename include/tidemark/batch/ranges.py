@@ -1,0 +1,33 @@
+"""The offsets a publication read, as its snapshot's summary tells them."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from tidemark.core.errors import FormatError
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
+
+RANGES_PROPERTY = "tidemark.ranges"
+
+
+def format_ranges(ranges: Mapping[TopicPartition, Iterable[OffsetRange]]) -> str:
+    """The union of each log's ranges as JSON: ``{"<topic id>/<topic>-<partition>": [[start, end], …]}``."""
+    value = {
+        f"{log.topic_id}/{log}": [[item.start, item.end] for item in normalise(own)] for log, own in ranges.items()
+    }
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def parse_ranges(text: str, *, where: str) -> dict[TopicPartition, OffsetSet]:
+    """What ``format_ranges`` wrote; raises FormatError, naming ``where``, for anything else."""
+    found = {}
+    try:
+        for key, ranges in json.loads(text).items():
+            topic_id, _, name = key.partition("/")
+            topic, _, partition = name.rpartition("-")
+            log = TopicPartition(topic=topic, topic_id=topic_id, partition=int(partition))
+            found[log] = normalise(OffsetRange(start=start, end=end) for start, end in ranges)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise FormatError(
+            "a snapshot's ranges do not parse", expected=RANGES_PROPERTY, found=repr(error), where=where
+        ) from error
+    return found
