@@ -124,3 +124,18 @@ def test_long_rows_of_batches_become_one_range_each(batches: list[tuple[str, int
     inside = [item for item in plan.logs[0].used if item.committed.end <= end]
     alone = replace(plan, logs=(replace(plan.logs[0], used=tuple(inside)),))
     assert joined(alone, world.manifests) == alone
+
+
+@settings(max_examples=50)
+@given(worlds(), st.integers(-1, 2), st.integers(0, 3), st.integers(0, 9))
+def test_files_of_ranges_with_holes_are_found_by_timestamp(world: World, start: int, size: int, cut: int) -> None:
+    """Every object of these worlds has the timestamps 0 and 1."""
+    expected = {
+        (manifest.writer, manifest.batch, item.log, item.range): own
+        for manifest in world.manifests
+        for item in manifest.ranges
+        if item.rows < len(item.range)
+        if (own := tuple(file for file in manifest.files if (file.log, file.range) == (item.log, item.range)))
+    }
+    history = History([stored(Tables.build(world.manifests[:cut])), Tables.build(world.manifests[cut:])])
+    assert history.holed_files(start, start + size) == (expected if start <= 1 and start + size > 0 else {})

@@ -1,18 +1,23 @@
-"""Objects of the archive made by hand: Parquet by pyarrow, JSON Lines by json, gzip and zstandard."""
+"""Objects of the archive made by hand, with their manifests: Parquet by pyarrow, JSON Lines by json and zstandard."""
 
 import base64
 import gzip
 import io
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
 from tidemark.archive.footer import Footer
+from tidemark.core.layout import DataName, Layout
+from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -27,6 +32,68 @@ ARROW_SCHEMA = pa.schema(
         ("event_time", pa.timestamp("us", tz="UTC")),
     ]
 )
+
+
+def archive_rows(
+    store: ObjectStore,
+    layout: Layout,
+    zone: ZoneInfo,
+    *,
+    writer: str,
+    batch: int,
+    log: TopicPartition,
+    span: OffsetRange,
+    rows: Sequence[dict[str, Any]],
+    path: str = "p",
+    form: str = "parquet",
+) -> tuple[str, Manifest]:
+    """Write ``span`` as one object of these rows, in the columns of ARROW_SCHEMA; its key, and the batch's manifest,
+    which is not written."""
+    # A writer of its own folder: two writers may have archived the same range, into objects of the same name.
+    name = DataName(
+        path=f"{path}/{writer}", topic=log.topic, partition=log.partition, range=span, seq=0, extension=form
+    )
+    key, body = layout.data_key(name), data_object(form, rows, topic_id=log.topic_id)
+    store.put(key, body)
+    stamps = [_micros(row["timestamp"]) for row in rows]
+    file = DataFile(
+        key=key,
+        log=log,
+        range=span,
+        rows=len(rows),
+        bytes=len(body),
+        first_offset=rows[0]["offset"],
+        last_offset=rows[-1]["offset"],
+        min_timestamp_us=min(stamps),
+        max_timestamp_us=max(stamps),
+        days=_days(rows, zone),
+        checksum="by hand",
+    )
+    return key, Manifest(
+        stream=layout.stream,
+        writer=writer,
+        batch=batch,
+        committed_at_us=0,
+        time_zone=str(zone),
+        settings="by hand",
+        previous=None,
+        ranges=(CommittedRange(log=log, range=span, rows=len(rows)),),
+        files=(file,),
+    )
+
+
+def _days(rows: Sequence[dict[str, Any]], zone: ZoneInfo) -> tuple[DayRows, ...]:
+    by_day: dict[date, list[int]] = {}
+    for row in rows:
+        by_day.setdefault(row["event_time"].astimezone(zone).date(), []).append(row["offset"])
+    return tuple(
+        DayRows(day=day, rows=len(offsets), first_offset=min(offsets), last_offset=max(offsets))
+        for day, offsets in sorted(by_day.items())
+    )
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def data_object(form: str, rows: Sequence[dict[str, Any]], *, topic_id: str) -> bytes:

@@ -12,14 +12,13 @@ from zoneinfo import ZoneInfo
 import yaml
 from pyspark.sql import SparkSession
 
-from tests.batch.objects import data_object
+from tests.batch.objects import archive_rows
 from tidemark.batch.audit import audit_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.run import Run
 from tidemark.batch.tables import main_snapshots
-from tidemark.core.layout import DataName
-from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
+from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
 from tidemark.core.plan_json import plan_to_value
@@ -134,43 +133,21 @@ class World:
     ) -> str:
         """Commit offsets ``[start, end)`` as one object and manifest of ``writer``; the object's key."""
         run, log = self.run("archive"), self.log(partition)
-        rows = [item for item in self.records if item.log == log and start <= item.offset < end]
-        span = OffsetRange(start=start, end=end)
-        # A writer of its own folder: two writers may have archived the same range, into objects of the same name.
-        name = DataName(
-            path=f"{folder}/{writer}", topic=self.name, partition=partition, range=span, seq=0, extension=form
-        )
-        key = run.layout.data_key(name)
-        body = data_object(form, [_row(item) for item in rows], topic_id=log.topic_id)
-        run.store.put(key, body)
         batch = self._batches.get(writer, 0)
         self._batches[writer] = batch + 1
-        file = DataFile(
-            key=key,
+        key, manifest = archive_rows(
+            run.store,
+            run.layout,
+            ZONE,
+            writer=writer,
+            batch=batch,
             log=log,
-            range=span,
-            rows=len(rows),
-            bytes=len(body),
-            first_offset=rows[0].offset,
-            last_offset=rows[-1].offset,
-            min_timestamp_us=_micros(min(item.timestamp for item in rows)),
-            max_timestamp_us=_micros(max(item.timestamp for item in rows)),
-            days=_days(rows),
-            checksum="unchecked",
+            span=OffsetRange(start=start, end=end),
+            rows=[_row(item) for item in self.records if item.log == log and start <= item.offset < end],
+            path=folder,
+            form=form,
         )
-        self.manifests.append(
-            Manifest(
-                stream=self.name,
-                writer=writer,
-                batch=batch,
-                committed_at_us=0,
-                time_zone=str(ZONE),
-                settings="by hand",
-                previous=None,
-                ranges=(CommittedRange(log=log, range=span, rows=len(rows)),),
-                files=(file,),
-            )
-        )
+        self.manifests.append(manifest)
         return key
 
     def run(self, name: str) -> Run:
@@ -267,14 +244,6 @@ def _sorted(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _micros(timestamp: datetime) -> int:
     return (timestamp - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _days(rows: Sequence[Record]) -> tuple[DayRows, ...]:
-    found = []
-    for day in sorted({item.day for item in rows}):
-        offsets = [item.offset for item in rows if item.day == day]
-        found.append(DayRows(day=day, rows=len(offsets), first_offset=min(offsets), last_offset=max(offsets)))
-    return tuple(found)
 
 
 def _row(item: Record) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from tests.batch.objects import data_object
+from tests.batch.objects import archive_rows
 from tests.conftest import MakeStream, Produce, Record
-from tidemark.core.layout import DataName, Layout
-from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
+from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.delivery.report import Tally
 from tidemark.kafka import describe_topic
@@ -94,7 +93,7 @@ class Out:
 class Delivery:
     """A stream with its topics. ``archived`` are the source records that the archive has rows of.
 
-    ``told``: the oracle knows of everything that was done to it.
+    ``told``: the oracle knows of everything that was done to it. ``gone``: its topic was deleted, or made again.
     """
 
     stream: Stream
@@ -106,6 +105,7 @@ class Delivery:
     outs: list[tuple[Out, int]] = field(default_factory=list)
     replayed_until: int = 0
     told: bool = True
+    gone: bool = False
     positions: dict[int, int] = field(default_factory=dict)
     _batches: Counter[str] = field(default_factory=Counter)
 
@@ -142,38 +142,18 @@ class Delivery:
 
     def archive(self, writer: str, partition: int, start: int, end: int, *, without: Iterable[int] = ()) -> None:
         """Commit ``[start, end)`` as one object of ``writer``'s next batch; no row for the offsets ``without``."""
-        log = TopicPartition(topic=self.stream.topic, topic_id=self.topic_id, partition=partition)
-        span = OffsetRange(start=start, end=end)
         rows = [self.sources[partition, offset] for offset in range(start, end) if offset not in set(without)]
         batch = self._batches[writer]
         self._batches[writer] += 1
-        name = DataName(path=writer, topic=log.topic, partition=partition, range=span, seq=0, extension="parquet")
-        key = self.layout.data_key(name)
-        body = data_object("parquet", [_row(item, log.topic) for item in rows], topic_id=log.topic_id)
-        self.store.put(key, body)
-        file = DataFile(
-            key=key,
-            log=log,
-            range=span,
-            rows=len(rows),
-            bytes=len(body),
-            first_offset=rows[0].offset,
-            last_offset=rows[-1].offset,
-            min_timestamp_us=min(item.ms for item in rows) * 1000,
-            max_timestamp_us=max(item.ms for item in rows) * 1000,
-            days=_days(rows),
-            checksum="by hand",
-        )
-        manifest = Manifest(
-            stream=self.stream.name,
+        _, manifest = archive_rows(
+            self.store,
+            self.layout,
+            ZONE,
             writer=writer,
             batch=batch,
-            committed_at_us=0,
-            time_zone=self.stream.time_zone,
-            settings="by hand",
-            previous=None,
-            ranges=(CommittedRange(log=log, range=span, rows=len(rows)),),
-            files=(file,),
+            log=TopicPartition(topic=self.stream.topic, topic_id=self.topic_id, partition=partition),
+            span=OffsetRange(start=start, end=end),
+            rows=[_row(item, self.stream.topic) for item in rows],
         )
         assert self.store.put_if_absent(self.layout.manifest_key(writer, batch), manifest.to_json())
         self.archived |= {(partition, item.offset): item for item in rows}
@@ -284,7 +264,7 @@ class Delivery:
             judged.append((True, "delivered", None))
         elif copies:
             judged.append((True, "unlike", None))
-        elif source.offset < self.positions.get(source.partition, 0):
+        elif self.gone or source.offset < self.positions.get(source.partition, 0):
             judged.append((True, "missing", None))
         else:
             judged.append((True, "pending", "not_delivered"))
@@ -342,13 +322,3 @@ def _row(item: Source, topic: str) -> dict[str, object]:
         "headers": [],
         "event_time": time,
     }
-
-
-def _days(rows: Sequence[Source]) -> tuple[DayRows, ...]:
-    by_day: dict[object, list[int]] = {}
-    for item in rows:
-        by_day.setdefault(datetime.fromtimestamp(item.ms / 1000, ZONE).date(), []).append(item.offset)
-    return tuple(
-        DayRows(day=day, rows=len(offsets), first_offset=offsets[0], last_offset=offsets[-1])  # type: ignore[arg-type]
-        for day, offsets in sorted(by_day.items(), key=lambda entry: str(entry[0]))
-    )

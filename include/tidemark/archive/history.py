@@ -129,6 +129,29 @@ class History:
         """By row of the ranges table: its files with rows of the days."""
         wanted = np.isin(self._day, [day.toordinal() - _EPOCH_DAY for day in days])
         wanted &= np.isin(self._log[self._day_range], [at for at, log in enumerate(self._logs) if log in logs])
+        return self._data_files(wanted)
+
+    def holed_files(
+        self, start_us: int, end_us: int
+    ) -> dict[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]:
+        """Of ranges with holes the files that may have records stamped ``start_us <= t < end_us``, in µs since the
+        epoch: by writer, batch, log and range."""
+        holed = self._rows < self._end - self._start
+        found = self._data_files(holed[self._day_range], (start_us, end_us))
+        return {
+            (
+                self._writers[self._writer[at]],
+                int(self._batch[at]),
+                self._logs[self._log[at]],
+                OffsetRange(start=int(self._start[at]), end=int(self._end[at])),
+            ): files
+            for at, files in found.items()
+        }
+
+    def _data_files(
+        self, wanted: npt.NDArray[np.bool_], stamped: tuple[int, int] | None = None
+    ) -> dict[int, tuple[DataFile, ...]]:
+        """By row of the ranges table: its files with wanted rows of the days table, and with timestamps inside."""
         chosen = np.zeros(self._first_file[-1], dtype=bool)
         chosen[self._day_file[wanted]] = True
         rows = np.flatnonzero(chosen[self._day_file])
@@ -146,6 +169,8 @@ class History:
         range_of = dict(zip(self._day_file[rows].tolist(), self._day_range[rows].tolist(), strict=True))
         found: dict[int, list[DataFile]] = {}
         for file, raw in self._raw_files(np.flatnonzero(chosen)):
+            if stamped is not None and not (raw["min_us"] < stamped[1] and raw["max_us"] >= stamped[0]):
+                continue
             at = range_of[file]
             found.setdefault(at, []).append(
                 DataFile(

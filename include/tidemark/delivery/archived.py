@@ -3,15 +3,16 @@
 The plan is the batch layer's own (``tidemark.core.planner``), so that an audit sees the very rows that a rebuild sees.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from tidemark.archive.connect import is_connect_key
-from tidemark.core.manifest import DataFile, Manifest
-from tidemark.core.offsets import OffsetRange, TopicPartition, normalise, range_or_none, subtract
-from tidemark.core.plan import LogPlan, Slice, Target, Used
-from tidemark.core.planner import make_plan
+from tidemark.archive.history import History
+from tidemark.core.manifest import DataFile
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
+from tidemark.core.plan import LogPlan, Slice, Target
+from tidemark.core.planner import plan_committed
 from tidemark.delivery.span import Span
 from tidemark.kafka import Watermarks, describe_topic, positions_at, watermarks
 from tidemark.settings import Settings
@@ -19,7 +20,7 @@ from tidemark.streams import Stream
 
 # Of an offset without a row of the span: it has a row of another time; it may have none; nobody archived it.
 State = Literal["dense", "holed", "unarchived"]
-_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]
+_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]  # as ``History.holed_files``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,34 +53,34 @@ class Archived:
     earliest_us: int | None
 
 
-def find_archived(stream: Stream, settings: Settings, span: Span, manifests: Sequence[Manifest]) -> Archived:
-    """Plan the span's reading. Manifests must have been read before, so that none reaches past Kafka's ends asked here.
-
-    Raises ServiceError where the topic does not exist, and what ``make_plan`` raises.
-    """
+def find_archived(stream: Stream, settings: Settings, span: Span, history: History) -> Archived:
+    """Plan the span's reading. The history must have been read before, so that none of it reaches past Kafka's ends
+    asked here. Raises ServiceError where the topic does not exist."""
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     first, behind = (positions_at(settings.kafka_bootstrap, logs, moment) for moment in (span.start, span.end))
     marks = {mark.log: mark for mark in watermarks(settings.kafka_bootstrap, logs)}
-    extents = _extents(manifests)
+    extents = history.extents()
     days = span.days(stream.zone)
-    plan = make_plan(
+    targets = _targets(marks, extents, behind)
+    committed = history.committed(targets, days, ())
+    plan = plan_committed(
         stream=stream.name,
         time_zone=stream.time_zone,
         run="delivery",
         requested=days,
-        targets=_targets(marks, extents, behind),
-        manifests=manifests,
+        targets=targets,
+        committed=committed,
         seals=(),
     )
-    files = _files(manifests)
-    by_key = {file.key: file for some in files.values() for file in some}
+    files = history.holed_files(span.start_us, span.end_us)
+    by_key = {file.key: file for ranges in committed.values() for item in ranges for file in item.files}
     read = [by_key[item.key] for item in plan.slices]
     counts = [sum(rows.rows for rows in file.days if rows.day in days) for file in read]
     exact = span.whole_days(stream.zone)
     return Archived(
         slices=plan.slices,
-        holed=tuple(item for log in plan.logs for item in _holed(log, files, span)),
-        known=tuple(item for log in plan.logs for item in _known(log, files, marks.get(log.target.log))),
+        holed=tuple(item for log in plan.logs for item in _holed(log, files)),
+        known=tuple(item for log in plan.logs for item in _known(log, marks.get(log.target.log))),
         unarchived=tuple(item for log in plan.logs for item in _unarchived(log, plan.slices, first, behind, marks)),
         topic_ids=tuple(sorted({log.topic_id for log in (*extents, *logs)})),
         current_id=logs[0].topic_id,
@@ -88,15 +89,6 @@ def find_archived(stream: Stream, settings: Settings, span: Span, manifests: Seq
         # Of adopted objects only event times are known.
         earliest_us=min((0 if is_connect_key(file.key) else file.min_timestamp_us for file in read), default=None),
     )
-
-
-def _extents(manifests: Iterable[Manifest]) -> dict[TopicPartition, tuple[int, int]]:
-    found: dict[TopicPartition, tuple[int, int]] = {}
-    for manifest in manifests:
-        for item in manifest.ranges:
-            start, end = found.get(item.log, (item.range.start, item.range.end))
-            found[item.log] = (min(start, item.range.start), max(end, item.range.end))
-    return found
 
 
 def _targets(
@@ -124,44 +116,30 @@ def _bounded(position: int | None, mark: Watermarks) -> int:
     return mark.high_watermark if position is None else min(position, mark.high_watermark)
 
 
-def _files(manifests: Iterable[Manifest]) -> _Files:
-    found: dict[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]] = {}
-    for manifest in manifests:
-        for item in manifest.ranges:
-            own = tuple(file for file in manifest.files if (file.log, file.range) == (item.log, item.range))
-            found[manifest.writer, manifest.batch, item.log, item.range] = own
-    return found
-
-
-def _of(used: Used, log: TopicPartition, files: _Files) -> tuple[DataFile, ...]:
-    return files[used.writer, used.batch, log, used.committed]
-
-
-def _has_holes(used: Used, log: TopicPartition, files: _Files) -> bool:
-    return sum(file.rows for file in _of(used, log, files)) < len(used.committed)
-
-
-def _holed(plan: LogPlan, files: _Files, span: Span) -> Iterable[Slice]:
+def _holed(plan: LogPlan, files: _Files) -> Iterable[Slice]:
     log = plan.target.log
+    holed = {hole.range for hole in plan.holes}
     for used in plan.used:
-        if not _has_holes(used, log, files):
+        if used.range not in holed:
             continue
-        for file in _of(used, log, files):
-            meets = file.min_timestamp_us < span.end_us and file.max_timestamp_us >= span.start_us
-            if meets and file.first_offset < used.range.end and file.last_offset >= used.range.start:
+        for file in files.get((used.writer, used.batch, log, used.committed), ()):
+            if file.first_offset < used.range.end and file.last_offset >= used.range.start:
                 whole = file.first_offset in used.range and file.last_offset in used.range
                 yield Slice(key=file.key, log=log, range=used.range, whole=whole)
 
 
-def _known(plan: LogPlan, files: _Files, mark: Watermarks | None) -> Iterable[Known]:
+def _known(plan: LogPlan, mark: Watermarks | None) -> Iterable[Known]:
     log = plan.target.log
-    for state in ("dense", "holed"):
-        wanted = state == "holed"
-        for item in normalise(used.range for used in plan.used if _has_holes(used, log, files) == wanted):
-            yield Known(log=log, range=item, state="holed" if wanted else "dense")
+    used, holed = [item.range for item in plan.used], [hole.range for hole in plan.holes]
     written = range_or_none(0, mark.high_watermark) if mark else None
-    for item in subtract([written] if written else [], [used.range for used in plan.used]):
-        yield Known(log=log, range=item, state="unarchived")
+    ranges: tuple[tuple[State, OffsetSet], ...] = (
+        ("dense", subtract(used, holed)),
+        ("holed", normalise(holed)),
+        ("unarchived", subtract([written] if written else [], used)),
+    )
+    for state, found in ranges:
+        for item in found:
+            yield Known(log=log, range=item, state=state)
 
 
 def _unarchived(

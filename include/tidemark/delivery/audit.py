@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.archive.checkpoint import Checkpoint
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.ledger import read_and_compact
 from tidemark.batch.run import Run
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
@@ -58,7 +58,8 @@ def _fix(run: Run, span: Span) -> Sides:
     sink = settings.speed_bootstrap
     positions = speed_positions(store, layout)
     live, dead = (output_ends(sink, topic) for topic in (stream.speed.topic, stream.speed.dead_letter_topic))
-    archived = find_archived(stream, settings, span, read_manifests(store, layout))
+    history = read_and_compact(store, layout, stream).history()
+    archived = find_archived(stream, settings, span, history)
     since = safe_since(settings.kafka_bootstrap, stream.topic, _earliest(archived, span))
     return Sides(
         archived=archived,
