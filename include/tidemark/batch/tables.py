@@ -32,28 +32,28 @@ def standing(
     None where neither snapshot has it: it expired, or the record's row is in no table.
     """
     record = f"_topic_id = '{log.topic_id}' AND _kafka_partition = {log.partition} AND _offset = {offset}"
-    if _rows(_load(settings, stream.table), snapshot_id, record, "_offset"):
+    if _rows(load_table(settings, stream.table), snapshot_id, record, "_offset"):
         return "published", None
-    reasons = _rows(_load(settings, stream.quarantine_table), quarantine_snapshot_id, record, "reason")
+    reasons = _rows(load_table(settings, stream.quarantine_table), quarantine_snapshot_id, record, "reason")
     return ("quarantined", str(reasons[0])) if reasons else None
 
 
 def missing_snapshots(settings: Settings, name: str, snapshots: Collection[int | None]) -> set[int | None]:
     """Those of the snapshots that the table no longer has, or never had: nobody can read them."""
-    table = _load(settings, name)
+    table = load_table(settings, name)
     return {item for item in snapshots if table is None or item is None or table.snapshot_by_id(item) is None}
 
 
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
     """The current snapshots as ``snapshot`` and ``quarantine_snapshot``; None for a table that is not there yet."""
     tables = {"snapshot": stream.table, "quarantine_snapshot": stream.quarantine_table}
-    found = {key: _load(settings, name) for key, name in tables.items()}
+    found = {key: load_table(settings, name) for key, name in tables.items()}
     return {key: table.metadata.current_snapshot_id if table else None for key, table in found.items()}
 
 
 def last_publisher(settings: Settings, name: str, day: date) -> str | None:
     """The run that published the day last in a table; None where none did, as far as its history goes back."""
-    table = _load(settings, name)
+    table = load_table(settings, name)
     snapshot = table.current_snapshot() if table else None
     while table is not None and snapshot is not None:
         told = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -72,7 +72,8 @@ def _rows(table: Table | None, snapshot_id: int | None, record: str, column: str
     return found
 
 
-def _load(settings: Settings, name: str) -> Table | None:
+def load_table(settings: Settings, name: str) -> Table | None:
+    """A table of the catalog as it is now, by its stream's name for it; None where there is none yet."""
     # SQLAlchemy's form of the JDBC URL: a file's path is absolute, so it has a slash of its own.
     uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
     catalog = SqlCatalog(

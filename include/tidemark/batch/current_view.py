@@ -1,0 +1,152 @@
+"""The live view, pinned: one snapshot of the published table and one state of the archive. Needs no Spark.
+
+What the table holds of a day is told by the table itself: its files name the snapshot that added them, and that one's
+summary the offsets that were read; of a snapshot that expired the seal that names it. Seals alone could not tell: they
+are written after the rows are published, and stay when the table goes back to an earlier snapshot.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+import numpy as np
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import DataScan, Table
+
+from tidemark.archive.ledger import Archived, read_archived
+from tidemark.batch.current_plan import CurrentPlan, PublishedDay, Ranges, find_doubts, plan_current
+from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
+from tidemark.batch.seal import day_seals
+from tidemark.batch.tables import DAYS_PROPERTY, load_table
+from tidemark.core.errors import IncompleteError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import normalise
+from tidemark.core.seal import Seal
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream, load_stream
+
+_EPOCH = date(1970, 1, 1)
+_READERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A stream at one moment: nothing published, rolled back or archived later changes what is read through it.
+
+    ``snapshot_id`` is None before the first publication. ``foreign_days`` have rows in the table that no publication of
+    Tidemark put there; with Spark they come from the archive instead. ``plan.positions`` say per log up to which offset
+    the published rows are complete, and how many archived records are behind them; ``plan.cuts`` the same per day.
+    """
+
+    stream: Stream
+    settings: Settings
+    snapshot_id: int | None
+    foreign_days: tuple[date, ...]
+    plan: CurrentPlan
+    table: Table | None = field(repr=False)
+
+    def published(self) -> DataScan:
+        """The published rows of the pinned snapshot: pyiceberg's ``filter``, ``select``, ``to_arrow_batch_reader``.
+
+        Raises IncompleteError before the first publication.
+        """
+        if self.table is None:
+            raise IncompleteError(
+                "nothing of the stream is published yet",
+                expected=f"a table {self.stream.table}",
+                found="no table",
+                where=f"namespace {self.settings.namespace}",
+                hint="Reconcile a day first, or read the archive with Spark: tidemark.batch.current",
+            )
+        return self.table.scan(snapshot_id=self.snapshot_id)
+
+
+def pin(settings: Settings, stream_name: str) -> View:
+    """The stream as it is now. The table first: whatever it has by then, the archive has when that is read.
+
+    Raises ConfigError for an unknown stream, and what ``read_archived`` raises for a damaged archive.
+    """
+    stream = load_stream(stream_name, settings.streams_dir)
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+    table = load_table(settings, stream.table)
+    added = _added_by(table) if table else {}
+    archived = read_archived(store, layout, stream)
+    history = archived.history()
+    doubts = find_doubts(history)
+    told = {day: _told(table, day, next(iter(ids))) for day, ids in added.items() if table and len(ids) == 1}
+    unsure = [day for day, ranges in told.items() if ranges is None or doubts]
+    seals = _seals(store, layout, unsure, added)
+    published = {day: item for day, ranges in told.items() if (item := _published(ranges, seals.get(day))) is not None}
+    return View(
+        stream=stream,
+        settings=settings,
+        snapshot_id=table.metadata.current_snapshot_id if table else None,
+        foreign_days=tuple(sorted(added.keys() - published.keys())),
+        plan=plan_current(
+            stream=stream.name,
+            time_zone=stream.time_zone,
+            history=history,
+            days=_days(archived),
+            published=published,
+            doubts=doubts,
+        ),
+        table=table,
+    )
+
+
+def _added_by(table: Table) -> dict[date, set[int]]:
+    """The days with files in the current snapshot, and the snapshots that added those."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return {}
+    manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
+
+    def read(manifest: ManifestFile) -> list[tuple[int, int]]:
+        entries = manifest.fetch_manifest_entry(table.io)
+        return [(item.data_file.partition[0], item.snapshot_id or 0) for item in entries]
+
+    added: dict[date, set[int]] = {}
+    with ThreadPoolExecutor(_READERS) as pool:
+        for entries in pool.map(read, manifests):
+            for day, identity in entries:
+                added.setdefault(_EPOCH + timedelta(days=day), set()).add(identity)
+    return added
+
+
+def _told(table: Table, day: date, identity: int) -> Ranges | None:
+    """The offsets that the summary of the day's snapshot tells; None where it is gone or tells nothing of the day."""
+    snapshot = table.snapshot_by_id(identity)
+    told = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    if RANGES_PROPERTY not in told or day.isoformat() not in json.loads(told.get(DAYS_PROPERTY, "[]")):
+        return None
+    return parse_ranges(told[RANGES_PROPERTY], where=f"snapshot {identity}")
+
+
+def _seals(
+    store: ObjectStore, layout: Layout, days: Collection[date], added: Mapping[date, set[int]]
+) -> dict[date, Seal]:
+    """The seals of the days' rows: those that name the snapshot which added them."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = pool.map(lambda day: day_seals(store, layout, day), days)
+        return {
+            day: seal
+            for day, seals in zip(days, found, strict=True)
+            for seal in seals
+            if seal.snapshot_id in added[day]
+        }
+
+
+def _published(ranges: Ranges | None, seal: Seal | None) -> PublishedDay | None:
+    if ranges is None and seal is not None:
+        ranges = {item.log: normalise(used.range for used in item.used) for item in seal.logs}
+    return None if ranges is None else PublishedDay(ranges=ranges, seal=seal)
+
+
+def _days(archived: Archived) -> Iterable[date]:
+    """Every day with records in the archive."""
+    tables = [*(item.tables for item in archived.segments), *archived.tables]
+    numbers = {int(number) for item in tables for number in np.unique(item.days["day"].to_numpy())}
+    return (_EPOCH + timedelta(days=number) for number in numbers)
