@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,7 +29,7 @@ from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
 from tidemark.stack.local import PROJECT, LocalStack
 
-STREAM = {
+STREAM: dict[str, Any] = {
     "value_schema": "id BIGINT",
     "topic": "orders",
     "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
@@ -43,8 +44,11 @@ def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def define(folder: Path, name: str, transform: str = "def transform(records):\n    return records\n") -> None:
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **STREAM}), encoding="utf-8")
+def define(
+    folder: Path, name: str, transform: str = "def transform(records):\n    return records\n", **speed: str
+) -> None:
+    wanted = {"name": name, **STREAM, "speed": {**STREAM["speed"], **speed}}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
     (folder / f"{name}.py").write_text(transform, encoding="utf-8")
 
 
@@ -61,6 +65,8 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "streams",
         "where",
         "report",
+        "versions",
+        "rollback",
         "health",
         "topics",
         "adopt",
@@ -87,6 +93,9 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     define(tmp_path, "crashes", "1 / 0\n")
     define(tmp_path, "empty", "")
     define(tmp_path, "misspelt", TRANSFORM.replace('"event.*"', '"event.nosuch"'))
+    for delivery in ("exactly_once", "at_least_once"):
+        dropping = TRANSFORM.replace("return records.", 'return records.where("event.id > 3").')
+        define(tmp_path, delivery, dropping, delivery=delivery)
     (tmp_path / "alone.yaml").write_text(yaml.safe_dump({"name": "alone", **STREAM}), encoding="utf-8")
     done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
     assert done.returncode == 1
@@ -94,14 +103,16 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     one = "wrong: 1 problem"
     assert verdicts == {
         "alone": one,
+        "at_least_once": "ok",
         "crashes": one,
         "empty": one,
+        "exactly_once": one,
         "good": "ok",
         "misspelt": one,
         "typo": "wrong: 2 problems",
     }
     text = done.stdout
-    assert len(text.splitlines()) == 6 + 6
+    assert len(text.splitlines()) == 8 + 7
     assert (
         f"topic: String should match pattern '^[a-zA-Z0-9._-]{{1,249}}$', found 'a b' [{tmp_path / 'typo'}.yaml]"
         in text
@@ -111,6 +122,8 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     assert "no transformation: expected def transform(records: DataFrame) -> DataFrame" in text
     assert f"a stream has no transformation: expected a file {tmp_path / 'alone'}.py" in text
     assert "No such struct field `nosuch`" in text
+    assert "exactly-once delivery can't go with this transformation" in text
+    assert "found Filter, which drops rows: mark them with a text in the column reject" in text
     assert done.stderr == ""
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +13,9 @@ from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.settings import Settings
 from tidemark.stack.java import BRIEF_JVM, java_command
 from tidemark.streams import Stream, load_stream, problems, stream_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def check_streams(stack: str | None) -> bool:
@@ -59,14 +63,28 @@ def _try(
     try:
         for name, stream in streams.items():
             checked = check_definition(spark, stream, folder)
-            if checked.problems:
-                wrong[name] = checked.problems
+            found = checked.problems or _not_exactly_once(spark, stream, folder)
+            if found:
+                wrong[name] = found
             else:
                 columns = _counted(len(checked.columns), "column")
                 checks = _counted(len(stream.batch.checks), "check")
                 right[name] = f"definition, transformation ({columns}), {checks}"
     finally:
         spark.stop()
+
+
+def _not_exactly_once(spark: "SparkSession", stream: Stream, folder: Path) -> Sequence[TidemarkError]:
+    """Why a transformation that works can't be delivered exactly once; nothing where that is not asked for."""
+    from tidemark.spark.process import load_transform
+    from tidemark.speed.refusals import require_exactly_once
+
+    if stream.speed.delivery == "exactly_once":
+        try:
+            require_exactly_once(spark, stream, load_transform(stream, folder))
+        except ConfigError as error:
+            return (error,)
+    return ()
 
 
 def _counted(number: int, noun: str) -> str:
