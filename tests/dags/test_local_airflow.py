@@ -5,15 +5,32 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import MakeStream, Produce
+from tests.speed.letters import letter, source_id
+from tests.speed.live import read_topic
 from tests.waiting import wait_until
+from tidemark.batch.run import Run, run_name
+from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
+from tidemark.streams import Stream
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def airflow(stack: LocalStack) -> Iterator[LocalAirflow]:
+def mended(settings: Settings, make_stream: MakeStream, produce: Produce) -> Stream:
+    """A stream with three dead letters, of which the second is none that can be mended."""
+    stream = make_stream()
+    topic_id, values = source_id(settings, stream), (b'{"n":1}', b"{", b'{"n":3}')
+    letters = [letter(stream, topic_id, (0, offset), value) for offset, value in enumerate(values)]
+    produce(stream.speed.dead_letter_topic, letters)
+    return stream
+
+
+@pytest.fixture(scope="module")
+def airflow(stack: LocalStack, mended: Stream) -> Iterator[LocalAirflow]:
+    """Started when every definition is there: it looks for new ones only now and then."""
     broken = stack.streams_dir / "trains.yaml"
     text = (stack.streams_dir / "flights.yaml").read_text(encoding="utf-8")
     broken.write_text(text.replace("name: flights", "name: trains").replace("schedule:", "scedule:"), encoding="utf-8")
@@ -57,6 +74,27 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
     assert tasks["wait"].tries == 1
     (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=wait").glob("*.log")
     assert "Trigger the DAG again and fill in from_day and to_day" in log.read_text(encoding="utf-8")
+
+
+def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_became_of_the_letters(
+    airflow: LocalAirflow, settings: Settings, mended: Stream
+) -> None:
+    api, dag = airflow.api, f"replay_{mended.name}"
+    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
+    api.unpause(dag)
+    run = api.trigger(dag, {})
+    wait_until(lambda: api.run_state(dag, run) in {"success", "failed"}, "the run ends", timeout_s=600)
+
+    (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=replay").glob("*.log")
+    told = log.read_text(encoding="utf-8")
+    assert [(item.task, item.state) for item in api.task_states(dag, run)] == [("replay", "success")], told
+    assert '\\"event\\": \\"replayed\\"' in told
+    live = read_topic(settings, mended.speed.topic)
+    assert [(item.source, item.value) for item in live] == [((0, 0), b'{"n":1}'), ((0, 2), b'{"n":3}')]
+    again = read_topic(settings, mended.speed.dead_letter_topic)[3:]
+    assert [(item.source, item.value, item.header("attempt")) for item in again] == [((0, 1), b"{", "1")]
+    saved = Run.open(mended.name, run_name(run), settings).require("replay")
+    assert (saved["read"], saved["published"], saved["dead_again"], saved["status"]) == (3, 2, 1, "ok")
 
 
 def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:

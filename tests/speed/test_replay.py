@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import runpy
 import signal
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -17,12 +19,15 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from rich.console import Console
 
-from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.conftest import MakeStream, MakeTopic, Produce
+from tests.speed.letters import START_MS, Headers, letter, source_id
 from tests.speed.live import Delivered, read_topic
 from tests.waiting import wait_until
 from tidemark.batch.run import Run
-from tidemark.core.errors import ConflictError, PositionError
+from tidemark.cli.replay import print_replayed
+from tidemark.core.errors import ConflictError, IncompleteError, PositionError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
@@ -33,7 +38,6 @@ from tidemark.speed.replay_plan import Reading, next_reading
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.streams import Stream
 
-START_MS = 1_700_000_000_000
 LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)
 # Wants no n above 100, and no n = 13.
 STRICT = """\
@@ -44,41 +48,6 @@ def transform(records):
     return records.select("source", "event_time", "event.n", unwanted.alias("reject"))
 """
 MILD = STRICT.replace('.when(F.col("event.n") > 100, "large")', "")
-Headers = list[tuple[str, bytes | None]]
-
-
-def source_id(settings: Settings, stream: Stream) -> str:
-    return describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
-
-
-def letter(
-    stream: Stream,
-    topic_id: str,
-    at: tuple[int, int],
-    value: bytes | None,
-    /,
-    *,
-    on: int = 0,
-    key: bytes | None = b"k",
-    own: Headers | None = None,
-    attempt: str | None = None,
-    **changed: str,
-) -> Record:
-    """A dead letter of the source record ``at`` (partition, offset) for partition ``on`` of the dead-letter topic."""
-    said = {
-        "topic-id": topic_id,
-        "topic": stream.topic,
-        "partition": str(at[0]),
-        "offset": str(at[1]),
-        "timestamp": str(START_MS + at[1]),
-        "stream": stream.name,
-        "version": "1",
-        "reason": "why not",
-        **({} if attempt is None else {"attempt": attempt}),
-        **changed,
-    }
-    ours: Headers = [(f"tidemark.{name}", text.encode()) for name, text in said.items()]
-    return key, value, START_MS, on, [*(own or []), *ours]
 
 
 def published(settings: Settings, stream: Stream) -> dict[tuple[int, int], Delivered]:
@@ -309,3 +278,72 @@ def test_a_replay_begins_where_the_last_one_ended(before: int | None, marker: in
 def test_a_dead_letter_topic_that_ends_before_what_was_replayed_is_refused() -> None:
     with pytest.raises(PositionError, match=r"expected >= 10, found 9 \[here\]"):
         next_reading(LOG, before=10, marker=10, end=9, where="here")
+
+
+def test_a_transformation_that_drops_or_multiplies_a_row_is_an_error_and_after_its_fix_nothing_is_missing_or_twice(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    speed = {"topic": make_topic(), "dead_letter_topic": make_topic(), "transaction_records": 2}
+    dropping = MILD.replace("return records.", 'return records.where("event.n <> 3").')
+    stream = make_stream(transform=dropping, speed=speed)
+    ours = source_id(settings, stream)
+    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, n), b'{"n":%d}' % n) for n in range(6)])
+    place = "for the dead letter at offset {} of the dead-letter topic's partition 0"
+    with pytest.raises(IncompleteError, match="dropped a row: .*found none " + place.format(3)):
+        replay(stream, settings, spark)
+    copies = 'F.explode(F.sequence(F.lit(1), F.when(F.col("event.n") == 4, 2).otherwise(1))).alias("copy")'
+    retransform(settings, stream, MILD.replace('"event.n",', f'"event.n", {copies},'))
+    with pytest.raises(IncompleteError, match="multiplied a row: .*found several " + place.format(4)):
+        replay(stream, settings, spark)
+    assert sent_back(settings, stream) == []
+
+    retransform(settings, stream, MILD)
+    told: list[tuple[int, int]] = []
+    done = replay(stream, settings, spark, on_progress=lambda at, total: told.append((at, total)))
+    assert (done.plans, done.read, done.published, done.dead_again) == ((1, 2), 6, 6, 0)
+    live = published(settings, stream)
+    assert {at: json.loads(item.value or b"")["n"] for at, item in live.items()} == {(0, n): n for n in range(6)}
+    # Of the plan that was begun before; the one behind it has nothing to do.
+    first = [item for item in told if item != (0, 0)]
+    assert first == sorted(first)
+    assert (first[0], first[-1]) == ((0, 6), (6, 6))
+    assert told == first + [(0, 0)] * (len(told) - len(first))
+    assert len(told) >= len(first) + 2
+
+
+def test_the_table_of_a_replay_adds_up_and_gives_an_example_of_each_kind_that_was_left(
+    settings: Settings, make_stream: MakeStream
+) -> None:
+    stream = make_stream(topic="unused", speed={"topic": "live", "dead_letter_topic": "dead"})
+    run = Run.open(stream.name, "a-run", settings)
+    kind = NotOurs(kind="other_stream", count=4, partition=1, offset=7, found="stream [b]another[/b]")
+    done = Replayed(
+        plans=(3,),
+        read=1_246,
+        published=1_200,
+        dead_again=40,
+        duplicates=2,
+        not_ours=4,
+        kinds=(kind,),
+        earlier=9,
+        lost=5,
+    )
+    out = StringIO()
+    print_replayed(Console(file=out, width=100, soft_wrap=True), run, done, done.to_value())
+    *lines, told = out.getvalue().splitlines()
+    found = dict(re.findall(r"(?m)^│ (\S.*?) +│ +([\d,]+) │$", "\n".join(lines)))
+    assert found == {
+        "published to live": "1,200",
+        "dead again, back on dead": "40",
+        "further copies of one letter": "2",
+        "not this stream's, left there": "4",
+        "read": "1,246",
+    }
+    assert lines[0] == f"Dead letters of stream {stream.name} on dead"
+    assert lines[-4:] == [
+        "left  4 of another stream: e.g. partition 1 offset 7, stream [b]another[/b]",
+        "9 of them had been delivered by a replay that was cut off.",
+        "5 offsets were taken by retention before any replay.",
+        f"saved as s3://{settings.bucket}/{run.key('replay')}",
+    ]
+    assert json.loads(told) == {"stream": stream.name, "run": "a-run", **json.loads(json.dumps(asdict(done)))}

@@ -78,8 +78,8 @@ def replay(
     """Replay what is on the dead-letter topic now, from where the last replay ended; one that was cut off goes on.
 
     Raises ConflictError where another replay of the stream runs or takes over, IncompleteError where the counts don't
-    balance or the transformation loses a row, PositionError where marker and plan disagree, ConfigError for a
-    transformation that breaks its contract, ServiceError when Kafka or S3 refuses.
+    balance or the transformation drops or multiplies a row, PositionError where marker and plan disagree, ConfigError
+    for a transformation that breaks its contract, ServiceError when Kafka or S3 refuses.
     """
     work = _Replay(stream, settings, spark, on_progress)
     last = work.plans.last()
@@ -306,13 +306,16 @@ def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBa
 
 
 def _complete(rows: pa.RecordBatch) -> pa.RecordBatch:
-    topics = rows.column("topic")
-    if topics.null_count:
-        at = topics.is_null().index(True).as_py()
-        raise IncompleteError(
-            "the transformation dropped a row",
-            expected="one row per row",
-            found=f"none for the dead letter at offset {rows.column('source_offset')[at]} of the dead-letter topic's"
-            f" partition {rows.column('source_partition')[at]}",
-        )
+    """The rows, if there is one per dead letter; across two batches ``deliver`` finds a second one."""
+    topics, offsets = rows.column("topic"), rows.column("source_offset").to_numpy()
+    dropped, again = np.flatnonzero(topics.is_null()), np.flatnonzero(np.diff(offsets) == 0)
+    for problem, found, at in (("dropped", "none", dropped), ("multiplied", "several", again)):
+        if at.size:
+            raise IncompleteError(
+                f"the transformation {problem} a row",
+                expected="one row per row",
+                found=f"{found} for the dead letter at offset {offsets[at[0]]} of the dead-letter topic's partition"
+                f" {rows.column('source_partition')[0]}",
+                hint="Mend the transformation and replay again: no letter is lost, and none is replayed twice",
+            )
     return rows

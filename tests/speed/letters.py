@@ -1,0 +1,43 @@
+"""Dead letters written by hand, as docs/speed.md describes them."""
+
+from tests.conftest import Record
+from tidemark.kafka import describe_topic
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+START_MS = 1_700_000_000_000
+Headers = list[tuple[str, bytes | None]]
+
+
+def source_id(settings: Settings, stream: Stream) -> str:
+    return describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+
+
+def letter(
+    stream: Stream,
+    topic_id: str,
+    at: tuple[int, int],
+    value: bytes | None,
+    /,
+    *,
+    on: int = 0,
+    key: bytes | None = b"k",
+    own: Headers | None = None,
+    attempt: str | None = None,
+    **changed: str,
+) -> Record:
+    """A dead letter of the source record ``at`` (partition, offset) for partition ``on`` of the dead-letter topic."""
+    said = {
+        "topic-id": topic_id,
+        "topic": stream.topic,
+        "partition": str(at[0]),
+        "offset": str(at[1]),
+        "timestamp": str(START_MS + at[1]),
+        "stream": stream.name,
+        "version": "1",
+        "reason": "why not",
+        **({} if attempt is None else {"attempt": attempt}),
+        **changed,
+    }
+    ours: Headers = [(f"tidemark.{name}", text.encode()) for name, text in said.items()]
+    return key, value, START_MS, on, [*(own or []), *ours]

@@ -1,0 +1,225 @@
+"""The source topic changes under an exactly-once stream: made again, given partitions, emptied by retention."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.speed.letters import START_MS, source_id
+from tests.speed.live import read_topic
+from tests.waiting import wait_until
+from tidemark.archive.checkpoint import Checkpoint
+from tidemark.core.errors import ConfigError, ConflictError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import TopicPartition
+from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark.process import load_transform
+from tidemark.spark.streaming import kafka_source
+from tidemark.speed.exactly_once import Batches, sink_of
+from tidemark.speed.marker import marker
+from tidemark.speed.stream import LAYER, prepare_topics, speed
+from tidemark.streams import Stream
+
+
+def rows(numbers: range, partition: int = 0) -> list[Record]:
+    return [(None, b'{"n":%d}' % n, START_MS + n, partition, []) for n in numbers]
+
+
+def exactly_once(make_topic: MakeTopic, **more: Any) -> dict[str, Any]:
+    return {"topic": make_topic(), "dead_letter_topic": make_topic(), "delivery": "exactly_once", **more}
+
+
+def live(settings: Settings, stream: Stream) -> list[tuple[tuple[int, int], int]]:
+    """Source coordinates and n of every live record."""
+    found = read_topic(settings, stream.speed.topic)
+    return sorted((item.source, json.loads(item.value or b"")["n"]) for item in found)
+
+
+def markers(settings: Settings, stream: Stream, topic_id: str) -> list[int | None]:
+    """By partition, of the topic with this id."""
+    sink = sink_of(stream, settings, topic_id, prepare_topics(stream, settings, partitions=1))
+    numbers = range(len(describe_topic(settings.kafka_bootstrap, sink.marker_topic)))
+    logs = [TopicPartition(topic=stream.topic, topic_id=topic_id, partition=number) for number in numbers]
+    return [None if (found := marker(sink, log)) is None else found.position for log in logs]
+
+
+def add_partitions(settings: Settings, topic: str, count: int) -> None:
+    client = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    client.create_partitions([NewPartitions(topic, count)])[topic].result(60)
+    wait_until(lambda: len(describe_topic(settings.kafka_bootstrap, topic)) == count, "the partitions are known")
+
+
+def expire(settings: Settings, topic: str, partition: int, before: int) -> None:
+    client = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    (deleted,) = client.delete_records([KafkaPartition(topic, partition, before)]).values()
+    assert deleted.result(60).low_watermark == before
+
+
+def make_again(settings: Settings, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    client.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1), "the old topic is away")
+
+
+def run_on(
+    spark: SparkSession,
+    settings: Settings,
+    stream: Stream,
+    topic_id: str,
+    deliver: Callable[[Batches, DataFrame, int], None] = Batches.deliver,
+) -> Batches:
+    """The stream's query without the checks of its start, as it is in a stream that has been running for long."""
+    layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
+    checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
+    limits = prepare_topics(stream, settings, partitions=1)
+    batches = Batches(
+        stream=stream,
+        settings=settings,
+        transform=load_transform(stream, settings.streams_dir),
+        checkpoint=checkpoint,
+        topic_id=topic_id,
+        limits=limits,
+        sink=sink_of(stream, settings, topic_id, limits),
+        partitions=1,
+    )
+    query = (
+        kafka_source(spark, stream, settings, fail_on_data_loss=False)
+        .writeStream.foreachBatch(lambda frame, batch: deliver(batches, frame, batch))
+        .option("checkpointLocation", f"s3a://{store.bucket}/{checkpoint.prefix.rstrip('/')}")
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(300)
+    return batches
+
+
+def test_a_topic_made_again_under_the_running_stream_stops_it_before_anything_of_the_new_one_is_delivered(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    stream = make_stream(speed=exactly_once(make_topic))
+    produce(stream.topic, rows(range(10)))
+    speed(spark, stream, settings, available_now=True)
+    old, before = source_id(settings, stream), live(settings, stream)
+    make_again(settings, stream.topic)
+    new = source_id(settings, stream)
+    produce(stream.topic, rows(range(100, 115)))
+
+    batches = run_on(spark, settings, stream, old)
+    assert isinstance(batches.failure, ConflictError)
+    said = (batches.failure.expected, batches.failure.found, batches.failure.where)
+    assert said == (f"topic id {old}", f"topic id {new}", stream.topic)
+    assert live(settings, stream) == before == [((0, n), n) for n in range(10)]
+    assert markers(settings, stream, old) == [10]
+    with pytest.raises(ConflictError, match=rf"belongs to another log.*{old}.*checkpoints/{stream.name}/speed/"):
+        speed(spark, stream, settings, available_now=True)
+
+
+def test_partitions_that_the_source_gets_while_the_stream_runs_are_delivered_once_with_markers_of_their_own(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    stream = make_stream(speed=exactly_once(make_topic, trigger_seconds=0))
+    topic_id = source_id(settings, stream)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(speed, spark, stream, settings)
+        try:
+            produce(stream.topic, rows(range(10)))
+            wait_until(lambda: running.done() or len(live(settings, stream)) == 10, "the first are delivered", 300)
+            add_partitions(settings, stream.topic, 3)
+            produce(stream.topic, [*rows(range(10, 20), 1), *rows(range(20, 30), 2), *rows(range(30, 35))])
+            wait_until(lambda: running.done() or len(live(settings, stream)) >= 35, "the others are delivered", 300)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+        running.result(300)
+    produce(stream.topic, rows(range(35, 40), 2))
+    speed(spark, stream, settings, available_now=True)
+    expected = {
+        **{(0, n): n for n in range(10)},
+        **{(1, n): 10 + n for n in range(10)},
+        **{(2, n): 20 + n for n in range(10)},
+        **{(0, 10 + n): 30 + n for n in range(5)},
+        **{(2, 10 + n): 35 + n for n in range(5)},
+    }
+    assert live(settings, stream) == sorted(expected.items())
+    assert markers(settings, stream, topic_id) == [15, 10, 15]
+
+
+def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(speed=exactly_once(make_topic))
+    topic_id = source_id(settings, stream)
+    produce(stream.topic, rows(range(10)))
+    speed(spark, stream, settings, available_now=True)
+    # Of a partition that is new there is not even a task.
+    add_partitions(settings, stream.topic, 2)
+    produce(stream.topic, [*rows(range(10, 20)), *rows(range(20, 30), 1)])
+    expire(settings, stream.topic, 0, 20)
+    expire(settings, stream.topic, 1, 10)
+    capsys.readouterr()
+    speed(spark, stream, settings, available_now=True)
+    assert markers(settings, stream, topic_id) == [20, 10]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    lost = [(line["partition"], line["start"], line["end"]) for line in lines if line["event"] == "lost"]
+    assert lost == [(0, 10, 20), (1, 0, 10)]
+
+    produce(stream.topic, [*rows(range(30, 33)), *rows(range(33, 36), 1)])
+    speed(spark, stream, settings, available_now=True)
+    assert live(settings, stream)[10:] == [((0, 20 + n), 30 + n) for n in range(3)] + [
+        ((1, 10 + n), 33 + n) for n in range(3)
+    ]
+
+
+def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafka_has_it_is_refused(
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+) -> None:
+    stream = make_stream(partitions=2, speed=exactly_once(make_topic))
+    topic_id = source_id(settings, stream)
+    produce(stream.topic, rows(range(10)))
+
+    def replanned(batches: Batches, frame: DataFrame, batch: int) -> None:
+        """Another driver, which saw more, puts its plan over this one's."""
+        key = f"{batches.checkpoint.prefix}offsets/{batch}"
+        body = store.get(key) or b""
+        assert b'"1":0' in body
+        store.put(key, body.replace(b'"1":0', b'"1":4'))
+        produce(stream.topic, rows(range(10, 14), 1))
+        batches.deliver(frame, batch)
+
+    batches = run_on(spark, settings, stream, topic_id, replanned)
+    assert isinstance(batches.failure, ConflictError)
+    assert "expected [0, 4), found no offsets, of a log that starts at 0" in str(batches.failure)
+
+
+def test_a_live_topic_with_fewer_partitions_than_the_source_cannot_keep_its_partitions(
+    settings: Settings, make_stream: MakeStream, make_topic: MakeTopic
+) -> None:
+    stream = make_stream(
+        topic=make_topic(3), speed=exactly_once(make_topic, topic=make_topic(2), partitioning="source")
+    )
+    with pytest.raises(ConfigError) as caught:
+        prepare_topics(stream, settings, partitions=3)
+    said = (caught.value.expected, caught.value.found, caught.value.where)
+    assert said == (f"at least 3 of {stream.speed.topic}", 2, f"stream {stream.name}")
+    assert f"Give {stream.speed.topic} as many partitions as {stream.topic}" in str(caught.value)
