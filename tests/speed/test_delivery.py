@@ -18,6 +18,7 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import VERSION, Delivery, Out, Source, counted, ms_of
 from tests.test_cli import tidemark
 from tidemark.batch.run import Run
+from tidemark.delivery import topics
 from tidemark.delivery.audit import audit_delivery
 from tidemark.delivery.compare import hour_start
 from tidemark.delivery.span import parse_span
@@ -196,8 +197,9 @@ def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
 
 
 def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(
-    spark: SparkSession, hour: Delivery
+    spark: SparkSession, hour: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(topics, "SETTLE_S", 1)
     rights = [hour.right(source) for source in hour.sources.values()]
     lives = [out for out in rights if out.on_live]
     hour.deliver([out for out in rights if out != lives[-1]])

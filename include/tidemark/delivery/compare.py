@@ -13,6 +13,7 @@ from math import ceil
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from tidemark.archive.connect import is_connect_key
 from tidemark.batch.slices import read_slices
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.delivery.archived import Archived, Known
@@ -29,7 +30,8 @@ from tidemark.streams import Stream
 ROWS_PER_TASK = 500_000
 HOUR_US = timedelta(hours=1) // timedelta(microseconds=1)
 _SOURCE = ["topic_id", "source_partition", "source_offset"]
-_ROW = "struct<in_span: boolean, good: boolean, hour_us: bigint, live: bigint, dead: bigint>"
+# ``keyless``: ``live`` is without the key, which the archive does not hold. ``dead`` is null where it can't be told.
+_ROW = "struct<in_span: boolean, good: boolean, hour_us: bigint, keyless: boolean, live: bigint, dead: bigint>"
 _RECORDS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " headers array<struct<key: string, value: binary>>"
@@ -75,10 +77,16 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Spa
     inside = F.unix_micros("event_time").between(span.start_us, span.end_us - 1)
     parts: list[DataFrame] = []
     for topic_id in sides.archived.topic_ids:
-        slices = [item for item in sides.archived.slices if item.log.topic_id == topic_id]
+        own = [item for item in sides.archived.slices if item.log.topic_id == topic_id]
+        adopted = [item for item in own if is_connect_key(item.key)]
+        own = [item for item in own if not is_connect_key(item.key)]
         source = [F.lit(topic_id), F.col("source.partition"), F.col("source.offset")]
-        if slices or not parts:  # the transformation is checked even where the archive is empty
+        for slices, has_bytes in ((own, True), (adopted, False)):
+            if not slices and parts:  # the transformation is checked even where the archive is empty
+                continue
             rows = classify(read_slices(spark, settings, stream, slices).where(inside), stream, transform)
+            key, value = live_record(rows, stream)
+            keyless = not has_bytes and stream.speed.key is None
             parts.append(
                 rows.select(
                     *(column.alias(name) for column, name in zip(source, _SOURCE, strict=True)),
@@ -86,8 +94,9 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Spa
                         F.lit(True).alias("in_span"),
                         F.col(REASON).isNull().alias("good"),
                         hour_start(F.unix_micros("event_time"), stream.time_zone).alias("hour_us"),
-                        _content(*live_record(rows, stream)).alias("live"),
-                        _content(F.col("source.key"), F.col("source.value")).alias("dead"),
+                        F.lit(keyless).alias("keyless"),
+                        _content(None if keyless else key, value).alias("live"),
+                        F.when(F.lit(has_bytes), _content(F.col("source.key"), F.col("source.value"))).alias("dead"),
                     )
                     .cast(_ROW)
                     .alias("row"),
@@ -101,7 +110,7 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Spa
                     F.lit(topic_id).alias("topic_id"),
                     F.col("partition").alias("source_partition"),
                     F.col("offset").alias("source_offset"),
-                    F.struct(F.lit(False), *(F.lit(None) for _ in range(4))).cast(_ROW).alias("row"),
+                    F.struct(F.lit(False), *(F.lit(None) for _ in range(5))).cast(_ROW).alias("row"),
                 )
             )
     positions = spark.createDataFrame(
@@ -135,6 +144,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Sp
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
         F.when(stamp.rlike(_MS_DIGITS), stamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
         _content(F.col("key"), F.col("value")).alias("content"),
+        _content(None, F.col("value")).alias("keyless_content"),
     )
     records = records.withColumn("replayed_letter", ~F.col("on_live") & replayed)
     known = spark.createDataFrame(
@@ -169,7 +179,9 @@ def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
     rows = both.select("*", F.max("row").over(group).alias("truth"), is_row.alias("is_row"))
     truth = F.col("truth")
     expected = ~is_row & F.coalesce(truth["in_span"], F.lit(False))
-    same = F.when(F.col("on_live"), F.col("content") == truth["live"]).otherwise(F.col("content") == truth["dead"])
+    live = F.when(truth["keyless"], F.col("keyless_content")).otherwise(F.col("content"))
+    dead = truth["dead"].isNull() | (F.col("content") == truth["dead"])
+    same = F.when(F.col("on_live"), live == truth["live"]).otherwise(dead)
     rows = rows.select(
         "*",
         expected.alias("expected"),
@@ -234,6 +246,8 @@ def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
 def _absence(sides: Sides) -> Column:
     """Why an archived row that arrived nowhere is not missing yet; null where it is."""
     behind = F.col("position").isNull() | (F.col("source_offset") >= F.col("position"))
+    # What nobody has delivered of a log that is gone will not come any more.
+    behind &= F.col("topic_id") == sides.archived.current_id
     doubt = F.when(F.col("row.good"), F.lit(sides.live.doubt)).otherwise(F.lit(sides.dead.doubt))
     return F.when(behind, "not_delivered").otherwise(doubt)
 
@@ -284,9 +298,10 @@ def _number(name: str, digits: str) -> Column:
     return F.when(text.rlike(digits), text.try_cast("bigint"))
 
 
-def _content(key: Column, value: Column) -> Column:
-    """64 bits of key and value; null is not empty."""
-    return F.xxhash64(key.isNull(), value.isNull(), F.coalesce(key, F.lit(b"")), F.coalesce(value, F.lit(b"")))
+def _content(key: Column | None, value: Column) -> Column:
+    """64 bits of key (None: left out) and value; null is not empty."""
+    parts = [value] if key is None else [key, value]
+    return F.xxhash64(*(item.isNull() for item in parts), *(F.coalesce(item, F.lit(b"")) for item in parts))
 
 
 def hour_start(micros: Column, time_zone: str) -> Column:

@@ -3,14 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from time import monotonic, sleep
 
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
 from tidemark.kafka import describe_topic, positions_at, topic_config, watermarks
+from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
 # How far the clocks of the machines concerned may be apart.
 CLOCKS_APART = timedelta(minutes=10)
 # A bound of this length is none: Kafka's own default was the largest number it has.
 AHEAD_MAX = timedelta(days=3650)
+
+# As long as a transaction of a stream that is well may take: after a third of its time-out it commits.
+SETTLE_S = TRANSACTION_TIMEOUT_S / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +54,19 @@ class Output:
 def output_ends(bootstrap: str, topic: str) -> dict[TopicPartition, tuple[int, int, bool]]:
     """Per log of an output topic: its start, its end for read-committed readers, and whether more lies behind that.
 
-    Raises ServiceError where there is no such topic.
+    Waits for the transactions that are under way: a running exactly-once stream always has some, and what lies behind
+    one that stays open is hidden. Raises ServiceError where there is no such topic.
     """
     logs = describe_topic(bootstrap, topic)
     # These first: what was written until now is hidden if it lies behind the end that readers are told from now on.
     written = {mark.log: mark.high_watermark for mark in watermarks(bootstrap, logs, committed=False)}
-    return {
-        mark.log: (mark.log_start, mark.high_watermark, written[mark.log] > mark.high_watermark)
-        for mark in watermarks(bootstrap, logs)
-    }
+    deadline = monotonic() + SETTLE_S
+    while True:
+        ends = watermarks(bootstrap, logs)
+        hidden = {mark.log for mark in ends if written[mark.log] > mark.high_watermark}
+        if not hidden or monotonic() > deadline:
+            return {mark.log: (mark.log_start, mark.high_watermark, mark.log in hidden) for mark in ends}
+        sleep(0.2)
 
 
 def open_output(

@@ -1,0 +1,289 @@
+"""The delivery audit of what real streams archived and delivered, against a plain consumer of the same topics."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Event
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from tests.archive.connect import ConnectSink, Value
+from tests.cluster import Cluster
+from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
+from tests.speed.delivered import Delivery, counted, ms_of
+from tests.speed.live import read_topic
+from tests.waiting import wait_until
+from tidemark.archive.adopt import adopt
+from tidemark.archive.stream import archive
+from tidemark.batch.run import Run
+from tidemark.core.errors import ServiceError
+from tidemark.core.layout import Layout
+from tidemark.delivery import topics
+from tidemark.delivery.audit import audit_delivery, speed_positions
+from tidemark.delivery.span import parse_span
+from tidemark.delivery.topics import output_ends
+from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.spark import streaming
+from tidemark.speed.stream import speed
+from tidemark.streams import Stream
+
+DAY = "2013-01-14"
+NINE_MS = ms_of(f"{DAY}T09:00")
+DEADLINE_S = 600
+WRONG = ("missing", "duplicated", "unexpected", "unlike")
+
+
+def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, Any]:
+    """The audit's JSON object for the day."""
+    run = Run.open(stream.name, unique("delivery"), settings)
+    audit_delivery(run, spark, parse_span(DAY, None, stream.zone, datetime.now(UTC)))
+    return run.require("delivery")
+
+
+def told(value: dict[str, Any]) -> dict[str, int]:
+    """Its counts that are not 0."""
+    return {name: count for name, count in value["counts"].items() if count}
+
+
+def rows(numbers: range, partitions: int = 1) -> list[Record]:
+    """A record every quarter of an hour, over and over; every tenth is no JSON."""
+    return [
+        (b"k%d" % n, b'{"n":%d}' % n if n % 10 else b"{", NINE_MS + n % 40 * 900_000, n % partitions, [])
+        for n in numbers
+    ]
+
+
+def test_duplicates_on_another_cluster_are_counted_by_hour_and_partition_as_a_plain_consumer_counts_them(
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    brokers: Cluster,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+) -> None:
+    elsewhere = settings.model_copy(update={"speed_kafka_bootstrap": brokers.bootstrap})
+    live = unique("elsewhere")
+    wanted = {"topic": live, "dead_letter_topic": f"{live}.dead", "max_offsets_per_trigger": 50}
+    stream = make_stream(topic=make_topic(2), speed=wanted, time_zone="America/New_York")
+    produce(stream.topic, rows(range(120), 2))
+    speed(spark, stream, elsewhere, available_now=True)
+    checkpoint = Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("speed")
+    store.delete(f"{checkpoint}commits/2")  # the last of three batches is repeated
+    speed(spark, stream, elsewhere, available_now=True)
+    archive(spark, stream, elsewhere, available_now=True)
+
+    value = audit(spark, stream, elsewhere)
+
+    copies: Counter[tuple[int, int, int]] = Counter()
+    for item in read_topic(elsewhere, live) + read_topic(elsewhere, f"{live}.dead"):
+        hour_ms = int(item.header("timestamp")) // 3_600_000 * 3_600_000
+        copies[hour_ms, *item.source] += 1
+    again: Counter[tuple[int, int]] = Counter()
+    for (hour_ms, partition, _), count in copies.items():
+        again[hour_ms, partition] += count - 1
+    assert (len(copies), 0 < again.total() < 120) == (120, True)
+    assert told(value) == {"archived": 120, "delivered": 120, "duplicated": again.total()}
+    assert {
+        (int(datetime.fromisoformat(item["hour"]).timestamp() * 1000), item["partition"]): item["duplicated"]
+        for item in value["hours"]
+    } == dict(again)
+    examples = [(item["partition"], example) for item in value["hours"] for example in item["examples"]]
+    assert {(example["outcome"], example["topic"]) for _, example in examples} == {
+        ("duplicated", live),
+        ("duplicated", f"{live}.dead"),
+    }
+
+
+def test_records_of_a_topic_that_was_made_again_are_told_from_those_of_the_first(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    first = Delivery.make(make_stream, settings, produce)
+    bodies = [b'{"n":%d0}' % n if n % 5 else b"{" for n in range(20)]
+    first.write_sources([(0, NINE_MS + n, body) for n, body in enumerate(bodies)])
+    first.archive("a", 0, 0, 18)  # the last two are nowhere any more
+    make_again(settings, first.stream.topic, first.topic_id)
+    second = replace(
+        first,
+        topic_id=describe_topic(settings.kafka_bootstrap, first.stream.topic)[0].topic_id,
+        sources={},
+        archived={},
+        outs=[],
+        gone=False,
+    )
+    first.gone = True
+    second.write_sources([(0, NINE_MS + n, b'{"n":%d1}' % n) for n in range(12)])
+    second.archive("b", 0, 0, 8)
+    old, new = (list(item.sources.values()) for item in (first, second))
+    # Of the first log one record came twice, one as what the second has at its offset, three never.
+    first.deliver([first.right(item) for item in (*old[:12], old[3], *old[15:])])
+    first.deliver([replace(second.right(new[2]), topic_id=first.topic_id)])
+    second.deliver([second.right(item) for item in (*new[:5], new[9])])
+    second.stand_at({0: 6})
+
+    run = Run.open(first.stream.name, unique("delivery"), settings)
+    span = parse_span(DAY, None, first.stream.zone, datetime.now(UTC))
+    tally = audit_delivery(run, spark, span)
+
+    assert counted(tally) == sum((item.expected(span.start, span.end) for item in (first, second)), Counter())
+    counts = run.require("delivery")["counts"]
+    assert (counts["archived"], counts["missing"], counts["pending"]) == (26, 4, 2)
+    assert (counts["duplicated"], counts["unexpected"], counts["not_archived"]) == (1, 1, 3)
+
+
+def make_again(settings: Settings, topic: str, before: str) -> None:
+    """Delete it, and create it as it was; returns when it has another id."""
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+
+    def new() -> bool:
+        try:
+            return describe_topic(settings.kafka_bootstrap, topic)[0].topic_id != before
+        except ServiceError:
+            return False
+
+    created = {"retention.ms": "-1"}
+    wait_until(
+        lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config=created), "the old topic is gone"
+    )
+    wait_until(new, "the new topic is known")
+
+
+def test_adopted_objects_stand_for_their_records_though_they_hold_neither_keys_nor_the_very_bytes(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(
+        time_zone="America/New_York",
+        value_schema="n BIGINT, at TIMESTAMP",
+        event_time={"extractor": "record_field", "field": "$.at"},
+        transform="""\
+from pyspark.sql import functions as F
+
+def transform(records):
+    unwanted = F.when(F.col("event.n") % 10 == 7, "ends with 7")
+    return records.select("source", "event_time", "event.n", unwanted.alias("reject"))
+""",
+    )
+    sink = ConnectSink(settings=settings, topic=stream.topic, topics_dir=unique("connect/topics"))
+    moments = [datetime.fromtimestamp(NINE_MS / 1000 + 600 * n, UTC) for n in range(40)]
+    values: list[Value] = [{"n": n, "at": f"{moment:%Y-%m-%dT%H:%M:%SZ}"} for n, moment in enumerate(moments)]
+    # Kafka's records have another timestamp than their event's, and other blanks than the objects.
+    bodies = [json.dumps(value, indent=1).encode() for value in values]
+    produce(stream.topic, [(b"k%d" % n, body, NINE_MS - 86_400_000, 0, []) for n, body in enumerate(bodies)])
+    for start, end, form in ((0, 8, "json"), (8, 16, "avro"), (16, 24, "snappy.parquet")):
+        sink.write(0, start, values[start:end], form)
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    (taken,) = admin.delete_records([TopicPartition(stream.topic, 0, 22)]).values()
+    taken.result(60)
+    archive(spark, stream, settings, available_now=True)
+    adopt(spark, settings, stream, sink.topics_dir)
+
+    # What the stream would have delivered, had it run from the start.
+    coordinates = [
+        [
+            ("tidemark.topic-id", topic_id(settings, stream)),
+            ("tidemark.partition", b"0"),
+            ("tidemark.offset", b"%d" % n),
+        ]
+        for n in range(40)
+    ]
+    good = [n for n in range(40) if n % 10 != 7]
+    live: list[Record] = [(b"k%d" % n, b'{"n":%d}' % n, NINE_MS, 0, coordinates[n]) for n in good]
+    dead: list[Record] = [
+        (b"k%d" % n, bodies[n], NINE_MS, 0, [*coordinates[n], ("tidemark.exception", b"rejected")])
+        for n in range(40)
+        if n not in good
+    ]
+    produce(stream.speed.topic, live)
+    produce(stream.speed.dead_letter_topic, dead)
+    value = audit(spark, stream, settings)
+    assert (value["verdict"], told(value)) == ("pass", {"archived": 40, "delivered": 40})
+    # The key of an adopted record is unknown; its value is not, and nothing else is taken for right.
+    produce(stream.speed.topic, [(b"k5", b'{"n":6}', NINE_MS, 0, coordinates[5]), live[5], dead[0], live[30]])
+    value = audit(spark, stream, settings)
+    assert told(value) == {"archived": 40, "delivered": 40, "duplicated": 2, "unexpected": 2}
+    assert value["unexpected"] == {"changed_other_version": 1, "wrong_topic_other_version": 1}
+
+
+def test_an_audit_of_running_streams_takes_nothing_that_is_still_on_its_way_for_missing(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    wanted = {"topic": make_topic(2), "dead_letter_topic": make_topic(), "delivery": "exactly_once"}
+    stream = make_stream(
+        partitions=2,
+        time_zone="America/New_York",
+        archive={"trigger_seconds": 0},
+        speed={**wanted, "trigger_seconds": 0, "transaction_records": 10},
+    )
+    layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
+    with running(spark, stream, settings, produce) as produced:
+        wait_until(lambda: sum(speed_positions(store, layout).values()) > 0, "a batch is delivered", DEADLINE_S)
+        wait_until(lambda: any(store.list(layout.manifest_prefix)), "a batch is archived", DEADLINE_S)
+        before = produced[0]
+        value = audit(spark, stream, settings)
+    assert [value["counts"][name] for name in WRONG] == [0] * len(WRONG)
+    assert value["counts"]["delivered"] > 0
+    if value["verdict"] == "pass":
+        assert value["counts"]["delivered"] >= before
+    else:
+        assert (value["verdict"], value["sentences"] != []) == ("unknown", True)
+
+
+@contextmanager
+def running(spark: SparkSession, stream: Stream, settings: Settings, produce: Produce) -> Iterator[list[int]]:
+    """Records coming in, archive and speed stream running; their number so far, acknowledged."""
+    produced, enough = [0], Event()
+
+    def feed() -> None:
+        while not enough.wait(0.1):  # the pace, no more
+            produce(stream.topic, rows(range(produced[0], produced[0] + 20), 2))
+            produced[0] += 20
+
+    streaming._stop.clear()
+    with ThreadPoolExecutor(3) as pool:
+        jobs: list[Future[None]] = [pool.submit(job, spark, stream, settings) for job in (archive, speed)]
+        jobs.append(pool.submit(feed))
+        try:
+            yield produced
+        finally:
+            enough.set()
+            streaming._stop.set()
+            try:
+                for job in jobs:
+                    job.result(DEADLINE_S)
+            finally:
+                streaming._stop.clear()
+
+
+def test_the_end_of_an_output_topic_is_told_once_transactions_under_way_are_over(
+    settings: Settings, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, waited = make_topic(), Event()
+    producer = Producer({"bootstrap.servers": settings.kafka_bootstrap, "transactional.id": unique("under-way")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=0)
+    assert producer.flush(60) == 0
+
+    def commit(_seconds: float) -> None:
+        if not waited.is_set():
+            waited.set()
+            producer.commit_transaction(60)
+
+    monkeypatch.setattr(topics, "sleep", commit)
+    assert list(output_ends(settings.kafka_bootstrap, topic).values()) == [(0, 2, False)]  # the record and its marker
+    assert waited.is_set()
+
+
+def topic_id(settings: Settings, stream: Stream) -> bytes:
+    return describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id.encode()
