@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -40,7 +40,7 @@ def audit_delivery(run: Run, spark: SparkSession, span: Span) -> Tally:
         sides = _fix(run, span)
         try:
             groups = compare(spark, stream, settings, span, sides)
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JError) as error:
             raise task_error(error, where=f"delivery audit of {stream.name}") from error
         tally = Tally(groups=groups, unarchived=tuple(_unarchived(item) for item in sides.archived.unarchived))
         out.update(_value(stream, span, sides, tally))
