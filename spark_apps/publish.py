@@ -1,7 +1,7 @@
-"""Publish a run's audited days in one atomic step."""
+"""Publish a run's audited days in one atomic step; where another run moved them meanwhile, rebuild them first."""
 
 from tidemark.batch.app import step_app
-from tidemark.batch.publish import publish_run
+from tidemark.batch.start_over import publish_or_start_over
 
 if __name__ == "__main__":
-    step_app("publish", publish_run, __doc__)
+    step_app("publish", publish_or_start_over, __doc__)

@@ -65,7 +65,7 @@ def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapp
 
 def test_every_stream_has_its_dags(parsed: Mapping[str, Any]) -> None:
     streams = [path.stem for path in STREAMS.glob("*.yaml")]
-    assert set(parsed["dags"]) == {f"{kind}_{name}" for kind in ("reconcile", "replay") for name in streams}
+    assert set(parsed["dags"]) == {f"{kind}_{name}" for kind in ("reconcile", "replay", "rollback") for name in streams}
 
 
 def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights: Mapping[str, Any]) -> None:
@@ -121,6 +121,22 @@ def test_a_replay_is_started_by_hand_one_at_a_time_and_not_retried(parsed: Mappi
     assert "Run it after a fix" in dag["doc"]
 
 
+def test_a_rollback_is_started_by_hand_with_a_day_and_a_version_and_announces_the_day(
+    parsed: Mapping[str, Any],
+) -> None:
+    dag = parsed["dags"]["rollback_flights"]
+    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
+    assert dag["params"] == {
+        "day": {"type": "string", "format": "date", "title": "Day"},
+        "version": {"type": "integer", "minimum": 1, "title": "Version"},
+    }
+    assert dag["undescribed"] == []
+    ((name, task),) = dag["tasks"].items()
+    assert (name, task["operator"], task["templates"]) == ("rollback", "SparkStep", ["application"])
+    assert (task["retries"], task["bounded"]) == (0, True)
+    assert task["outlets"] == ["tidemark://streams/flights/sealed"]
+
+
 def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(tmp_path: Path) -> None:
     streams = tmp_path / "streams"
     shutil.copytree(STREAMS, streams, ignore=shutil.ignore_patterns("__pycache__"))
@@ -140,3 +156,4 @@ def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream
     assert "batch.scedule: unknown key" in bad["doc"]
     assert list(bad["tasks"]) == list(good["tasks"])
     assert "batch.scedule: unknown key" in found["dags"]["replay_trains"]["doc"]
+    assert "batch.scedule: unknown key" in found["dags"]["rollback_trains"]["doc"]

@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Callable
-
-from pyspark.sql import SparkSession
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidemark.batch.run import Run
 from tidemark.core.errors import TidemarkError
@@ -12,15 +11,23 @@ from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 
 
-def step_app(name: str, step: Callable[[Run, SparkSession], object], about: str | None) -> None:
-    """Do one step of the run that ``--stream`` and ``--run`` name; an explained failure is one line and exit code 1."""
+def step_app(
+    name: str, step: Callable[..., object], about: str | None, form: Mapping[str, Callable[[str], Any]] | None = None
+) -> None:
+    """Do one step of the run that ``--stream`` and ``--run`` name; an explained failure is one line and exit code 1.
+
+    ``step`` takes the run, the Spark session and, by name, each field of ``form``: an argument of the application that
+    the callable makes a value of.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--stream", required=True, help="name of the stream's definition")
     parser.add_argument("--run", required=True, help="name of the reconcile run")
+    for field, kind in (form or {}).items():
+        parser.add_argument(f"--{field}", required=True, type=kind)
     arguments = parser.parse_args()
     try:
         run = Run.open(arguments.stream, arguments.run, settings())
         with spark_session(run.settings, f"tidemark-{name}-{run.stream.name}") as spark:
-            step(run, spark)
+            step(run, spark, **{field: getattr(arguments, field) for field in form or {}})
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")

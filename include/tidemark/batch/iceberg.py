@@ -100,7 +100,7 @@ class IcebergTable:
             except AnalysisException as error:
                 if "ALREADY_EXISTS" not in str(error):
                     raise
-        found, wanted = _columns(self._spark.table(self.identifier).schema), _columns(schema)
+        found, wanted = columns_of(self._spark.table(self.identifier).schema), columns_of(schema)
         if found != wanted:
             raise ConfigError(
                 "a table's columns are not what the stream's transformation gives",
@@ -113,6 +113,18 @@ class IcebergTable:
     def read(self, branch: str) -> DataFrame:
         """The rows of a branch."""
         return self._spark.read.option("branch", branch).table(self.identifier)
+
+    def read_at(self, snapshot: int | None) -> DataFrame:
+        """The rows as of a snapshot; raises ConflictError where the table does not have it any more."""
+        if snapshot is None or self._load().snapshot(snapshot) is None:
+            raise ConflictError(
+                "the snapshot has expired",
+                expected=f"snapshot {snapshot}",
+                found="none of that id",
+                where=self.identifier,
+                hint="Its rows can't be read any more; a rebuild by force makes the day anew from the archive",
+            )
+        return self._spark.read.option("snapshot-id", snapshot).table(self.identifier)
 
     def stage(self, branch: str, rows: DataFrame, days: Sequence[date], *, distribution: str) -> Staged:
         """Cut (or cut anew) the branch from main and replace ``days`` on it by ``rows``, in one commit.
@@ -301,7 +313,7 @@ def _is_neighbour(error: BaseException) -> bool:
     return "org.apache.iceberg.exceptions.CommitFailedException" in names or "SQLITE_BUSY" in str(error)
 
 
-def _columns(schema: StructType) -> list[tuple[str, str]]:
+def columns_of(schema: StructType) -> list[tuple[str, str]]:
     """Names and types; Iceberg has no integer below 32 bits."""
     return [
         (field.name, re.sub(r"\b(tinyint|smallint)\b", "int", field.dataType.simpleString())) for field in schema.fields

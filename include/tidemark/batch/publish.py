@@ -1,15 +1,19 @@
 """The publish step: the audited branch becomes the table's days, atomically."""
 
 import json
+from collections.abc import Mapping, Sequence
+from datetime import date
 
 from pyspark.sql import SparkSession
 
 from tidemark.batch.iceberg import IcebergTable, Publication
 from tidemark.batch.inputs import require_same_plan
+from tidemark.batch.ranges import RANGES_PROPERTY, format_ranges
 from tidemark.batch.run import Run
-from tidemark.core.errors import QualityError
-from tidemark.core.offsets import normalise
-from tidemark.core.plan import Plan
+from tidemark.batch.seal import read_seal
+from tidemark.core.errors import ConflictError, QualityError
+from tidemark.core.offsets import TopicPartition
+from tidemark.core.plan import Plan, Used
 
 
 def publish_run(run: Run, spark: SparkSession) -> None:
@@ -24,10 +28,15 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         require_same_plan(run, plan, rebuilt)
         since = run.require("settled")["main"]
         _require_audited(run, rebuilt["staged_snapshot"])
+        _require_unsealed(run, plan)
         out |= {"snapshot_id": None, "quarantine_snapshot_id": None, "already": False}
         if not plan.days:
             return
-        summary = _summary(plan)
+        summary = snapshot_summary(
+            plan.stream,
+            {item.day: item.version for item in plan.days},
+            {item.target.log: item.used for item in plan.logs},
+        )
         results = []
         for name, prefix in ((run.stream.quarantine_table, "quarantine_"), (run.stream.table, "")):
             publication = Publication(
@@ -46,6 +55,20 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         out["already"] = all(results)
 
 
+def _require_unsealed(run: Run, plan: Plan) -> None:
+    """Refuse where another run sealed the version meanwhile, over rows that were published before this run looked."""
+    for item in plan.days:
+        there = read_seal(run.store, run.layout, item.day, item.version)
+        if there is not None and there.run != run.name:
+            raise ConflictError(
+                "a day was sealed while this run was rebuilding it",
+                expected=f"no version {item.version} of {item.day}",
+                found=f"that of run {there.run}",
+                where=run.layout.seal_key(item.day, item.version),
+                hint="Start again from step plan",
+            )
+
+
 def _require_audited(run: Run, staged: int | None) -> None:
     audit = run.load("audit")
     where = run.key("audit")
@@ -62,16 +85,12 @@ def _require_audited(run: Run, staged: int | None) -> None:
         )
 
 
-def _summary(plan: Plan) -> dict[str, str]:
-    """What the snapshots tell about where their rows come from."""
-    ranges = {
-        f"{item.target.log.topic_id}/{item.target.log}": [
-            [part.start, part.end] for part in normalise(used.range for used in item.used)
-        ]
-        for item in plan.logs
-    }
+def snapshot_summary(
+    stream: str, versions: Mapping[date, int], used: Mapping[TopicPartition, Sequence[Used]]
+) -> dict[str, str]:
+    """What a snapshot tells about where its days' rows come from."""
     return {
-        "tidemark.stream": plan.stream,
-        "tidemark.versions": json.dumps({item.day.isoformat(): item.version for item in plan.days}, sort_keys=True),
-        "tidemark.ranges": json.dumps(ranges, sort_keys=True, separators=(",", ":")),
+        "tidemark.stream": stream,
+        "tidemark.versions": json.dumps({day.isoformat(): number for day, number in versions.items()}, sort_keys=True),
+        RANGES_PROPERTY: format_ranges({log: [item.range for item in items] for log, items in used.items()}),
     }

@@ -71,6 +71,31 @@ def report(
 
 
 @app.command()
+def versions(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
+    stack: Stack = None,
+) -> None:
+    """List every sealed version of a day: rows, snapshots, when and why it was made, and which one readers see."""
+    from tidemark.cli.versions import print_versions
+
+    print_versions(stack, stream, day)
+
+
+@app.command()
+def rollback(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
+    version: Annotated[int, typer.Option("--to", min=1, help="The version whose rows the day shall have.")],
+    stack: Stack = None,
+) -> None:
+    """Make a day's rows those of an earlier version again, as a new version, in one atomic step."""
+    from tidemark.cli.versions import roll_back
+
+    roll_back(stack, stream, day, version)
+
+
+@app.command()
 def health(
     stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, every stream.")] = None,
     *,

@@ -36,7 +36,7 @@ class WaitStep(BaseSensorOperator):
 
 
 class PythonStep(BaseOperator):
-    """Calls the step's function; each asset among its outlets is told what the function returned."""
+    """Calls the step's function; the assets among its outlets are told what it returned."""
 
     def __init__(self, *, step: str, stream: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -46,12 +46,7 @@ class PythonStep(BaseOperator):
     def execute(self, context: Any) -> Any:
         """The function's result; raises AirflowFailException where trying again is pointless."""
         result = explained(lambda: self._act(context))
-        for asset in self.outlets:
-            context["outlet_events"][asset].extra = {
-                "stream": self.stream,
-                "run": context["run_id"],
-                **result,
-            }
+        _announce(self, context, result)
         return result
 
     def _act(self, context: Any) -> Any:
@@ -64,13 +59,16 @@ class PythonStep(BaseOperator):
 class SparkStep(SparkSubmitOperator):
     """spark-submit of ``spark_apps/<step>.py`` for one stream and this DAG run.
 
+    ``form`` names the run's parameters that the application gets as arguments. Where the task has outlets they are told
+    the days that the step's result names.
+
     Jars, memory and the S3 credentials are looked up when the task runs. The credentials reach spark-submit as
     inherited variables; no field of this operator holds them, so no rendered template can show them.
     """
 
     template_fields = ("application",)
 
-    def __init__(self, *, step: str, stream: str, **kwargs: Any) -> None:
+    def __init__(self, *, step: str, stream: str, form: tuple[str, ...] = (), **kwargs: Any) -> None:
         super().__init__(
             application=str(PROJECT / "spark_apps" / f"{step}.py"),
             name=f"tidemark-{step}-{stream}",
@@ -81,6 +79,7 @@ class SparkStep(SparkSubmitOperator):
         )
         self.step = step
         self.stream = stream
+        self.form = form
 
     def execute(self, context: Any) -> None:
         """Raises AirflowSkipException for a refill without gaps, else what the application saved as its failure."""
@@ -90,7 +89,8 @@ class SparkStep(SparkSubmitOperator):
         arguments, environment = work.submission(self.stream, run_id)
         self.jars = arguments["jars"]
         self._driver_memory = arguments["driver_memory"]
-        self.application_args = arguments["application_args"]
+        asked = [f"--{name}={context['params'][name]}" for name in self.form]
+        self.application_args = [*arguments["application_args"], *asked]
         os.environ.update(environment)  # this task's own process
         try:
             super().execute(context)
@@ -100,3 +100,11 @@ class SparkStep(SparkSubmitOperator):
                 raise
             reason, final = found
             raise (AirflowFailException if final else AirflowException)(f"{self.step}: {reason}") from error
+        if self.outlets:
+            _announce(self, context, work.days_made(self.step, self.stream, run_id))
+
+
+def _announce(step: PythonStep | SparkStep, context: Any, result: Any) -> None:
+    """Tell every asset among the task's outlets what the task did."""
+    for asset in step.outlets:
+        context["outlet_events"][asset].extra = {"stream": step.stream, "run": context["run_id"], **result}

@@ -71,8 +71,9 @@ STEPS = (
     Step(
         name="publish",
         kind="spark",
-        help="Replace the days of the published table in one atomic step.",
-        timeout=timedelta(hours=1),
+        help="Replace the days of the published table in one atomic step. "
+        "Where another run moved one of them meanwhile, plan and rebuild them once more before that.",
+        timeout=timedelta(hours=8),
         serial=True,
     ),
     Step(

@@ -98,6 +98,11 @@ def failure(step: str, stream: str, run_id: str) -> tuple[str, bool] | None:
     return str(saved.get("error")), step == "audit" and saved.get("passed") is False
 
 
+def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:
+    """The days a step has made and their versions, as ``seal`` tells them."""
+    return {"days": _run(stream, run_id).require(step)["days"]}
+
+
 def days_text(days: Sequence[date]) -> str:
     """The days in words, for logs."""
     if not days:

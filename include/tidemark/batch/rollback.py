@@ -1,0 +1,170 @@
+"""Rollback: a day's rows become those of an earlier version again, as a new version that says so.
+
+Nothing is taken back: the day gets one more version with the rows of the earlier one, published as any other and sealed
+behind the latest. Planning goes on from what the last rebuilt version saw of the archive, so a run with nothing new
+leaves the day alone, and late records rebuild it from everything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.batch.iceberg import DAY, IcebergTable, Publication
+from tidemark.batch.publish import snapshot_summary
+from tidemark.batch.rebuild import branch_name
+from tidemark.batch.run import Run
+from tidemark.batch.seal import day_seals, previous_digest, write_seal
+from tidemark.batch.tables import last_publisher, main_snapshots
+from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
+from tidemark.core.seal import Seal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _New:
+    """The version to make: the run it is published as, whoever asks for it, and main's snapshots at the decision."""
+
+    run: str
+    version: int
+    main: Mapping[str, int | None]
+
+
+def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> Seal:
+    """Publish the rows of a day's earlier version, and its quarantine, as the next version; save rollback.json.
+
+    The result is the seal of the day's latest version: of this rollback, or the one that has these rows already. What
+    was cut off in the middle is finished by a repeat, whatever the repeat's run is called.
+
+    Raises ConfigError for a version that was never sealed, ConflictError where its snapshots have expired, or where
+    the day's rows are not the latest version's or moved meanwhile, and IncompleteError where the earlier rows are not
+    as many as its seal says. Readers then still see what they saw.
+    """
+    with run.step("rollback") as out:
+        out |= {"day": day.isoformat(), "to": version}
+        # Before anything is decided: publication refuses where the day moves from here on.
+        main = main_snapshots(run.settings, run.stream)
+        seals = day_seals(run.store, run.layout, day)
+        wanted = _version(run, seals, day, version)
+        latest = seals[-1]
+        new = _New(run=f"rollback-{day}-{latest.version + 1}-to-{version}", version=latest.version + 1, main=main)
+        begun = _require_sealed(run, latest, new.run)
+        already = not begun and _rows_of(seals, latest) == _rows_of(seals, wanted)
+        sealed = latest
+        if not already:
+            sealed = _seal(run, wanted, new, _publish(run, spark, wanted, new))
+        out |= {
+            "already": already,
+            "days": {day.isoformat(): sealed.version},
+            "rows_published": sealed.rows_published,
+            "rows_quarantined": sealed.rows_quarantined,
+            "snapshot_id": sealed.snapshot_id,
+            "quarantine_snapshot_id": sealed.quarantine_snapshot_id,
+            "seal": run.layout.seal_key(day, sealed.version),
+        }
+        return sealed
+
+
+def _version(run: Run, seals: Sequence[Seal], day: date, version: int) -> Seal:
+    found = next((seal for seal in seals if seal.version == version), None)
+    if found is None:
+        raise ConfigError(
+            "the day has no such version",
+            expected=", ".join(str(seal.version) for seal in seals) or "a day that was sealed",
+            found=version,
+            where=f"{run.stream.name}, {day}",
+        )
+    return found
+
+
+def _require_sealed(run: Run, latest: Seal, name: str) -> bool:
+    """Refuse where readers see other rows than the latest seal's; whether this rollback has published some already."""
+    tables = (run.stream.table, run.stream.quarantine_table)
+    publishers = {last_publisher(run.settings, table, latest.day) for table in tables}
+    strangers = publishers - {None, latest.run, name}
+    if strangers:
+        raise ConflictError(
+            "the day's rows are not those of its latest version",
+            expected=f"version {latest.version} of run {latest.run}",
+            found=f"rows of run {', '.join(sorted(map(str, strangers)))}, not sealed",
+            where=f"{run.stream.table}, {latest.day}",
+            hint="Let that run finish, or repeat it; reconciling the day with force makes a new version, too",
+        )
+    return name in publishers
+
+
+def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:
+    """The version that was rebuilt and whose rows this one has."""
+    by_version = {item.version: item for item in seals}
+    while seal.rolled_back_to is not None and seal.rolled_back_to in by_version:
+        seal = by_version[seal.rolled_back_to]
+    return seal.version
+
+
+def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> dict[str, int]:
+    """Stage the earlier rows in both tables, then publish them; the new snapshots, named as in ``new.main``."""
+    sources = {  # the quarantine first, as in every publication
+        "quarantine_snapshot": (
+            run.stream.quarantine_table,
+            wanted.quarantine_snapshot_id,
+            wanted.rows_quarantined,
+        ),
+        "snapshot": (run.stream.table, wanted.snapshot_id, wanted.rows_published),
+    }
+    staged = {}
+    for which, (name, snapshot, rows) in sources.items():
+        table = IcebergTable(spark, run.settings, name)
+        earlier = table.read_at(snapshot).where(F.col(DAY) == F.lit(wanted.day))
+        found = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
+        if dict(found.rows) != ({wanted.day: rows} if rows else {}):
+            raise IncompleteError(
+                "the earlier version's rows are not as many as its seal says",
+                expected=rows,
+                found=sum(found.rows.values()),
+                where=f"{table.identifier} as of snapshot {snapshot}",
+            )
+        staged[which] = (table, found)
+    used = {item.log: item.used for item in wanted.logs}
+    try:
+        return {
+            which: table.publish(
+                Publication(
+                    run=new.run,
+                    inputs=wanted.digest(),
+                    branch=branch_name(new.run),
+                    since=new.main[which],
+                    base=found.base,
+                    staged=found.snapshot,
+                    days=(wanted.day,),
+                    summary=snapshot_summary(wanted.stream, {wanted.day: new.version}, used),
+                )
+            ).snapshot
+            for which, (table, found) in staged.items()
+        }
+    except ConflictError as error:
+        raise ConflictError(
+            "the day moved while it was being rolled back",
+            expected=error.expected,
+            found=error.found,
+            where=error.where,
+            hint="Look at the day's versions again, then decide anew",
+        ) from error
+
+
+def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int]) -> Seal:
+    return write_seal(
+        run,
+        replace(
+            wanted,
+            version=new.version,
+            run=new.run,
+            sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+            previous=previous_digest(run, wanted.day, new.version),
+            refilled_offsets=0,
+            snapshot_id=snapshots["snapshot"],
+            quarantine_snapshot_id=snapshots["quarantine_snapshot"],
+            reason=None,
+            rolled_back_to=wanted.version,
+        ),
+    )

@@ -1,0 +1,9 @@
+"""Roll a day back: its rows become those of an earlier version, as a new version."""
+
+from datetime import date
+
+from tidemark.batch.app import step_app
+from tidemark.batch.rollback import rollback_day
+
+if __name__ == "__main__":
+    step_app("rollback", rollback_day, __doc__, {"day": date.fromisoformat, "version": int})

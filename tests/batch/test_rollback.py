@@ -1,0 +1,277 @@
+"""Rollback: an earlier version's rows as a new version, atomically, once, and left alone until late records come."""
+
+import hashlib
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+from tests.batch.logs import MONDAY, Log, at
+from tests.batch.world import World, january, moment, value
+from tests.conftest import MakeStream, Produce
+from tidemark.batch import rollback as rollback_module
+from tidemark.batch.audit import audit_run
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.refill import refill_run
+from tidemark.batch.rollback import rollback_day
+from tidemark.batch.run import Run
+from tidemark.batch.seal import day_seals, latest_seals, seal_run
+from tidemark.batch.start_over import publish_or_start_over
+from tidemark.batch.versions import day_versions
+from tidemark.cli import versions as command
+from tidemark.core.errors import ConfigError, ConflictError, ServiceError
+from tidemark.core.plan import Plan
+from tidemark.core.seal import Seal
+from tidemark.settings import Settings
+
+DAY, NEIGHBOUR = january(14), january(15)
+
+
+@pytest.fixture
+def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
+    """Two sealed days; ten good records and a broken one of the first."""
+    world = World.make(spark, settings, tmp_path)
+    world.produce([*((moment(14), value(number)) for number in range(10)), (moment(14), b"broken")])
+    world.produce([(moment(15), value(number)) for number in range(5)])
+    world.archive(0, 16)
+    rebuilt(world, "first", DAY, NEIGHBOUR)
+    return world
+
+
+def planned(world: World, name: str, *days: date) -> tuple[Run, Plan]:
+    """A run of the days, planned on top of what is sealed."""
+    run = world.run(name)
+    run = world.plan(name, days, seals=latest_seals(run.store, run.layout))
+    return run, run.plan()
+
+
+def rebuilt(world: World, name: str, *days: date) -> tuple[Seal, ...]:
+    run, _ = planned(world, name, *days)
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, world.spark)
+    return seal_run(run)
+
+
+def late(world: World, number: int) -> None:
+    """A good record and a broken one of the first day, archived."""
+    start = len(world.records)
+    world.produce([(moment(14, 20), value(number, "late")), (moment(14, 20), b"late and broken")])
+    world.archive(start, start + 2)
+
+
+def back(world: World, name: str, version: int) -> Seal:
+    return rollback_day(world.run(name), world.spark, day=DAY, version=version)
+
+
+def rows(world: World) -> tuple[list[Any], list[Any]]:
+    """What readers see: published and quarantined."""
+    return world.published(), world.quarantined()
+
+
+def truth(world: World) -> tuple[list[Any], list[Any]]:
+    """What they see once everything produced so far is rebuilt."""
+    return world.expected_rows(DAY, NEIGHBOUR), world.expected_quarantine(DAY, NEIGHBOUR)
+
+
+def snapshots(world: World) -> list[int]:
+    history = [
+        IcebergTable(world.spark, world.settings, name).history() for name in (world.name, f"{world.name}_quarantine")
+    ]
+    return [item["id"] for table in history for item in table]
+
+
+def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(world: World) -> None:
+    first = truth(world)
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+    second = truth(world)
+    assert rows(world) == second != first
+
+    third = back(world, "undo", 1)
+
+    assert rows(world) == first
+    run = world.run("undo")
+    body = run.store.get(run.layout.seal_key(DAY, 2))
+    assert body is not None
+    assert (third.version, third.rolled_back_to, third.previous) == (3, 1, hashlib.sha256(body).hexdigest())
+    assert (third.rows_read, third.rows_published, third.rows_quarantined) == (11, 10, 1)
+    newest = IcebergTable(world.spark, world.settings, world.name).history()[0]
+    assert (newest["id"], newest["summary"]["tidemark.versions"]) == (third.snapshot_id, '{"2013-01-14": 3}')
+    assert newest["summary"]["tidemark.run"] == third.run
+
+    before = snapshots(world)
+    assert (back(world, "undo again", 1), back(world, "and again", 3)) == (third, third)
+    assert (snapshots(world), rows(world)) == (before, first)
+    assert world.run("and again").require("rollback")["already"] is True
+
+    assert planned(world, "idle", DAY)[1].unchanged == (DAY,)
+    assert back(world, "redo", 2).version == 4
+    assert rows(world) == second
+    back(world, "undo for good", 3)
+    late(world, 101)
+    (sixth,) = rebuilt(world, "with late records", NEIGHBOUR)
+    assert (sixth.version, sixth.reason, sixth.rolled_back_to) == (6, "late", None)
+    assert rows(world) == truth(world)
+    assert [item.rolled_back_to for item in day_seals(run.store, run.layout, DAY)] == [None, None, 1, 2, 3, None]
+
+
+def test_every_version_is_listed_and_can_be_read_as_the_page_says(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = {1: world.expected_rows(DAY)}
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+    expected |= {2: world.expected_rows(DAY), 3: expected[1]}
+    back(world, "undo", 1)
+
+    settings, stream = world.settings, world.run("undo").stream
+    found = day_versions(settings, stream, DAY)
+    assert [(item.seal.version, item.published, item.expired) for item in found.versions] == [
+        (1, False, False),
+        (2, False, False),
+        (3, True, False),
+    ]
+    catalog = SqlCatalog(
+        settings.catalog,
+        uri=settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
+        warehouse=settings.warehouse,
+        **{
+            "s3.endpoint": str(settings.s3_endpoint),
+            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
+            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+            "s3.region": settings.s3_region,
+        },
+    )
+    try:
+        table = catalog.load_table((settings.namespace, stream.table))
+        for item in found.versions:
+            wanted = [(row[3], row[6], row[7]) for row in expected[item.seal.version]]
+            snapshot = item.seal.snapshot_id
+            day = f"_day = DATE '{DAY}'"
+            by_spark = world.spark.sql(f"SELECT * FROM {world.table} VERSION AS OF {snapshot} WHERE {day}").collect()
+            by_pyiceberg = table.scan(row_filter=f"_day = '{DAY}'", snapshot_id=snapshot).to_arrow().to_pylist()
+            for read in (by_spark, by_pyiceberg):
+                assert sorted((row["_offset"], row["id"], row["name"]) for row in read) == wanted
+    finally:
+        catalog.engine.dispose()
+
+    monkeypatch.setattr(command, "connect", lambda _: settings)
+    monkeypatch.setenv("COLUMNS", "40")
+    command.print_versions(None, world.name, str(DAY))
+    titles = [
+        "Version 1: rebuilt on request",
+        "Version 2: rebuilt for late records",
+        "Version 3: rolled back to version 1, what readers see now",
+    ]
+    lines = [f"{DAY} of stream {world.name}"]
+    for item, title in zip(found.versions, titles, strict=True):
+        seal, good = item.seal, len(expected[item.seal.version])
+        sealed = datetime.fromtimestamp(seal.sealed_at_us // 1_000_000, UTC).isoformat()
+        values = (good, good - 9, seal.snapshot_id, seal.quarantine_snapshot_id, sealed, seal.run)
+        labels = ("rows", "quarantined", "snapshot", "quarantine snapshot", "sealed", "run")
+        lines += [title, *(f"  {label:<21}{value}" for label, value in zip(labels, values, strict=True))]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(world: World) -> None:
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+    now = rows(world)
+    with pytest.raises(ConfigError, match=r"no such version: expected 1, 2, found 3"):
+        back(world, "unknown", 3)
+    with pytest.raises(ConfigError, match=r"expected a day that was sealed, found 1"):
+        rollback_day(world.run("unsealed"), world.spark, day=january(20), version=1)
+    (first, _) = day_seals(world.run("x").store, world.run("x").layout, DAY)
+    table = IcebergTable(world.spark, world.settings, world.name)
+    table._load().expireSnapshots().expireSnapshotId(first.snapshot_id).commit()
+    with pytest.raises(ConflictError, match=f"the snapshot has expired: expected snapshot {first.snapshot_id}"):
+        back(world, "expired", 1)
+    assert rows(world) == now
+    found = day_versions(world.settings, world.run("x").stream, DAY)
+    assert [item.expired for item in found.versions] == [True, False]
+
+
+def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+    late(world, 101)
+    stage = IcebergTable.stage
+
+    def overtaken(self: IcebergTable, branch: str, *arguments: Any, **options: Any) -> Any:
+        staged = stage(self, branch, *arguments, **options)
+        if branch.startswith("audit_rollback") and self.identifier == world.table:
+            rebuilt(world, "overtaking", NEIGHBOUR)
+        return staged
+
+    monkeypatch.setattr(IcebergTable, "stage", overtaken)
+    with pytest.raises(ConflictError, match=r"the day moved while it was being rolled back.*run overtaking published"):
+        back(world, "undo", 1)
+    assert rows(world) == truth(world)
+    found = day_versions(world.settings, world.run("x").stream, DAY)
+    assert [(item.seal.run, item.published) for item in found.versions][2:] == [("overtaking", True)]
+
+
+def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = truth(world)
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+
+    def away(*_: object) -> Seal:
+        raise ServiceError("S3 is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rollback_module, "write_seal", away)
+        with pytest.raises(ServiceError):
+            back(world, "cut off", 1)
+    before = snapshots(world)
+    found = day_versions(world.settings, world.run("x").stream, DAY)
+    assert (found.unsealed, [item.published for item in found.versions]) == (
+        "rollback-2013-01-14-3-to-1",
+        [False, False],
+    )
+    with pytest.raises(ConflictError, match="found rows of run rollback-2013-01-14-3-to-1, not sealed"):
+        back(world, "another", 2)
+    assert back(world, "repeat", 1).version == 3
+    assert (snapshots(world), rows(world)) == (before, first)
+
+
+def test_a_run_whose_day_was_sealed_by_another_starts_over_in_its_publish_step(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    """The other's rows were published before this run settled, so only the seal tells. Everything is refilled."""
+    stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    log.produce(4, at(MONDAY, 9))
+
+    def staged(name: str) -> Run:
+        run = log.run(name)
+        plan_run(run, [MONDAY], False)
+        refill_run(run, spark)
+        settle_run(run)
+        rebuild_run(run, spark)
+        audit_run(run, spark)
+        return run
+
+    other = staged("other")
+    publish_run(other, spark)
+    run = staged("run")
+    seal_run(other)
+    log.produce(2, at(MONDAY, 20))
+    with pytest.raises(ConflictError, match="sealed while this run was rebuilding it"):
+        publish_run(run, spark)
+
+    publish_or_start_over(run, spark)
+
+    (seal,) = seal_run(run)
+    assert (seal.version, seal.reason, seal.rows_published, seal.refilled_offsets) == (2, "requested", 6, 2)
+    assert "sealed while this run was rebuilding it" in run.require("start_over")["because"]
+    publish_or_start_over(run, spark)  # the scheduler repeats a step that had succeeded
+    assert run.require("publish")["already"] is True
