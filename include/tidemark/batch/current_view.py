@@ -106,7 +106,8 @@ def _added_by(table: Table) -> dict[date, set[int]]:
 
     def read(manifest: ManifestFile) -> list[tuple[int, int]]:
         entries = manifest.fetch_manifest_entry(table.io)
-        return [(item.data_file.partition[0], item.snapshot_id or 0) for item in entries]
+        found = [(item.data_file.partition[0], item.snapshot_id or 0) for item in entries]
+        return [(day, identity) for day, identity in found if day is not None]  # without a day it is nobody's we know
 
     added: dict[date, set[int]] = {}
     with ThreadPoolExecutor(_READERS) as pool:

@@ -1,0 +1,115 @@
+"""The live view with Spark: the published table, plus what the archive holds that is not in it.
+
+The rows of the archive pass through the planner and the transformation that a rebuild uses, so the view has what the
+table would have if every day were rebuilt now; a day that was published is only read where something came since.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.batch.current_plan import Cut, Withheld
+from tidemark.batch.current_view import View, pin
+from tidemark.batch.iceberg import DAY, IcebergTable, columns_of
+from tidemark.batch.rebuild import identity
+from tidemark.batch.slices import read_slices
+from tidemark.core.errors import ConfigError
+from tidemark.settings import Settings
+from tidemark.spark import records
+from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+
+_BOUNDS = pa.schema(
+    [
+        ("_cut_day", pa.date32()),
+        ("_cut_topic_id", pa.string()),
+        ("_cut_partition", pa.int32()),
+        ("_cut_start", pa.int64()),
+        ("_cut_end", pa.int64()),
+    ]
+)
+
+
+def current(spark: SparkSession, settings: Settings, stream_name: str) -> DataFrame:
+    """Every good archived record of the stream once, in the columns of its published table, as of this call.
+
+    The data frame is pinned: whatever is published, rolled back or archived later does not show in it. Raises what
+    ``pin`` and ``frame`` raise.
+    """
+    return frame(spark, pin(settings, stream_name))
+
+
+def frame(spark: SparkSession, view: View) -> DataFrame:
+    """The rows of a pinned view.
+
+    Raises ConfigError where the transformation breaks its contract or gives other columns than the table has,
+    ConflictError where the snapshot has expired, IncompleteError where objects of the archive are gone. Where that
+    happens later, an action on the data frame fails; it never reads less.
+    """
+    tail = _tail(spark, view)
+    if view.snapshot_id is None:
+        return tail
+    table = IcebergTable(spark, view.settings, view.stream.table)
+    published = table.read_at(view.snapshot_id)
+    _require_columns(published, tail, table.identifier)
+    if view.foreign_days:
+        published = published.where(~F.col(DAY).isin(list(view.foreign_days)))
+    if view.plan.withheld:
+        place = (F.col(DAY), F.col("_topic_id"), F.col("_kafka_partition"), F.col("_offset"))
+        published = published.join(_bounds(spark, view.plan.withheld), on=_inside(*place), how="left_anti")
+    return published.unionByName(tail)
+
+
+def _tail(spark: SparkSession, view: View) -> DataFrame:
+    """The archive's rows inside the cuts, in table form; without any the columns alone."""
+    transform = load_transform(view.stream, view.settings.streams_dir)
+    day = records.day(view.stream)
+    topic_ids = sorted({item.log.topic_id for item in view.plan.slices})
+    parts = []
+    for topic_id in topic_ids or [""]:
+        slices = [item for item in view.plan.slices if item.log.topic_id == topic_id]
+        rows = read_slices(spark, view.settings, view.stream, slices)
+        if slices:
+            place = (day, F.lit(topic_id), F.col("partition"), F.col("offset"))
+            rows = rows.join(_bounds(spark, view.plan.cuts), on=_inside(*place), how="left_semi")
+        good = process(rows, view.stream, transform).good
+        parts.append(good.select(*identity(day, topic_id), *(c for c in good.columns if c not in PLATFORM_COLUMNS)))
+    together, *rest = parts
+    for part in rest:
+        together = together.unionByName(part)
+    return together
+
+
+def _bounds(spark: SparkSession, ranges: Sequence[Cut] | Sequence[Withheld]) -> DataFrame:
+    """One row per day, log and range, small enough for every task to have all of them."""
+    rows = [
+        (item.day, item.log.topic_id, item.log.partition, part.start, part.end)
+        for item in ranges
+        for part in item.ranges
+    ]
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _BOUNDS, strict=True)]
+    # As an Arrow table it stays in the JVM: no Python worker is started for it.
+    return F.broadcast(spark.createDataFrame(pa.table(columns, schema=_BOUNDS)))
+
+
+def _inside(day: Column, topic_id: Column, partition: Column, offset: Column) -> Column:
+    return (
+        (day == F.col("_cut_day"))
+        & (topic_id == F.col("_cut_topic_id"))
+        & (partition == F.col("_cut_partition"))
+        & (offset >= F.col("_cut_start"))
+        & (offset < F.col("_cut_end"))
+    )
+
+
+def _require_columns(published: DataFrame, tail: DataFrame, table: str) -> None:
+    found, wanted = columns_of(published.schema), columns_of(tail.schema)
+    if found != wanted:
+        raise ConfigError(
+            "the published table's columns are not what the stream's transformation gives",
+            expected=", ".join(f"{name} {kind}" for name, kind in wanted if (name, kind) not in found) or wanted,
+            found=", ".join(f"{name} {kind}" for name, kind in found if (name, kind) not in wanted) or found,
+            where=table,
+            hint="Read the published table until the change is undone, or until a rebuild has applied it",
+        )

@@ -1,0 +1,205 @@
+"""The live view while days are published, rebuilt, rolled back, emptied: each archived record once (conformance 26)."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.batch.world import TRANSFORM, World, january, moment, value
+from tidemark.batch.current import current, frame
+from tidemark.batch.current_view import View, pin
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rollback import rollback_day
+from tidemark.batch.run import Run
+from tidemark.batch.seal import latest_seals, seal_run
+from tidemark.core.errors import ConfigError, IncompleteError
+from tidemark.core.offsets import OffsetRange
+from tidemark.settings import Settings
+
+COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_event_time", "id", "name", "delay"]
+
+
+@pytest.fixture
+def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
+    """Three days in two partitions, each with a broken and a refused record, archived in ranges that overlap."""
+    world = World.make(spark, settings, tmp_path)
+    for partition in (0, 1):
+        for day in (14, 15, 16):
+            good = [(moment(day), value(number)) for number in range(8)]
+            world.produce([*good, (moment(day), b"broken"), (moment(day), value(8, "refused"))], partition=partition)
+    for start, end, writer in ((0, 12, "a"), (5, 20, "b"), (12, 30, "a"), (12, 18, "b")):
+        world.archive(start, end, writer=writer)
+    world.archive(0, 30, partition=1)
+    return world
+
+
+def pinned(world: World) -> View:
+    """The view of everything the world has archived so far."""
+    run = world.run("archive")
+    for item in world.manifests:
+        run.store.put_if_absent(run.layout.manifest_key(item.writer, item.batch), item.to_json())
+    return pin(world.settings, world.name)
+
+
+def rows(found: DataFrame) -> list[tuple[Any, ...]]:
+    """In the form of ``World.expected_rows``."""
+    times = ("unix_micros(_timestamp)", "unix_micros(_event_time)")
+    taken = found.selectExpr(*COLUMNS[:4], *times, *COLUMNS[6:]).collect()
+    return sorted((tuple(row) for row in taken), key=lambda row: row[:4])
+
+
+def archived(world: World) -> list[tuple[Any, ...]]:
+    """The oracle: every good record of the log that any committed range holds, once."""
+    held = {
+        (item.log.topic_id, item.log.partition, offset)
+        for manifest in world.manifests
+        for item in manifest.ranges
+        for offset in range(item.range.start, item.range.end)
+    }
+    return [row for row in world.expected_rows(*{item.day for item in world.records}) if row[1:4] in held]
+
+
+def staged(world: World, name: str, *days: int) -> Run:
+    """A run over everything so far, up to its audit, which is not what is tested here."""
+    run = world.run(name)
+    seals = latest_seals(run.store, run.layout)
+    world.plan(name, [january(day) for day in days], seals=seals, force=True)
+    with run.step("audit") as out:
+        out |= {"staged_snapshot": world.rebuild(run)["staged_snapshot"], "checks": [], "passed": True}
+    return run
+
+
+def publish(world: World, name: str, *days: int) -> Run:
+    run = staged(world, name, *days)
+    publish_run(run, world.spark)
+    return run
+
+
+def from_archive(view: View) -> dict[int, list[tuple[int, Sequence[OffsetRange]]]]:
+    """Day of January → partitions and offsets that come from the archive."""
+    found: dict[int, list[tuple[int, Sequence[OffsetRange]]]] = {}
+    for cut in view.plan.cuts:
+        found.setdefault(cut.day.day, []).append((cut.log.partition, cut.ranges))
+    return found
+
+
+def span(start: int, end: int) -> tuple[OffsetRange, ...]:
+    return (OffsetRange(start=start, end=end),)
+
+
+def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_rolled_back(world: World) -> None:
+    # Nothing published: all of it from the archive.
+    before = frame(world.spark, pinned(world))
+    assert rows(before) == archived(world)
+    assert before.columns == COLUMNS
+
+    # One day published and not sealed yet; then late records of it.
+    first = publish(world, "first", 14)
+    assert from_archive(pinned(world)).keys() == {15, 16}
+    seal_run(first)
+    world.produce([(moment(14, 5), value(20)), (moment(17), value(21)), (moment(15), value(22))])
+    world.archive(28, 33, writer="late")
+    view = pinned(world)
+    assert from_archive(view)[14] == [(0, span(30, 33))]
+    found = frame(world.spark, view)
+    assert rows(found) == archived(world)
+    assert found.schema == world.spark.table(world.table).schema
+
+    # A rebuild staged on its branch changes nothing; nor does its publication, or what is archived, for who has pinned.
+    second = staged(world, "second", 14, 15)
+    view, then = pinned(world), archived(world)
+    publish_run(second, world.spark)
+    seal_run(second)
+    world.produce([(moment(14), value(30)), (moment(18), value(31))], partition=1)
+    world.archive(30, 32, partition=1, writer="later")
+    now = pinned(world)
+    assert from_archive(now).keys() == {14, 16, 17, 18}
+    assert from_archive(now)[14] == [(1, span(30, 32))]
+    assert rows(frame(world.spark, view)) == then
+    assert rows(current(world.spark, world.settings, world.name)) == archived(world)
+
+    # Rolled back: the first version's rows, and what that had not read from the archive.
+    rollback_day(world.run("back"), world.spark, day=january(14), version=1)
+    view = pinned(world)
+    assert from_archive(view).keys() == {14, 16, 17, 18}
+    assert from_archive(view)[14] == [(0, span(30, 33)), (1, span(30, 32))]
+    assert rows(frame(world.spark, view)) == archived(world)
+
+
+def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double_nothing(world: World) -> None:
+    first = publish(world, "first", 14, 15)
+    seal_run(first)
+    seal_run(publish(world, "second", 16))
+    # Without its snapshot's summary a day is told by its seal, without that one by nobody: then it is the archive's.
+    table = IcebergTable(world.spark, world.settings, world.name)._load()
+    table.expireSnapshots().expireSnapshotId(first.require("publish")["snapshot_id"]).commit()
+    view = pinned(world)
+    assert (view.foreign_days, view.plan.cuts) == ((), ())
+    assert rows(frame(world.spark, view)) == archived(world)
+    first.store.delete(first.layout.seal_key(january(15), 1))
+    world.spark.sql(f"DELETE FROM {world.table} WHERE _offset = 21")
+    view = pinned(world)
+    assert view.foreign_days == (january(15), january(16))
+    assert from_archive(view).keys() == {15, 16}
+    assert rows(frame(world.spark, view)) == archived(world)
+
+    refused = """F.expr("event.name = 'refused' OR day(event_time) = 14")"""
+    code = TRANSFORM.replace('F.col("event.name") == "refused"', refused)
+    (world.settings.streams_dir / f"{world.name}.py").write_text(code, encoding="utf-8")
+    publish(world, "third", 14, 15, 16)
+    assert {row[0] for row in world.published()} == {january(15), january(16)}
+    assert rows(frame(world.spark, pinned(world))) == [row for row in archived(world) if row[0] != january(14)]
+
+
+def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_another_log(world: World) -> None:
+    world.produce([(moment(17), value(number)) for number in range(6)], partition=2)
+    everything = list(world.records)
+    world.records = [item for item in everything if (item.log.partition, item.offset) not in {(2, 1), (2, 4)}]
+    world.archive(0, 6, partition=2, writer="poor")
+    publish(world, "first", 17)
+    assert [row[3] for row in world.published()] == [0, 2, 3, 5]
+    world.records = everything
+    world.archive(1, 4, partition=2, writer="whole")
+    view = pinned(world)
+    assert from_archive(view)[17] == [(2, span(1, 4))]
+    assert [row[3] for row in rows(frame(world.spark, view)) if row[2] == 2] == [0, 1, 2, 3, 5]
+    world.topic_id = "topic-id-2"
+    world.produce([(moment(17), value(number)) for number in range(4)], partition=2)
+    world.archive(0, 3, partition=2, writer="again")
+    found = [(row[1], row[3]) for row in rows(frame(world.spark, pinned(world))) if row[2] == 2]
+    assert found == [("topic-id-1", at) for at in (0, 1, 2, 3, 5)] + [("topic-id-2", at) for at in (0, 1, 2)]
+
+
+def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(world: World) -> None:
+    with pytest.raises(IncompleteError, match=f"nothing of the stream is published yet.*{world.name}"):
+        pinned(world).published()
+    publish(world, "first", 14)
+    view, then = pinned(world), world.expected_rows(january(14))
+    publish(world, "second", 14, 15)
+    for moment_of, days in ((view, 1), (pinned(world), 2)):
+        table = moment_of.published().select("_kafka_partition", "_offset", "id").to_arrow_batch_reader().read_all()
+        assert table.num_rows == 2 * days * 8
+    found = view.published().filter("_kafka_partition = 1").to_arrow_batch_reader().read_all()
+    assert sorted(found["_offset"].to_pylist()) == [row[3] for row in then if row[2] == 1]
+    assert [
+        (item.log.partition, item.published_to, item.archived_to, item.behind_max, item.gaps)
+        for item in view.plan.positions
+    ] == [(0, 10, 30, 20, ()), (1, 10, 30, 20, ())]
+    assert [(item.day, item.log.partition, item.records_max) for item in view.plan.cuts] == [
+        (january(day), partition, 10) for day in (15, 16) for partition in (0, 1)
+    ]
+    check = "import sys, tidemark.batch.current_view; sys.exit('pyspark' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_a_transformation_with_other_columns_than_the_table_is_refused_with_both_sides(world: World) -> None:
+    publish(world, "first", 14)
+    changed = TRANSFORM.replace('"event.delay"', '"event.delay", F.lit(1).alias("extra")')
+    (world.settings.streams_dir / f"{world.name}.py").write_text(changed, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"expected extra int"):
+        frame(world.spark, pinned(world))
