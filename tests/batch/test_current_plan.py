@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, seal_of, span
 from tidemark.archive.history import History
 from tidemark.archive.ledger_format import Tables
-from tidemark.batch.current_plan import CurrentPlan, PublishedDay, find_doubts, plan_current
+from tidemark.batch.current_plan import CurrentPlan, Cut, PublishedDay, Withheld, find_doubts, plan_current
 from tidemark.batch.ranges import format_ranges, parse_ranges
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
@@ -37,12 +37,10 @@ class Archive:
         made = manifest_of(writer, number, committed, truths, cut)
         files = tuple(replace(file, key=f"{number}/{file.key}") for file in made.files)
         for file in files:
-            days = [(item.day, range(item.first_offset, item.last_offset + 1)) for item in file.days]
-            inside = range(file.first_offset, file.last_offset + 1)
-            rows = [(truths[file.log][at], at) for at in inside]
-            self.objects[file.key] = [
-                (day, file.log, at) for day, at in rows if day and any(day == d and at in r for d, r in days)
-            ]
+            days = {item.day for item in file.days}
+            offsets = range(file.first_offset, file.last_offset + 1)
+            rows = [(truths[file.log][at], file.log, at) for at in offsets]
+            self.objects[file.key] = [(day, owner, at) for day, owner, at in rows if day is not None and day in days]
         self.manifests.append(replace(made, files=files))
 
     def read(self, plan: Plan | CurrentPlan) -> list[Row]:
@@ -130,12 +128,9 @@ def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
         doubts=find_doubts(history),
     )
 
-    def inside(row: Row, found: Sequence[object]) -> bool:
+    def inside(row: Row, found: Sequence[Cut] | Sequence[Withheld]) -> bool:
         day, owner, offset = row
-        return any(
-            (item.day, item.log) == (day, owner) and any(offset in part for part in item.ranges)  # type: ignore[attr-defined]
-            for item in found
-        )
+        return any(offset in part for item in found if (item.day, item.log) == (day, owner) for part in item.ranges)
 
     kept = [row for row in story.table if not inside(row, plan.withheld)]
     return Counter(kept) + Counter(row for row in story.archive.read(plan) if inside(row, plan.cuts)), plan

@@ -136,12 +136,12 @@ def plan_current(
         for target in targets
     }
     files = {file.key: file for copies in committed.values() for item in copies for file in item.files}
-    behind: dict[Key, list[tuple[OffsetRange, int]]] = {}
+    behind: dict[Key, list[tuple[int, int]]] = {}
     slices = []
     for item in plan.slices:
-        found = _spans(item, files[item.key], left)
-        for key, spans in found.items():
-            behind.setdefault(key, []).extend(spans)
+        found = _to_take(item, files[item.key], left)
+        for key, first_and_records in found.items():
+            behind.setdefault(key, []).append(first_and_records)
         if found:
             slices.append(item)
     cuts = tuple(
@@ -149,10 +149,10 @@ def plan_current(
             day=day,
             log=log,
             ranges=left[day, log],
-            first_offset=min(span.start for span, _ in spans),
-            records_max=sum(records for _, records in spans),
+            first_offset=min(first for first, _ in parts),
+            records_max=sum(records for _, records in parts),
         )
-        for (day, log), spans in sorted(behind.items())
+        for (day, log), parts in sorted(behind.items())
     )
     return CurrentPlan(
         cuts=cuts,
@@ -234,15 +234,14 @@ def _as_sealed(log: TopicPartition, ranges: OffsetSet) -> SealedLog:
     )
 
 
-def _spans(item: Slice, file: DataFile, left: Mapping[Key, OffsetSet]) -> dict[Key, list[tuple[OffsetRange, int]]]:
-    """Where the slice may have records to take, by day, each with how many at most; no day with none."""
+def _to_take(item: Slice, file: DataFile, left: Mapping[Key, OffsetSet]) -> dict[Key, tuple[int, int]]:
+    """The days of which the slice may have records to take: the lowest offset of one, and how many at most."""
     found = {}
     for rows in file.days:
         span = OffsetRange(start=rows.first_offset, end=rows.last_offset + 1).intersect(item.range)
         parts = _parts(left.get((rows.day, item.log), ()), span) if span else ()
         if parts:
-            whole = OffsetRange(start=parts[0].start, end=parts[-1].end)
-            found[rows.day, item.log] = [(whole, min(rows.rows, count(parts)))]
+            found[rows.day, item.log] = parts[0].start, min(rows.rows, count(parts))
     return found
 
 
