@@ -17,7 +17,7 @@ from tidemark.batch.refill import refill_run, rounds
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan import Gap, Hole
+from tidemark.core.plan import Evidence, Gap, Hole
 
 
 def refills(log: Log) -> list[Manifest]:
@@ -35,6 +35,10 @@ def archived(log: Log, manifests: list[Manifest]) -> list[tuple[int, int, bytes,
                 stamp = round(row["timestamp"].timestamp() * 1000)
                 rows.append((row["partition"], row["offset"], row["key"], row["value"], stamp))
     return sorted(rows)
+
+
+def proven(transactional: int) -> Evidence:
+    return Evidence(transactional=transactional, compacted=0, unexplained=0, ranges=())
 
 
 def two_gaps_and_a_whole_partition_missing(log: Log) -> None:
@@ -175,8 +179,8 @@ def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, 
     settled = settle_run(run)
     assert settled.logs[0].gaps == ()
     assert settled.logs[0].holes == (
-        Hole(range=OffsetRange(start=0, end=6), missing=3, cause="unexplained", exact=True),
-        Hole(range=OffsetRange(start=6, end=7), missing=1, cause="unexplained", exact=True),
+        Hole(range=OffsetRange(start=0, end=6), missing=3, cause="transactional", evidence=proven(3)),
+        Hole(range=OffsetRange(start=6, end=7), missing=1, cause="transactional", evidence=proven(1)),
     )
     nine = at(MONDAY, 9)
     assert archived(log, refills(log)) == [(0, offset, b"k", f"v{offset}".encode(), nine) for offset in range(3)]

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemark.archive.history import History
 from tidemark.archive.ledger import Archived, read_and_compact
+from tidemark.batch.holes import classify_holes
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
 from tidemark.batch.tables import main_snapshots
@@ -42,6 +43,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
 def settle_run(run: Run) -> Plan:
     """Step ``settled``: plan the very same targets again, with what the refill and the stream archived since.
 
+    Holes get their evidence here, where the plan is final and Kafka still holds the most (``classify_holes``).
+
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
     accept to lose (``batch.accept_loss``); the plan is saved all the same.
     """
@@ -65,6 +68,9 @@ def settle_run(run: Run) -> Plan:
             force=planned["force"],
         )
         _require_whole(run, plan)
+        if plan.days:
+            plan, out["holes"] = classify_holes(run, plan, seals)
+            out["plan"] = plan_to_value(plan)
         return plan
 
 

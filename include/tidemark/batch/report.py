@@ -3,7 +3,7 @@
 It is made after a failure as well, so it takes nothing for granted: a step that was not reached is shown as that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from tidemark.core.plan import LogPlan, Plan
 from tidemark.core.plan_json import plan_from_value
 
 STEPS = ("wait", "plan", "refill", "settled", "rebuild", "audit", "publish", "seal")
+CAUSES = ("transactional", "compacted", "unexplained")
 OPTIONAL = frozenset({"wait", "refill"})
 Steps = Mapping[str, dict[str, Any] | None]
 
@@ -48,6 +49,7 @@ def make_report(run: Run, steps: Steps) -> dict[str, Any]:
         "unchanged": [day.isoformat() for day in plan.unchanged] if plan else [],
         "logs": logs,
         "broken_chains": (steps["settled"] or steps["plan"] or {}).get("broken_chains", []),
+        "hole_notes": ((steps["settled"] or {}).get("holes") or {}).get("notes", []),
         "quality": {"passed": audit.get("passed"), "note": audit.get("note"), "checks": audit.get("checks", [])},
         "steps": states,
         "snapshots": {name: published.get(name) for name in ("snapshot_id", "quarantine_snapshot_id")},
@@ -156,7 +158,16 @@ def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
         "unfilled": _spans(unfilled),
         "pending": _spans(pending),
         "overlaps": [{**_span(overlap.range), "copies": overlap.copies} for overlap in item.overlaps],
-        "holes": [{**_span(hole.range), "missing": hole.missing, "cause": hole.cause} for hole in item.holes],
+        "holes": [
+            {
+                **_span(hole.range),
+                "missing": sum(hole.counts.values()),
+                "cause": hole.cause,
+                "counts": hole.counts,
+                "unexplained": _spans(hole.evidence.ranges if hole.evidence else ()),
+            }
+            for hole in item.holes
+        ],
         "offsets": {
             "target": target.end - target.origin,
             "used": count(used.range for used in item.used),
@@ -165,8 +176,9 @@ def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
             "unfilled": count(unfilled),
             "pending": count(pending),
             "overlapping": count(overlap.range for overlap in item.overlaps),
-            "holes": sum(hole.missing for hole in item.holes),
+            "holes": sum(sum(hole.counts.values()) for hole in item.holes),
         },
+        "causes": {cause: sum(hole.counts[cause] for hole in item.holes) for cause in CAUSES},
     }
 
 
@@ -212,7 +224,7 @@ def _verdict(
             "sentences": ["The seal already covers everything archived for it: nothing was rebuilt."],
         }
     lost = sum(log["offsets"]["lost"] for log in logs)
-    holes = sum(hole["missing"] for log in logs for hole in log["holes"] if hole["cause"] == "unexplained")
+    holes = sum(log["causes"]["unexplained"] for log in logs)
     names = ", ".join(item["day"] for item in days)
     verb = "are" if len(days) > 1 else "is"
     sentences = [
@@ -223,6 +235,7 @@ def _verdict(
     refilled = sum(log["offsets"]["refilled"] for log in logs)
     if refilled:
         sentences.append(f"{refilled:,} offsets were missing from the archive and refilled from Kafka.")
+    sentences += _explained(logs)
     warned = sum(item["success"] is not True for item in audit.get("checks", []))
     if warned:
         sentences.append(f"{warned} quality {'checks' if warned > 1 else 'check'} of severity warning did not pass.")
@@ -247,3 +260,10 @@ def _verdict(
         "title": f"{names} {verb} complete: every offset is accounted for, exactly once",
         "sentences": sentences,
     }
+
+
+def _explained(logs: list[dict[str, Any]]) -> Iterator[str]:
+    for cause, what in (("transactional", "aborted or transaction markers"), ("compacted", "compacted by Kafka")):
+        number = sum(log["causes"][cause] for log in logs)
+        if number:
+            yield f"{number:,} offsets gave no record because they were {what}."

@@ -55,17 +55,45 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What Kafka was found to say of a hole's offsets; each is counted once, and the three add up to all of them.
+
+    ``transactional`` are transaction markers and records of aborted transactions, ``compacted`` what a compacted log no
+    longer holds. ``ranges`` are the unexplained offsets, in order; where there are many, the first of them only.
+    """
+
+    transactional: int
+    compacted: int
+    unexplained: int
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
     """Offsets inside a used range that came out as no row. Without proof the cause is ``unexplained``.
 
     A manifest counts the rows of a whole committed range. Where the cover uses only a part of it, ``missing`` is what
-    that part lacks at most and ``exact`` is False.
+    that part lacks at most and ``exact`` is False; the evidence, None until somebody looked, is exact in any case.
+    Of several causes ``cause`` names the one that is proven least.
     """
 
     range: OffsetRange
     missing: int
     cause: Literal["unexplained", "transactional", "compacted"]
     exact: bool = True
+    evidence: Evidence | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many offsets of each cause."""
+        if self.evidence is None:
+            return {"transactional": 0, "compacted": 0, "unexplained": 0, self.cause: self.missing}
+        found = self.evidence
+        return {
+            "transactional": found.transactional,
+            "compacted": found.compacted,
+            "unexplained": found.unexplained,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,138 @@
+"""Columns of a data object of any kind, a batch at a time, read by ranges: without Spark and without the whole object.
+
+A small object takes one request. Of a large Parquet object the footer is read first, then of one row group after the
+other the columns that are asked for.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemark.archive.bits import OffsetBits
+from tidemark.archive.decoders import decoded, read_rows
+from tidemark.core.errors import FormatError, ServiceError
+from tidemark.core.manifest import DataFile
+from tidemark.core.offsets import OffsetRange
+from tidemark.s3 import ObjectStore, error_code
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+TAIL_BYTES = 4 * 1024 * 1024
+BATCH_ROWS = 65_536
+_EVERYTHING = OffsetRange(start=0, end=2**63 - 1)
+
+
+def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+    """The object's rows in their order, as batches of these columns; None where there is no object.
+
+    Raises FormatError, naming the key, for an object that is damaged or lacks a column, PositionError for rows out of
+    offset order (of kinds that a decoder reads), and ServiceError where S3 refuses.
+    """
+    if decoded(key):
+        batches = read_rows(store, key, _EVERYTHING)
+        return None if batches is None else (batch.select(list(columns)) for batch in batches)
+    body = _SeekableBody(store, key)
+    return _parquet(body, columns) if body.open() else None
+
+
+def archived_offsets(store: ObjectStore, files: Sequence[DataFile], within: OffsetRange) -> OffsetBits | None:
+    """The offsets inside ``within`` that the files have rows of; None where a file is gone."""
+    found = OffsetBits(within)
+    for file in files:
+        if file.first_offset >= within.end or file.last_offset < within.start:
+            continue
+        batches = object_batches(store, file.key, ["offset"])
+        if batches is None:
+            return None
+        for batch in batches:
+            found.add(batch.column(0).to_numpy())
+    return found
+
+
+def _parquet(body: "_SeekableBody", columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        file = pq.ParquetFile(pa.PythonFile(body, mode="r"), pre_buffer=True)
+        for group in range(file.num_row_groups):  # one at a time: reading ahead would hold the whole object
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns)):
+                yield batch.select(list(columns))
+    except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, OSError) as error:
+        if body.failure is not None:
+            raise body.failure from error
+        raise FormatError(
+            "a data object does not read as Parquet", expected=", ".join(columns), found=repr(error), where=body.key
+        ) from error
+
+
+class _SeekableBody(io.RawIOBase):
+    """An object that can be read at any place; its last bytes are kept, so that a small one is read once."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.failure: ServiceError | None = None  # Arrow passes on the text of an error alone
+        self._store = store
+        self._at = 0
+        self._size = 0
+        self._etag = ""
+        self._tail = b""
+
+    def open(self) -> bool:
+        """Ask for the object; False where there is none."""
+        try:
+            answer, self._tail = self._get(f"bytes=-{TAIL_BYTES}")
+        except ClientError as error:
+            if error_code(error) in {"NoSuchKey", "404"}:
+                return False
+            if error_code(error) not in {"InvalidRange", "416"}:  # an empty object
+                raise self._failed(error) from error
+        except BotoCoreError as error:
+            raise self._failed(error) from error
+        else:
+            self._etag = answer["ETag"]
+            self._size = int(answer.get("ContentRange", f"/{len(self._tail)}").rpartition("/")[2])
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        end = min(self._at + len(memoryview(buffer)), self._size)
+        if end <= self._at:
+            return 0
+        kept_from = self._size - len(self._tail)
+        if self._at >= kept_from:
+            data = self._tail[self._at - kept_from : end - kept_from]
+        else:
+            try:
+                # The same object or none: what was read so far must fit.
+                _, data = self._get(f"bytes={self._at}-{end - 1}", IfMatch=self._etag)
+            except (ClientError, BotoCoreError) as error:
+                self.failure = self._failed(error)
+                raise self.failure from error
+        memoryview(buffer).cast("B")[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _get(self, span: str, **options: Any) -> tuple[Any, bytes]:
+        answer = self._store.client.get_object(Bucket=self._store.bucket, Key=self.key, Range=span, **options)
+        return answer, answer["Body"].read()
+
+    def _failed(self, error: Exception) -> ServiceError:
+        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+        return ServiceError("S3 get failed", found=f"{code}: {error}", where=f"s3://{self._store.bucket}/{self.key}")

@@ -1,0 +1,193 @@
+"""Evidence on a plan's holes, gathered when a run is settled: from Kafka, and from earlier seals.
+
+A hole that an earlier seal has evidence on is not looked at again, so the cost is that of what is new: manifests and
+offset columns of the ranges with new holes, and one or two passes over these ranges in Kafka.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from tidemark.archive.bits import OffsetBits
+from tidemark.archive.objects import archived_offsets
+from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
+from tidemark.batch.run import Run
+from tidemark.core.errors import ServiceError
+from tidemark.core.manifest import DataFile, parse_manifest
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
+from tidemark.core.plan import Evidence, Hole, LogPlan, Plan, Used
+from tidemark.core.seal import Seal
+
+LIMIT_S = 900.0  # of a step that may take half an hour
+_AT_ONCE = 64
+_OFFSETS_AT_ONCE = 200_000_000  # a bit each
+_THREADS = 8
+_PROGRESS_S = 15.0
+
+_logger = logging.getLogger(__name__)
+# A copy of offsets: a writer's batch and its committed range. Its rows never change.
+_Copy = tuple[TopicPartition, str, int, OffsetRange]
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """How long may be looked, and how far it is."""
+
+    limit_s: float
+    offsets: int = 0
+    began: float = field(default_factory=time.monotonic)
+    _told: float = field(default_factory=time.monotonic)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() - self.began >= self.limit_s
+
+    def seen(self, offsets: int) -> None:
+        """Count offsets that were read, and log the sum now and then."""
+        self.offsets += offsets
+        if time.monotonic() - self._told > _PROGRESS_S:
+            self._told = time.monotonic()
+            _logger.info("holes: %s offsets of Kafka read in %.0f s", f"{self.offsets:,}", self._told - self.began)
+
+
+def classify_holes(
+    run: Run, plan: Plan, seals: Iterable[Seal], *, limit_s: float = LIMIT_S
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan with evidence on its holes, and what to save of the look: totals per cause, offsets read, notes.
+
+    It ends after ``limit_s``: holes that were not reached have no evidence and are the next run's. What Kafka fails to
+    tell does not fail the run: its holes stay unexplained, and a note says why.
+    """
+    watch = Watch(limit_s=limit_s)
+    earlier = _earlier(seals)
+    logs, notes = [], []
+    for item in plan.logs:
+        done, note = _classify(run, item, earlier, watch) if item.holes else (item, None)
+        logs.append(done)
+        notes += [f"{item.target.log}: {note}"] if note else []
+    totals = {"transactional": 0, "compacted": 0, "unexplained": 0}
+    for hole in (hole for item in logs for hole in item.holes):
+        for cause, number in hole.counts.items():
+            totals[cause] += number
+    return replace(plan, logs=tuple(logs)), {**totals, "offsets_read": watch.offsets, "notes": notes}
+
+
+def _classify(
+    run: Run, item: LogPlan, earlier: Mapping[_Copy, Sequence[Hole]], watch: Watch
+) -> tuple[LogPlan, str | None]:
+    log, note = item.target.log, None
+    uses = {used.range.start: used for used in item.used}
+    known = {hole.range: _known(_copies(earlier, log, uses[hole.range.start]), hole) for hole in item.holes}
+    found = {span: evidence for span, evidence in known.items() if evidence is not None}
+    asked = [hole for hole in item.holes if (before := found.get(hole.range)) is None or before.unexplained]
+    transactional = any(hole.counts["transactional"] for copy in earlier if copy[0] == log for hole in earlier[copy])
+    told: dict[OffsetRange, Told] = {}
+    try:
+        if asked:
+            with Inquiry(run.settings.kafka_bootstrap, log, watch.seen) as inquiry:
+                for hole, offsets in _asked(run, log, asked, uses, found):
+                    if watch.over:
+                        note = f"looking at holes was stopped after {watch.limit_s:.0f} s; the next run goes on"
+                        break
+                    if offsets is None:
+                        note = f"the archive no longer holds what was committed of {hole.range}"
+                        continue
+                    told[hole.range] = inquiry.ask(offsets)
+                nature = inquiry.nature(transactional=transactional)
+            found |= {span: nature.evidence(item, found.get(span)) for span, item in told.items()}
+    except ServiceError as error:
+        note = str(error)
+    readable = sum(item.readable.number for item in told.values())
+    if readable:
+        note = f"Kafka gives a committed record at {readable:,} offsets that the archive has none of"
+    return replace(item, holes=tuple(_with_evidence(item.holes, found))), note
+
+
+def _with_evidence(holes: Iterable[Hole], found: Mapping[OffsetRange, Evidence]) -> Iterator[Hole]:
+    named = 0
+    for hole in holes:
+        evidence = found.get(hole.range)
+        if evidence is None:
+            yield hole
+            continue
+        ranges = evidence.ranges[: RANGES_MAX - named]
+        named += len(ranges)
+        yield replace(hole, cause=_cause(evidence), evidence=replace(evidence, ranges=ranges))
+
+
+def _cause(evidence: Evidence) -> Literal["unexplained", "transactional", "compacted"]:
+    if evidence.unexplained:
+        return "unexplained"
+    return "compacted" if evidence.compacted else "transactional"
+
+
+def _earlier(seals: Iterable[Seal]) -> dict[_Copy, list[Hole]]:
+    """The holes that seals have evidence on, by copy."""
+    found: dict[_Copy, list[Hole]] = {}
+    for seal in seals:
+        for item in seal.logs:
+            for hole in item.holes:
+                used = item.use_of(hole.range.start)
+                if hole.evidence is not None and used is not None:
+                    found.setdefault((item.log, used.writer, used.batch, used.committed), []).append(hole)
+    return found
+
+
+def _copies(earlier: Mapping[_Copy, Sequence[Hole]], log: TopicPartition, used: Used) -> Sequence[Hole]:
+    return earlier.get((log, used.writer, used.batch, used.committed), ())
+
+
+def _known(copies: Sequence[Hole], hole: Hole) -> Evidence | None:
+    """The best evidence of earlier seals on the very same part of the same copy; None where there is none to go by."""
+    same = [one.evidence for one in copies if one.range == hole.range and one.evidence is not None]
+    best = min(same, key=lambda evidence: (evidence.unexplained, -len(evidence.ranges)), default=None)
+    # Where the seal does not name every unexplained offset, all have to be looked for again.
+    return best if best is not None and count(best.ranges) == best.unexplained else None
+
+
+def _asked(
+    run: Run,
+    log: TopicPartition,
+    holes: Sequence[Hole],
+    uses: Mapping[int, Used],
+    found: Mapping[OffsetRange, Evidence],
+) -> Iterator[tuple[Hole, Iterable[OffsetRange] | None]]:
+    """Each hole with the offsets to ask for; None for those where the archive no longer tells.
+
+    Manifests and objects are read some at a time, by several threads, while the last ones are asked for.
+    """
+
+    def missing(hole: Hole) -> "OffsetBits | OffsetSet | None":
+        if hole.range in found:
+            return normalise(found[hole.range].ranges)
+        files = _files(run, log, uses[hole.range.start])
+        return None if files is None else archived_offsets(run.store, files, hole.range)
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="holes") as pool:
+        for some in _batches(holes):
+            for hole, offsets in zip(some, pool.map(missing, some), strict=True):
+                yield hole, offsets.missing() if isinstance(offsets, OffsetBits) else offsets
+
+
+def _batches(holes: Sequence[Hole]) -> Iterator[list[Hole]]:
+    some: list[Hole] = []
+    for hole in holes:
+        if len(some) == _AT_ONCE or (some and count(item.range for item in [*some, hole]) > _OFFSETS_AT_ONCE):
+            yield some
+            some = []
+        some.append(hole)
+    if some:
+        yield some
+
+
+def _files(run: Run, log: TopicPartition, used: Used) -> tuple[DataFile, ...] | None:
+    """The files of a committed range, which is one batch's because it has holes; None where its manifest is gone."""
+    key = run.layout.manifest_key(used.writer, used.batch)
+    body = run.store.get(key)
+    if body is None:
+        return None
+    files = parse_manifest(body, where=key).files
+    return tuple(file for file in files if (file.log, file.range) == (log, used.committed))

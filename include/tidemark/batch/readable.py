@@ -1,0 +1,123 @@
+"""What Kafka lets a client read of a log now, offset by offset: the evidence for holes."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import OffsetRange, TopicPartition
+
+Ints = npt.NDArray[np.int64]
+# Reading on over fewer records than this takes no longer than to ask for another place of the log.
+NEAR_OFFSETS = 50_000
+_RECORDS_AT_ONCE = 10_000
+_PATIENCE_S = 60
+
+
+class LogReader:
+    """One log, read forward without a group; ``committed`` as read-committed consumers see it, else all records.
+
+    A span that starts a little behind the one before is reached by reading on, another one by a seek: any number of
+    small spans in order costs one pass.
+    """
+
+    def __init__(
+        self, bootstrap: str, log: TopicPartition, *, committed: bool, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.log = log
+        self._progress = progress
+        self._from = self._at = -1  # all records of [from, at) were seen and are in _left; -1 before the first question
+        self._ended = False
+        self._left = _nothing()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "tidemark-evidence",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",  # a position that retention took is an error, never a jump
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "fetch.wait.max.ms": 20,  # how long the broker waits at the log's end before it says so
+                "queued.max.messages.kbytes": 32 * 1024,
+                "log_level": 3,
+            }
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._consumer.close()
+
+    def read(self, span: OffsetRange) -> tuple[Ints, Ints, int]:
+        """The records in the span: their offsets, their timestamps in ms, and the offset up to which all was seen.
+
+        That is the span's end, or the log's where it ends before. Raises ServiceError when Kafka refuses, no longer
+        holds the span's start, or is silent for a minute.
+        """
+        if self._at < 0 or not self._from <= span.start <= self._at + NEAR_OFFSETS:
+            self._seek(span.start)
+        parts = [self._left]
+        while self._at < span.end and not self._ended:
+            parts.append(self._more())
+        found = np.concatenate(parts, axis=1)
+        self._left = found[:, found[0] >= span.end]
+        self._from = min(span.end, self._at)
+        inside = found[:, (found[0] >= span.start) & (found[0] < span.end)]
+        return inside[0], inside[1], min(span.end, self._at)
+
+    def first_at(self, timestamp_ms: int) -> int | None:
+        """The first offset whose entry in the log has this timestamp or a later one, a marker's included."""
+        wanted = [KafkaPartition(self.log.topic, self.log.partition, timestamp_ms)]
+        try:
+            (found,) = self._consumer.offsets_for_times(wanted, timeout=_PATIENCE_S)
+        except KafkaException as error:
+            raise ServiceError("Kafka could not find a position by time", found=error, where=str(self.log)) from error
+        return found.offset if found.error is None and found.offset >= 0 else None
+
+    def _seek(self, offset: int) -> None:
+        try:
+            self._consumer.assign([KafkaPartition(self.log.topic, self.log.partition, offset)])
+        except KafkaException as error:
+            raise ServiceError("Kafka could not be read", found=error, where=str(self.log)) from error
+        self._from = self._at = offset
+        self._ended, self._left = False, _nothing()
+
+    def _more(self) -> Ints:
+        """The next records, as offsets over timestamps."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            first = self._consumer.poll(1)
+            if first is None:
+                continue
+            # Only what is there already: with a time-out it would wait for all of them.
+            messages = [first, *self._consumer.consume(_RECORDS_AT_ONCE, timeout=0)]
+            before, rows = self._at, []
+            for message in messages:
+                error, offset = message.error(), message.offset()
+                if error is None:
+                    rows.append((offset, message.timestamp()[1]))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
+                    self._ended = True
+                    self._at = max(self._at, offset or 0)
+                else:
+                    raise ServiceError("Kafka could not be read", found=error.str(), where=str(self.log))
+            found = np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
+            if rows:
+                self._at = max(self._at, int(found[0, -1]) + 1)
+            if self._progress is not None:
+                self._progress(self._at - before)
+            return found
+        raise ServiceError(
+            "Kafka did not answer", expected=f"records or the end within {_PATIENCE_S} s", where=str(self.log)
+        )
+
+
+def _nothing() -> Ints:
+    return np.empty((2, 0), dtype=np.int64)

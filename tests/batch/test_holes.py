@@ -1,0 +1,204 @@
+"""Evidence on holes, against a real broker: aborted and compacted records, markers, silence, what retention took."""
+
+import itertools
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.archive.test_kafka_logs import _eager_cleaner, consumed  # noqa: F401  # a fixture
+from tests.batch.logs import MONDAY, Log, at
+from tests.batch.test_plan import drop_below
+from tests.batch.test_seal import finish, settled
+from tests.conftest import MakeStream, MakeTopic, Produce
+from tests.waiting import wait_until
+from tidemark.batch.holes import classify_holes
+from tidemark.batch.readable import LogReader
+from tidemark.batch.report import STEPS, make_report
+from tidemark.batch.run import Run
+from tidemark.batch.seal import latest_seals, read_seal, seal_run
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import Evidence, Hole
+from tidemark.core.seal import parse_seal
+from tidemark.kafka import watermarks
+from tidemark.settings import Settings
+
+NINE = at(MONDAY, 9)
+
+
+def span(start: int, end: int) -> OffsetRange:
+    return OffsetRange(start=start, end=end)
+
+
+def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v") -> None:
+    """Transactions of so many records into partition 0, kept or aborted; those kept are in ``log.produced``."""
+    bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
+    (mark,) = watermarks(bootstrap, [log.owner()], committed=False)
+    end = mark.high_watermark + sum(number + 1 for number, _ in transactions)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    for number, kept in transactions:
+        offsets: list[int] = []
+        producer.begin_transaction()
+
+        def delivered(_: Any, message: Any, offsets: list[int] = offsets) -> None:
+            offsets.append(message.offset())
+
+        for _ in range(number):
+            producer.produce(topic, value, partition=0, timestamp=NINE, on_delivery=delivered)
+        assert producer.flush(60) == 0
+        producer.commit_transaction(60) if kept else producer.abort_transaction(60)
+        if kept:
+            log.produced.setdefault(0, {}).update(dict.fromkeys(offsets, NINE))
+    wait_until(lambda: watermarks(bootstrap, [log.owner()])[0].high_watermark == end, "the last marker is written", 120)
+
+
+def holes(run: Run) -> tuple[Hole, ...]:
+    return run.plan().logs[0].holes
+
+
+def found(transactional: int = 0, compacted: int = 0, unexplained: int = 0, *ranges: OffsetRange) -> Evidence:
+    return Evidence(transactional=transactional, compacted=compacted, unexplained=unexplained, ranges=ranges)
+
+
+def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_the_report_say_so(log: Log) -> None:
+    # 0-2 kept, 3 marker | 4-5 aborted, 6 marker | 7-9 kept, 10 marker
+    transact(log, (3, True), (2, False), (3, True))
+    log.archive(0, 5)
+    log.archive(5, 11)
+    run = settled(log, "run-1", MONDAY)
+    assert holes(run) == (
+        Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
+        Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
+    )
+    told = run.require("settled")["holes"]
+    assert (told["transactional"], told["compacted"], told["unexplained"], told["notes"]) == (5, 0, 0, [])
+    finish(run, {MONDAY: 6})
+    (seal,) = seal_run(run)
+    assert seal.logs[0].holes == holes(run)
+    assert read_seal(log.store, log.layout, MONDAY, 1) == seal
+    verdict = make_report(run, {name: run.load(name) for name in STEPS})["verdict"]
+    assert verdict["status"] == "complete"
+    assert "5 offsets gave no record because they were aborted or transaction markers." in verdict["sentences"]
+
+
+def test_markers_alone_are_proven_by_a_search_by_time(log: Log) -> None:
+    transact(log, (2, True), (1, True))
+    log.archive(0, 5)
+    assert holes(settled(log, "run-1", MONDAY)) == (
+        Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
+    )
+
+
+def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
+    transact(log, (3, True), (2, False), (3, True))
+    del log.produced[0][1], log.produced[0][2]  # the archive lost two committed records
+    log.archive(0, 11)
+    run = settled(log, "run-1", MONDAY)
+    assert holes(run) == (Hole(range=span(0, 11), missing=7, cause="unexplained", evidence=found(5, 0, 2, span(1, 3))),)
+    (note,) = run.require("settled")["holes"]["notes"]
+    assert "a committed record at 2 offsets that the archive has none of" in note
+
+
+def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log: Log) -> None:
+    transact(log, (3, True), (2, False))
+    log.produce(3, NINE)
+    log.archive(0, 7)
+    run = settled(log, "run-1", MONDAY)
+    finish(run, {MONDAY: 3})
+    seal_run(run)
+    transact(log, (2, False), (3, True))  # 10-11 aborted, 12 marker, 13-15 kept, 16 marker
+    log.archive(7, 17)
+    drop_below(log, 15)
+    again = settled(log, "run-2", MONDAY)
+    assert holes(again) == (
+        Hole(range=span(0, 7), missing=4, cause="transactional", evidence=found(4)),
+        Hole(range=span(7, 17), missing=4, cause="unexplained", evidence=found(1, 0, 3, span(10, 13))),
+    )
+    # Nothing of it is asked again once it is in a seal, and the log's start has passed all that is left.
+    finish(again, {MONDAY: 9})
+    seal_run(again)
+    third = settled(log, "run-3", MONDAY, force=True)
+    assert holes(third) == holes(again)
+    assert third.require("settled")["holes"]["offsets_read"] == 0
+
+
+def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    transact(log, (2, True), (1, True))
+    log.archive(0, 5)
+    # As in a topic that was compacted once and is not any more: offsets are missing, and no marker is there.
+    monkeypatch.setattr(LogReader, "first_at", lambda *_: 0)
+    assert holes(settled(log, "run-1", MONDAY)) == (
+        Hole(range=span(0, 5), missing=2, cause="unexplained", evidence=found(0, 0, 2, span(2, 3), span(4, 5))),
+    )
+
+
+def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_next_run(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transact(log, (2, True))
+    log.archive(0, 3)
+    run = settled(log, "run-1", MONDAY)
+    bare = run.plan("plan")  # the same, before anybody looked
+    plan, told = classify_holes(run, bare, (), limit_s=0)
+    assert (plan, told["unexplained"]) == (bare, 1)
+    assert "stopped after 0 s; the next run goes on" in told["notes"][0]
+
+    def refuse(*_: Any) -> Any:
+        raise ServiceError("Kafka could not be read", found="_TRANSPORT")
+
+    monkeypatch.setattr(LogReader, "read", refuse)
+    plan, told = classify_holes(run, bare, ())
+    assert (plan, told["unexplained"]) == (bare, 1)
+    assert told["notes"] == [f"{log.owner()}: Kafka could not be read: found _TRANSPORT"]
+
+
+def test_many_tiny_holes_far_apart_take_one_pass_with_few_seeks(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    transact(log, *itertools.repeat((3, True), 60))
+    log.archive(0, 120)
+    log.archive(120, 240)
+    seeks = []
+    seek = LogReader._seek
+
+    def counted(reader: LogReader, offset: int) -> None:
+        seeks.append(offset)
+        seek(reader, offset)
+
+    monkeypatch.setattr(LogReader, "_seek", counted)
+    run = settled(log, "run-1", MONDAY)
+    assert [item.evidence for item in holes(run)] == [found(30), found(30)]
+    assert len(seeks) <= 2  # the pass, and one look at the marker found by time
+    assert run.require("settled")["holes"]["offsets_read"] < 600
+
+
+@pytest.mark.usefixtures("_eager_cleaner")
+def test_what_a_compacted_log_no_longer_holds_is_compacted(
+    settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    topic = make_topic(
+        1, cleanup_policy="compact", segment_ms="1000", min_cleanable_dirty_ratio="0.001", delete_retention_ms="0"
+    )
+    log = Log(stream=make_stream(topic=topic, time_zone="America/New_York"), settings=settings, produce_records=produce)
+    # By record time a segment lasts a second; the newest one is never compacted.
+    for part in range(3):
+        produce(topic, [(b"k%d" % (n % 2), b"v", NINE + part * 10_000, 0, []) for n in range(10)])
+    wait_until(lambda: [o for o in consumed(settings, topic) if o < 10] in ([8, 9], []), "the broker compacts", 240)
+    log.produced[0] = dict.fromkeys(consumed(settings, topic), NINE)
+    missing = 30 - len(log.produced[0])
+    log.archive(0, 30)
+    (hole,) = holes(settled(log, "run-1", MONDAY))
+    assert (hole.cause, hole.missing, hole.evidence) == ("compacted", missing, found(0, missing))
+
+
+def test_a_seal_from_before_there_was_evidence_still_parses(log: Log) -> None:
+    transact(log, (2, True))
+    log.archive(0, 3)
+    run = settled(log, "run-1", MONDAY)
+    finish(run, {MONDAY: 2})
+    (seal,) = seal_run(run)
+    old = seal.to_json().replace(b',"evidence":{"compacted":0,"ranges":[],"transactional":1,"unexplained":0}', b"")
+    assert old != seal.to_json()
+    (hole,) = parse_seal(old, where="old").logs[0].holes
+    assert (hole.evidence, hole.cause) == (None, "transactional")
+    assert latest_seals(log.store, log.layout) == (seal,)
