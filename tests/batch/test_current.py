@@ -105,7 +105,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     world.produce([(moment(14, 5), value(20)), (moment(17), value(21)), (moment(15), value(22))])
     world.archive(28, 33, writer="late")
     view = pinned(world)
-    assert from_archive(view)[14] == [(0, span(30, 33))]
+    assert from_archive(view)[14] == [(0, span(30, 31))]
     found = frame(world.spark, view)
     assert rows(found) == archived(world)
     assert found.schema == world.spark.table(world.table).schema
@@ -119,7 +119,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     world.archive(30, 32, partition=1, writer="later")
     now = pinned(world)
     assert from_archive(now).keys() == {14, 16, 17, 18}
-    assert from_archive(now)[14] == [(1, span(30, 32))]
+    assert from_archive(now)[14] == [(1, span(30, 31))]
     assert rows(frame(world.spark, view)) == then
     assert rows(current(world.spark, world.settings, world.name)) == archived(world)
 
@@ -127,7 +127,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     rollback_day(world.run("back"), world.spark, day=january(14), version=1)
     view = pinned(world)
     assert from_archive(view).keys() == {14, 16, 17, 18}
-    assert from_archive(view)[14] == [(0, span(30, 33)), (1, span(30, 32))]
+    assert from_archive(view)[14] == [(0, span(30, 31)), (1, span(30, 31))]
     assert rows(frame(world.spark, view)) == archived(world)
 
 

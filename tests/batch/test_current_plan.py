@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, seal_of, span
 from tidemark.archive.history import History
 from tidemark.archive.ledger_format import Tables
-from tidemark.batch.current_plan import CurrentPlan, Cut, PublishedDay, Withheld, find_doubts, plan_current
+from tidemark.batch.current_plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
 from tidemark.batch.ranges import format_ranges, parse_ranges
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
@@ -45,9 +45,6 @@ class Archive:
 
     def read(self, plan: Plan | CurrentPlan) -> list[Row]:
         return [row for item in plan.slices for row in self.objects[item.key] if row[2] in item.range]
-
-    def history(self) -> History:
-        return History([Tables.build(self.manifests)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +115,13 @@ def publish(
 
 def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
     """The view's rows: the table's without those withheld, and the slices' inside the cuts."""
-    history = story.archive.history()
+    parts = [Tables.build(story.archive.manifests)]
+    history = History(parts)
     plan = plan_current(
         stream="flights",
         time_zone=ZONE,
         history=history,
-        days=DAYS,
+        spans=day_spans(parts),
         published=story.published,
         doubts=find_doubts(history),
     )
@@ -198,7 +196,7 @@ def test_what_is_published_whole_is_not_read_again() -> None:
     assert len(found) == 20
     assert plan.withheld == ()
     assert [(cut.day, cut.ranges, cut.first_offset, cut.records_max) for cut in plan.cuts] == [
-        (DAYS[1], (span(0, 20),), 10, 10)
+        (DAYS[1], (span(10, 20),), 10, 10)
     ]
     table, published = publish(archive, table, published, DAYS, sealed=False)
     _, plan = viewed(Story(archive=archive, table=table, published=published))

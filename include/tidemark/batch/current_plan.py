@@ -7,18 +7,21 @@ to have whole counts for the archive, so none is missing. The objects to read ar
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
+from itertools import islice, takewhile
 
 from tidemark.archive.history import History
+from tidemark.archive.ledger_format import Tables
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.manifest import DataFile
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, range_or_none, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
 from tidemark.core.plan import Gap, LogPlan, Slice, Target, Used
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, SealedLog
 
 Ranges = Mapping[TopicPartition, OffsetSet]
 Key = tuple[date, TopicPartition]
+_EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,25 +96,40 @@ def find_doubts(history: History) -> dict[TopicPartition, tuple[Doubt, ...]]:
     return {target.log: found for target in targets if (found := tuple(_doubts(target, committed[target.log])))}
 
 
+def day_spans(parts: Iterable[Tables]) -> dict[Key, OffsetRange]:
+    """Per day and log with archived records the offsets from the first to the last of them."""
+    spans: dict[Key, OffsetRange] = {}
+    for part in parts:
+        logs = part.ranges["log"].take(part.days["range"])
+        ends = [("first_offset", "min"), ("last_offset", "max")]
+        found = part.days.append_column("log", logs).group_by(["day", "log"]).aggregate(ends)
+        for row in found.to_pylist():
+            key = _EPOCH + timedelta(days=row["day"]), part.logs[row["log"]]
+            span = OffsetRange(start=row["first_offset_min"], end=row["last_offset_max"] + 1)
+            known = spans.get(key, span)
+            spans[key] = OffsetRange(start=min(known.start, span.start), end=max(known.end, span.end))
+    return spans
+
+
 def plan_current(
     *,
     stream: str,
     time_zone: str,
     history: History,
-    days: Iterable[date],
+    spans: Mapping[Key, OffsetRange],
     published: Mapping[date, PublishedDay],
     doubts: Mapping[TopicPartition, Sequence[Doubt]],
 ) -> CurrentPlan:
-    """The view of everything in ``history``, whose records are of ``days``; ``published`` has the table's days.
+    """The view of everything in ``history``; ``published`` has the days with rows in the table.
 
-    ``doubts`` are those of ``find_doubts``. Costs as much as a plan of the days that are not published.
+    ``spans`` and ``doubts`` are what ``day_spans`` and ``find_doubts`` say of the same archive. Costs as much as a plan
+    of the days that are not published.
     """
     targets = _targets(history)
     withheld = {
         (day, log): ranges
-        for day, item in published.items()
-        for log, found in doubts.items()
-        if (ranges := _stale(item, log, found))
+        for (day, log), span in spans.items()
+        if day in published and log in doubts and (ranges := _stale(published[day], log, doubts[log], span))
     }
     trusted: dict[date, Ranges] = {
         day: {log: subtract(ranges, withheld.get((day, log), ())) for log, ranges in item.ranges.items()}
@@ -119,7 +137,7 @@ def plan_current(
     }
     # To the planner a published day is a sealed one, proven where the table is trusted.
     seals = [_as_seal(stream, time_zone, day, logs) for day, logs in trusted.items()]
-    requested = sorted(set(days) - trusted.keys())
+    requested = sorted({day for day, _ in spans} - trusted.keys())
     committed = history.committed(targets, requested, seals)
     plan = plan_committed(
         stream=stream,
@@ -131,9 +149,10 @@ def plan_current(
         seals=seals,
     )
     left = {
-        (item.day, target.log): subtract(_whole(target), trusted.get(item.day, {}).get(target.log, ()))
-        for item in plan.days
-        for target in targets
+        (day, log): subtract([spans[day, log]], _parts(trusted.get(day, {}).get(log, ()), spans[day, log]))
+        for day in (item.day for item in plan.days)
+        for log in (target.log for target in targets)
+        if (day, log) in spans
     }
     files = {file.key: file for copies in committed.values() for item in copies for file in item.files}
     behind: dict[Key, list[tuple[int, int]]] = {}
@@ -154,11 +173,14 @@ def plan_current(
         )
         for (day, log), parts in sorted(behind.items())
     )
+    of_log: dict[TopicPartition, list[Cut]] = {}
+    for cut in cuts:
+        of_log.setdefault(cut.log, []).append(cut)
     return CurrentPlan(
         cuts=cuts,
         withheld=tuple(Withheld(day=day, log=log, ranges=ranges) for (day, log), ranges in sorted(withheld.items())),
         slices=tuple(slices),
-        positions=tuple(_position(item, [cut for cut in cuts if cut.log == item.target.log]) for item in plan.logs),
+        positions=tuple(_position(item, of_log.get(item.target.log, ())) for item in plan.logs),
     )
 
 
@@ -169,17 +191,12 @@ def _targets(history: History) -> list[Target]:
     ]
 
 
-def _whole(target: Target) -> OffsetSet:
-    found = range_or_none(target.origin, target.end)
-    return (found,) if found else ()
-
-
 def _doubts(target: Target, copies: Sequence[Copy]) -> Iterable[Doubt]:
     """Overlaps with a copy that has holes, each split so that one copy is the best of all of it."""
     holed = normalise(copy.range for copy in copies if copy.rows < len(copy.range))
     if not holed:
         return
-    (whole,) = _whole(target)
+    whole = OffsetRange(start=target.origin, end=target.end)
     pieces = best_cover(whole, copies)
     for overlap in overlaps(whole, [copy.range for copy in copies]):
         # An overlap lies in all of its copies or outside them, so one offset tells.
@@ -193,12 +210,12 @@ def _doubts(target: Target, copies: Sequence[Copy]) -> Iterable[Doubt]:
             at += 1
 
 
-def _stale(published: PublishedDay, log: TopicPartition, doubts: Sequence[Doubt]) -> OffsetSet:
+def _stale(published: PublishedDay, log: TopicPartition, doubts: Sequence[Doubt], span: OffsetRange) -> OffsetSet:
     """The doubtful offsets of which the publication may have read a worse copy; all of them before it is sealed."""
-    if log not in published.ranges:
-        return ()
     sealed = published.seal.log(log) if published.seal else None
-    return normalise(item.range for item in doubts if sealed is None or sealed.unseen(item.range, item.best))
+    first = bisect_right(doubts, span.start, key=lambda item: item.range.end)
+    inside = takewhile(lambda item: item.range.start < span.end, islice(doubts, first, None))
+    return normalise(item.range for item in inside if sealed is None or sealed.unseen(item.range, item.best))
 
 
 def _as_seal(stream: str, time_zone: str, day: date, logs: Ranges) -> Seal:

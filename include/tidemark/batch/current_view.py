@@ -6,17 +6,17 @@ are written after the rows are published, and stay when the table goes back to a
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-import numpy as np
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import DataScan, Table
 
-from tidemark.archive.ledger import Archived, read_archived
-from tidemark.batch.current_plan import CurrentPlan, PublishedDay, Ranges, find_doubts, plan_current
+from tidemark.archive.history import History
+from tidemark.archive.ledger import read_archived
+from tidemark.batch.current_plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
 from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import DAYS_PROPERTY, load_table
@@ -74,7 +74,8 @@ def pin(settings: Settings, stream_name: str) -> View:
     table = load_table(settings, stream.table)
     added = _added_by(table) if table else {}
     archived = read_archived(store, layout, stream)
-    history = archived.history()
+    parts = [*(item.tables for item in archived.segments), *archived.tables]
+    history = History(parts)
     doubts = find_doubts(history)
     told = {day: _told(table, day, next(iter(ids))) for day, ids in added.items() if table and len(ids) == 1}
     unsure = [day for day, ranges in told.items() if ranges is None or doubts]
@@ -89,7 +90,7 @@ def pin(settings: Settings, stream_name: str) -> View:
             stream=stream.name,
             time_zone=stream.time_zone,
             history=history,
-            days=_days(archived),
+            spans=day_spans(parts),
             published=published,
             doubts=doubts,
         ),
@@ -144,10 +145,3 @@ def _published(ranges: Ranges | None, seal: Seal | None) -> PublishedDay | None:
     if ranges is None and seal is not None:
         ranges = {item.log: normalise(used.range for used in item.used) for item in seal.logs}
     return None if ranges is None else PublishedDay(ranges=ranges, seal=seal)
-
-
-def _days(archived: Archived) -> Iterable[date]:
-    """Every day with records in the archive."""
-    tables = [*(item.tables for item in archived.segments), *archived.tables]
-    numbers = {int(number) for item in tables for number in np.unique(item.days["day"].to_numpy())}
-    return (_EPOCH + timedelta(days=number) for number in numbers)
