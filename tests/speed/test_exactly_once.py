@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -157,6 +158,49 @@ def test_a_stream_changes_its_delivery_there_and_back_and_loses_or_doubles_nothi
     assert sorted(item.source[1] for item in live + dead) == list(range(40))
     changes = [(line["before"], line["after"], line["positions"]) for line in events(capsys, "delivery changed")]
     assert changes == [(*runs[:2], {"0": 10}), (*runs[1:3], {"0": 20}), (*runs[2:], {"0": 30})]
+
+
+def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what_retention_took_meanwhile(
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(partitions=2, speed=definition(make_topic, max_offsets_per_trigger=10))
+    checkpoint = Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("speed")
+
+    def go_on() -> None:
+        for item in store.list(checkpoint):
+            store.delete(item.key)
+        speed(spark, stream, settings, available_now=True)
+
+    produce(stream.topic, rows(range(20)))
+    speed(spark, stream, settings, available_now=True)
+    go_on()  # with nothing to deliver
+    more = [(key, value, ms, n % 2, headers) for n, (key, value, ms, _, headers) in enumerate(rows(range(20, 32)))]
+    produce(stream.topic, more)
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    (deleted,) = admin.delete_records([KafkaPartition(stream.topic, 0, 22)]).values()
+    assert deleted.result(60).low_watermark == 22
+    capsys.readouterr()
+    go_on()
+
+    live, dead = delivered(settings, stream)
+    assert sorted(item.source for item in live + dead) == [
+        *((0, n) for n in range(20)),
+        *((0, n) for n in range(22, 26)),
+        *((1, n) for n in range(6)),
+    ]
+    found = {number: None if item is None else item.position for number, item in markers(settings, stream).items()}
+    assert found == {0: 26, 1: 6}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert sum(line["rows"] for line in lines if line["event"] == "batch") == 10  # nothing is read again
+    lost = [(line["partition"], line["start"], line["end"]) for line in lines if line["event"] == "lost"]
+    assert (min(start for _, start, _ in lost), max(end for _, _, end in lost)) == (20, 22)
+    assert {partition for partition, _, _ in lost} == {0}
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
     )
 
     kinds = (
-        NotOurs(kind="unmarked", count=3, partition=0, offset=3, found="headers: "),
+        NotOurs(kind="unmarked", count=3, partition=0, offset=3, found="no headers"),
         NotOurs(kind="other_stream", count=1, partition=0, offset=5, found="stream another"),
         NotOurs(
             kind="other_log",

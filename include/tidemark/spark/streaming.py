@@ -43,12 +43,14 @@ def kafka_source(
     settings: Settings,
     *,
     fail_on_data_loss: bool,
+    starting: Mapping[int, int] | None = None,
     max_offsets_per_trigger: int | None = None,
     min_offsets_per_trigger: int | None = None,
     max_trigger_delay_seconds: float = 0,
 ) -> DataFrame:
     """The stream's topic from its start, committed records only, headers included; one Spark partition per log.
 
+    ``starting``: the next offset by partition, of all partitions, at which a query without a checkpoint begins instead.
     ``fail_on_data_loss`` false makes Spark go on behind offsets that retention took; the caller must report them.
     ``max_trigger_delay_seconds`` bounds the wait for ``min_offsets_per_trigger``, and is nothing without it.
     """
@@ -56,7 +58,7 @@ def kafka_source(
         **source_options(settings),
         "subscribe": stream.topic,
         "groupIdPrefix": f"tidemark-{stream.name}",
-        "startingOffsets": "earliest",
+        "startingOffsets": json.dumps({stream.topic: starting}) if starting else "earliest",
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
     if max_offsets_per_trigger is not None:

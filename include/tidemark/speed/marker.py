@@ -8,7 +8,7 @@ partition.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -100,7 +100,8 @@ def resume_at(found: Marker | None, span: Span, sink: Sink) -> int:
             span=span,
             sink=sink,
             hint=f"Source offsets [{found.position}, {span.start}) are not in the live topic; the checkpoint is past"
-            f" them. Bring back one that is not, or give these records up and set the marker to {span.start}",
+            " them. Remove the checkpoint, and the next start goes on at the markers; or give these records up and set"
+            f" the marker to {span.start}",
         )
     if found.position > span.until:
         raise _impossible(
@@ -109,8 +110,8 @@ def resume_at(found: Marker | None, span: Span, sink: Sink) -> int:
             span=span,
             sink=sink,
             hint="More is in the live topic than the checkpoint says: it is an old copy, or another query delivers this"
-            " stream. Stop that one, or bring back the newest checkpoint; to deliver records a second time, set the"
-            f" marker to {span.start}",
+            " stream. Stop that one, or remove the checkpoint, and the next start goes on at the markers; to deliver"
+            f" records a second time, set the marker to {span.start}",
         )
     return found.position
 
@@ -138,6 +139,13 @@ def marker(sink: Sink, log: TopicPartition) -> Marker | None:
     """
     with marker_reader(sink) as consumer:
         return read_marker(consumer, sink, log)
+
+
+def delivered_until(sink: Sink, logs: Sequence[TopicPartition]) -> dict[int, int]:
+    """The next source offset to deliver by partition, of those logs that have a marker. Raises as ``marker`` does."""
+    with marker_reader(sink) as consumer:
+        found = {log.partition: read_marker(consumer, sink, log) for log in logs}
+    return {partition: item.position for partition, item in found.items() if item is not None}
 
 
 @contextmanager

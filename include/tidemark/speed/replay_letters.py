@@ -85,6 +85,7 @@ def read_letters(
     found = (
         F.when(F.col("kind") == other_stream, F.concat(F.lit("stream "), "_stream"))
         .when(F.col("kind") == other_log, F.concat(F.lit("topic "), "_topic", F.lit(" with id "), "_topic-id"))
+        .when(F.size("_all") == 0, F.lit("no headers"))
         .when(F.col("kind") == unmarked, F.concat(F.lit("headers: "), F.array_join("_all.key", ", ")))
     )
     ours = F.col("kind").isNull()

@@ -7,6 +7,7 @@ coordinates and timestamp in headers: duplicates can be counted, removed, and co
 
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.speed.exactly_once import Batches, made_again, marker_topic, sink_of
+from tidemark.speed.marker import delivered_until
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
 from tidemark.speed.refusals import require_exactly_once
 from tidemark.speed.takeover import take_over
@@ -43,6 +45,7 @@ from tidemark.streams import Stream
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
 ID_CHECK_S = 10.0
+_EARLIEST = -2  # in Spark's starting offsets
 LIMIT, RETENTION = "max.message.bytes", "retention.ms"
 # A new dead-letter topic takes at least this: the source's limit counts compressed bytes, and dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
@@ -91,12 +94,15 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     limits = prepare_topics(stream, settings, partitions=len(logs))
     sink = sink_of(stream, settings, logs[0].topic_id, limits)
     take_over(checkpoint, stream.speed.delivery, logs, sink, stream.name)
+    # With a lost checkpoint: from the log's start, batches would end below the markers.
+    starting = delivered_until(sink, logs) if exactly_once and not position else {}
     # The speed layer may lose (R11), so that it never stops for what is gone; Watch says what was lost.
     source = kafka_source(
         spark,
         stream,
         settings,
         fail_on_data_loss=False,
+        starting={log.partition: starting.get(log.partition, _EARLIEST) for log in logs} if starting else None,
         max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
     )
     batches: Batches | None = None
@@ -129,8 +135,8 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         query=str(query.id),
         delivery=stream.speed.delivery,
     )
-    monitor.started(str(query.id), position)
-    watch = Watch(stream, settings, logs[0].topic_id)
+    monitor.started(str(query.id), {**starting, **position})
+    watch = Watch(stream, settings, logs[0].topic_id, starting)
 
     def on_batch(progress: Mapping[str, Any]) -> None:
         told = progress if batches is None else batches.counted(progress, LAYER)
@@ -197,10 +203,14 @@ class Watch:
     Spark's source goes on behind lost offsets and only warns; a topic made again it can't notice at all.
     """
 
-    def __init__(self, stream: Stream, settings: Settings, topic_id: str) -> None:
+    def __init__(
+        self, stream: Stream, settings: Settings, topic_id: str, starting: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        """``starting``: where the very first batch begins, by partition, as far as known; Spark does not say it."""
         self._stream = stream
         self._settings = settings
         self._topic_id = topic_id
+        self._starting = starting
         self._checked_at = time.monotonic()
         self._suspects: list[tuple[int, Spans]] = []
 
@@ -216,7 +226,11 @@ class Watch:
             published=int(metrics.get("rows", 0)) - dead,
             dead_lettered=dead,
         )
-        spans = {int(partition): span for partition, span in fields["offsets"].items() if span[0] is not None}
+        spans = {}
+        for partition, (start, end) in fields["offsets"].items():
+            first = self._starting.get(int(partition)) if start is None else start
+            if first is not None:
+                spans[int(partition)] = (first, end)
         if spans and sum(end - start for start, end in spans.values()) != fields["rows"]:
             self._suspects.append((fields["batch"], spans))
         if self._suspects or time.monotonic() - self._checked_at >= ID_CHECK_S:
