@@ -212,9 +212,17 @@ def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafk
     assert "expected [0, 4), found no offsets, of a log that starts at 0" in str(batches.failure)
 
 
-def test_a_live_topic_with_fewer_partitions_than_the_source_cannot_keep_its_partitions(
-    settings: Settings, make_stream: MakeStream, make_topic: MakeTopic
+def test_a_live_topic_with_fewer_partitions_than_the_source_cannot_keep_its_partitions_at_the_start_or_later(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
+    growing = make_stream(speed=exactly_once(make_topic, partitioning="source"))
+    topic_id = source_id(settings, growing)
+    add_partitions(settings, growing.topic, 2)
+    produce(growing.topic, [*rows(range(5)), *rows(range(5, 10), 1)])
+    batches = run_on(spark, settings, growing, topic_id)
+    assert f"expected at least 2 of {growing.speed.topic}, found 1 [stream {growing.name}]" in str(batches.failure)
+    assert live(settings, growing) == []
+
     stream = make_stream(
         topic=make_topic(3), speed=exactly_once(make_topic, topic=make_topic(2), partitioning="source")
     )

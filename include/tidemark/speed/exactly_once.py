@@ -29,6 +29,7 @@ from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
 from tidemark.speed.output import RecordLimits, output
+from tidemark.speed.refusals import require_partitions
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 from tidemark.speed.transactions import Delivered, Sink, Span, deliver, ensure_markers
 from tidemark.streams import Stream
@@ -154,6 +155,7 @@ class Batches:
         if logs[0].topic_id != self.topic_id:
             raise made_again(self.stream.topic, self.topic_id, logs[0].topic_id)
         if len(logs) > self.partitions:
+            require_partitions(self.stream, self.settings, len(logs))
             ensure_markers(self.sink.bootstrap, self.sink.marker_topic, len(logs))
             self.partitions = len(logs)
         return logs

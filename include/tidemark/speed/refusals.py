@@ -1,10 +1,12 @@
-"""What exactly-once delivery can't go with, refused before the first batch: each with the reason and the way out."""
+"""What delivery can't go with, refused before a record is sent: each with the reason and the way out."""
 
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.core.errors import ConfigError
+from tidemark.kafka import describe_topic
+from tidemark.settings import Settings
 from tidemark.spark.decode import decoded_schema
 from tidemark.spark.process import Transform, shape
 from tidemark.streams import Stream
@@ -52,6 +54,22 @@ def require_exactly_once(spark: SparkSession, stream: Stream, transform: Transfo
             found="; ".join(f"{name}, which {_reason(name)}" for name in dict.fromkeys(found)),
             where=f"transform of stream {stream.name}",
             hint="Change the transformation, or set speed.delivery to at_least_once",
+        )
+
+
+def require_partitions(stream: Stream, settings: Settings, partitions: int) -> None:
+    """Raise ConfigError where records are to keep the partitions of a source that has more than the live topic."""
+    if stream.speed.partitioning != "source":
+        return
+    topic = stream.speed.topic
+    found = len(describe_topic(settings.speed_bootstrap, topic))
+    if found < partitions:
+        raise ConfigError(
+            "speed.partitioning: the live topic has fewer partitions than the source",
+            expected=f"at least {partitions} of {topic}",
+            found=found,
+            where=f"stream {stream.name}",
+            hint=f"Give {topic} as many partitions as {stream.topic} has, or set partitioning to key",
         )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.archive.checkpoint import Checkpoint
-from tidemark.core.errors import ConfigError, ServiceError, TidemarkError
+from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import Watermarks, describe_topic, ensure_topic, topic_config, watermarks
@@ -36,7 +36,7 @@ from tidemark.spark.streaming import (
 from tidemark.speed.exactly_once import Batches, made_again, marker_topic, sink_of
 from tidemark.speed.marker import delivered_until
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
-from tidemark.speed.refusals import require_exactly_once
+from tidemark.speed.refusals import require_exactly_once, require_partitions
 from tidemark.speed.takeover import take_over
 from tidemark.speed.topics import diagnosed, findings
 from tidemark.speed.transactions import ensure_markers
@@ -168,15 +168,7 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
         ensure_markers(bootstrap, marker_topic(stream), partitions)
     for finding in findings(stream, settings):
         log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **finding.fields())
-    found = len(describe_topic(bootstrap, speed.topic))
-    if speed.partitioning == "source" and found < partitions:
-        raise ConfigError(
-            "speed.partitioning: the live topic has fewer partitions than the source",
-            expected=f"at least {partitions} of {speed.topic}",
-            found=found,
-            where=f"stream {stream.name}",
-            hint=f"Give {speed.topic} as many partitions as {stream.topic} has, or set partitioning to key",
-        )
+    require_partitions(stream, settings, partitions)
     live, dead_letter = (int(topic_config(bootstrap, topic)[LIMIT]) for topic in (speed.topic, speed.dead_letter_topic))
     return RecordLimits(live=live, dead_letter=dead_letter)
 
