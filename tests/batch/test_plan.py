@@ -22,10 +22,10 @@ def span(start: int, end: int) -> OffsetRange:
     return OffsetRange(start=start, end=end)
 
 
-def drop_below(log: Log, offset: int) -> None:
+def drop_below(log: Log, offset: int, partition: int = 0) -> None:
     """What retention does: move the log's start."""
     admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
-    request = admin.delete_records([KafkaPartition(log.stream.topic, 0, offset)])
+    request = admin.delete_records([KafkaPartition(log.stream.topic, partition, offset)])
     for future in request.values():
         future.result(timeout=60)
 

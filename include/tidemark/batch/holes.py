@@ -81,8 +81,10 @@ def _classify(
     log, note = item.target.log, None
     uses = {used.range.start: used for used in item.used}
     known = {hole.range: _known(_copies(earlier, log, uses[hole.range.start]), hole) for hole in item.holes}
-    found = {span: evidence for span, evidence in known.items() if evidence is not None}
-    asked = [hole for hole in item.holes if (before := found.get(hole.range)) is None or before.unexplained]
+    before = {span: evidence for span, evidence in known.items() if evidence is not None}
+    # Where a seal does not name every unexplained offset, all of the hole's have to be asked for again.
+    found = {span: one for span, one in before.items() if count(one.ranges) == one.unexplained}
+    asked = [hole for hole in item.holes if (one := found.get(hole.range)) is None or one.unexplained]
     transactional = any(hole.counts["transactional"] for copy in earlier if copy[0] == log for hole in earlier[copy])
     told: dict[OffsetRange, Told] = {}
     try:
@@ -97,12 +99,14 @@ def _classify(
                         continue
                     told[hole.range] = inquiry.ask(offsets)
                 nature = inquiry.nature(transactional=transactional)
-            found |= {span: nature.evidence(item, found.get(span)) for span, item in told.items()}
+            found |= {span: nature.evidence(one, found.get(span)) for span, one in told.items()}
     except ServiceError as error:
         note = str(error)
-    readable = sum(item.readable.number for item in told.values())
+    readable = sum(one.readable.number for one in told.values())
     if readable:
         note = f"Kafka gives a committed record at {readable:,} offsets that the archive has none of"
+    for span, evidence in before.items():  # what was proven once stays so, whatever Kafka has forgotten since
+        found[span] = min(evidence, found.get(span, evidence), key=lambda one: one.unexplained)
     return replace(item, holes=tuple(_with_evidence(item.holes, found))), note
 
 
@@ -141,11 +145,9 @@ def _copies(earlier: Mapping[_Copy, Sequence[Hole]], log: TopicPartition, used: 
 
 
 def _known(copies: Sequence[Hole], hole: Hole) -> Evidence | None:
-    """The best evidence of earlier seals on the very same part of the same copy; None where there is none to go by."""
+    """The best evidence of earlier seals on the very same part of the same copy; None where there is none."""
     same = [one.evidence for one in copies if one.range == hole.range and one.evidence is not None]
-    best = min(same, key=lambda evidence: (evidence.unexplained, -len(evidence.ranges)), default=None)
-    # Where the seal does not name every unexplained offset, all have to be looked for again.
-    return best if best is not None and count(best.ranges) == best.unexplained else None
+    return min(same, key=lambda evidence: (evidence.unexplained, -len(evidence.ranges)), default=None)
 
 
 def _asked(

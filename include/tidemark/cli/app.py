@@ -96,6 +96,28 @@ def rollback(
 
 
 @app.command()
+def verify(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    day: Annotated[str, typer.Argument(help="A sealed day, in the stream's time zone.")],
+    *,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="A version of the day's seal. [default: the latest]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    stack: Stack = None,
+) -> None:
+    """Derive a sealed day's proof anew and compare it; 1 for a difference, 2 where it can't be told."""
+    from tidemark.cli.verify import print_verification
+
+    try:
+        code = print_verification(stack, stream, day, version, as_json=as_json)
+    except TidemarkError as error:
+        _explain(error)
+        code = 2
+    raise typer.Exit(code)
+
+
+@app.command()
 def health(
     stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, every stream.")] = None,
     *,

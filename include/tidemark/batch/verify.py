@@ -1,0 +1,282 @@
+"""``verify``: a sealed day's proof derived anew, from the archive, the tables and Kafka, and then compared.
+
+Nothing is derived from the plan, the ledger or the seal's figures. The seal says what is claimed: which offsets of
+which logs, in which snapshots. Archive and tables are looked at whole; Kafka is asked for what it still holds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+
+from pyiceberg.table import Table
+
+from tidemark.archive.bits import OffsetBits
+from tidemark.batch.tables import RUN_PROPERTY, last_publisher, load_table
+from tidemark.batch.verification import Check, Verification
+from tidemark.batch.verify_archive import ArchiveReader, Derived
+from tidemark.batch.verify_kafka import Held, LogSide, compare_with_kafka, spans
+from tidemark.batch.verify_seal import Claims, compare_ranges, proven_by_seal, read_claims
+from tidemark.batch.verify_table import Rows, day_files, day_rows
+from tidemark.core.errors import ServiceError
+from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
+from tidemark.core.seal import Seal
+from tidemark.kafka import describe_topic, watermarks
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream, load_stream
+
+Progress = Callable[[str], None]
+NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """The derived sides of a day, and the seal to compare them with."""
+
+    seal: Seal
+    archive: Derived
+    published: Rows | None
+    quarantined: Rows | None
+
+
+def verify_day(
+    settings: Settings, stream_name: str, day: date, version: int | None = None, progress: Progress = lambda _: None
+) -> Verification:
+    """Derive the proof of a day anew and compare it with the seal of a version, the latest one by default.
+
+    Raises ConfigError for an unknown stream and for a day or version that was never sealed, ServiceError where S3
+    does not answer. Kafka that does not answer leaves its part unknown.
+    """
+    stream = load_stream(stream_name, settings.streams_dir)
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+    sealed = Check(name="seal")
+    claims = read_claims(store, layout, stream.time_zone, day, version, check=sealed)
+    if claims.seal is None:
+        return _result(stream, day, claims, [sealed])
+    chains, files = Check(name="manifests"), Check(name="objects")
+    reader = ArchiveReader(store, layout, day, stream.zone)
+    archive = reader.derive(claims.until_us, chains, files, progress)
+    _set_aside(claims.seal, archive)
+    ranges = Check(name="ranges")
+    compare_ranges(claims.seal, archive, layout, ranges)
+    table, readers = Check(name="tables"), Check(name="readers")
+    sides = _tables(settings, stream, claims, archive, table)
+    _compare_rows(sides, table)
+    counts = Check(name="counts")
+    _compare_counts(sides, counts, rolled_back=claims.seal.rolled_back_to is not None)
+    _compare_readers(settings, stream, claims, sides, readers)
+    kafka, holes = Check(name="kafka"), Check(name="holes")
+    _KafkaSide(
+        settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
+    ).compare(progress)
+    return _result(stream, day, claims, [sealed, chains, files, ranges, table, counts, readers, kafka, holes])
+
+
+def _result(stream: Stream, day: date, claims: Claims, checks: list[Check]) -> Verification:
+    return Verification(
+        stream=stream.name, day=day.isoformat(), version=claims.version, seal=claims.key, checks=tuple(checks)
+    )
+
+
+def _set_aside(seal: Seal, archive: Derived) -> None:
+    """Rows at offsets that the seal does not speak of came behind its plan: they are late, whenever that was."""
+    for log, bits in archive.rows.items():
+        sealed = seal.log(log)
+        if sealed is not None:
+            for span in subtract([bits.window], [used.range for used in sealed.used]):
+                archive.late += bits.clear(span)
+
+
+def _windows(archive: Derived) -> dict[TopicPartition, OffsetRange]:
+    return {log: bits.window for log, bits in archive.rows.items()}
+
+
+def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: Check) -> _Sides:
+    seal = claims.seal
+    assert seal is not None
+    found = []
+    for name, snapshot_id in ((stream.table, seal.snapshot_id), (stream.quarantine_table, seal.quarantine_snapshot_id)):
+        found.append(_rows(load_table(settings, name), name, snapshot_id, seal=seal, archive=archive, check=check))
+    return _Sides(seal=seal, archive=archive, published=found[0], quarantined=found[1])
+
+
+def _rows(
+    table: Table | None, name: str, snapshot_id: int | None, *, seal: Seal, archive: Derived, check: Check
+) -> Rows | None:
+    snapshot = table.snapshot_by_id(snapshot_id) if table is not None and snapshot_id is not None else None
+    if table is None or snapshot is None or snapshot_id is None:
+        check.unknown.append(f"{name}: snapshot {snapshot_id} is gone; what it published can't be read any more")
+        return None
+    told = snapshot.summary.additional_properties if snapshot.summary else {}
+    where = f"{name}, snapshot {snapshot_id}"
+    check.equal("the run that published a snapshot", expected=seal.run, found=told.get(RUN_PROPERTY), where=where)
+    try:
+        rows = day_rows(table, snapshot_id, seal.day, _windows(archive))
+    except OSError as error:
+        check.differs("a table does not read", expected="its data files", found=error, where=where)
+        return None
+    check.looked_at += f"{'; ' if check.looked_at else ''}{rows.rows:,} rows of {where}"
+    return rows
+
+
+def _compare_rows(sides: _Sides, check: Check) -> None:
+    """Each archived row of the day is published or quarantined, once; and nothing else is."""
+    published, quarantined, archive = sides.published, sides.quarantined, sides.archive
+    if published is None or quarantined is None:
+        return
+    for name, rows in (("published", published), ("quarantined", quarantined)):
+        if rows.doubled:
+            check.differs(f"records {name} more than once", expected=0, found=rows.doubled, where=sides.seal.day)
+        for (topic_id, partition), number in rows.strays.items():
+            if number:
+                where = f"topic id {topic_id}, partition {partition}"
+                check.differs(f"rows {name} that the archive has none of", expected=0, found=number, where=where)
+    for log, own in archive.rows.items():
+        known = OffsetBits(own.window)
+        known.bits = own.bits | archive.undated[log].bits if log in archive.undated else own.bits
+        both = OffsetBits(own.window)
+        both.bits = published.offsets[log].bits | quarantined.offsets[log].bits
+        twice = OffsetBits(own.window)
+        twice.bits = published.offsets[log].bits & quarantined.offsets[log].bits
+        one = "published or quarantined"
+        check.ranges("archived but in no table", own.without(both), expected=one, found="neither", log=log)
+        check.ranges(
+            "in a table but not archived", both.without(known), expected="an archived row", found="none", log=log
+        )
+        check.ranges("in both tables", twice.ranges(), expected=one, found="both", log=log)
+
+
+def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
+    seal, archive = sides.seal, sides.archive
+    where = f"seal of {seal.day} version {seal.version}"
+    read = sum(len(bits) for bits in archive.rows.values())
+    copies = sum(archive.copies.values())
+    if archive.undated:
+        undated = sum(map(len, archive.undated.values()))
+        check.unknown.append(
+            f"{undated:,} rows of adopted objects with several days: which are of this day, only Spark can tell"
+        )
+    elif archive.gone:
+        check.notes.append("rows read are not compared: objects are gone")
+    else:
+        check.equal("rows_read", expected=read, found=seal.rows_read, where=where)
+        if not (archive.late or rolled_back):
+            check.equal("duplicates_trimmed", expected=copies - read, found=seal.duplicates_trimmed, where=where)
+    for name, rows, claimed in (
+        ("rows_published", sides.published, seal.rows_published),
+        ("rows_quarantined", sides.quarantined, seal.rows_quarantined),
+    ):
+        if rows is None:
+            check.unknown.append(f"{name}: the snapshot is gone")
+        else:
+            check.equal(name, expected=rows.rows, found=claimed, where=where)
+    if sides.published is not None and sides.quarantined is not None:
+        found = f"{sides.published.rows:,} published + {sides.quarantined.rows:,} quarantined"
+        check.looked_at = f"{copies:,} archived rows, {read:,} distinct = {found}"
+    if archive.late:
+        check.notes.append(f"{archive.late:,} rows of the day were archived since: they will be in the next version")
+
+
+def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
+    """What readers see of the day now is what the latest version published."""
+    seal, published = sides.seal, sides.published
+    table = load_table(settings, stream.table)
+    if not claims.latest:
+        check.notes.append("a later version is sealed: readers see that one")
+        return
+    if table is None or table.metadata.current_snapshot_id is None:
+        check.differs("the table", expected=stream.table, found="no table", where=settings.namespace)
+        return
+    now = table.metadata.current_snapshot_id
+    where = f"{stream.table}, snapshot {now}, the current one"
+    publisher = last_publisher(settings, stream.table, seal.day)
+    if publisher not in {None, seal.run}:
+        check.notes.append(f"run {publisher} published the day since and has not sealed it yet")
+        return
+    check.looked_at = where
+    if published is None or day_files(table, now, seal.day) == _sealed_files(table, seal):
+        return
+    rows = day_rows(table, now, seal.day, _windows(sides.archive))
+    check.equal("rows of the day", expected=published.rows, found=rows.rows, where=where)
+    for log, bits in published.offsets.items():
+        check.ranges(
+            f"published in snapshot {seal.snapshot_id} but not there now",
+            bits.without(rows.offsets[log]),
+            expected="a row",
+            found="none",
+            log=log,
+        )
+        check.ranges(
+            f"not published in snapshot {seal.snapshot_id} but there now",
+            rows.offsets[log].without(bits),
+            expected="no row",
+            found="a row",
+            log=log,
+        )
+
+
+def _sealed_files(table: Table, seal: Seal) -> set[tuple[str, tuple[str, ...]]] | None:
+    if seal.snapshot_id is None or table.snapshot_by_id(seal.snapshot_id) is None:
+        return None
+    return day_files(table, seal.snapshot_id, seal.day)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KafkaSide:
+    """What is needed to ask Kafka: the archive's side and the two checks it fills."""
+
+    settings: Settings
+    stream: Stream
+    seal: Seal
+    reader: ArchiveReader
+    archive: Derived
+    kafka: Check
+    holes: Check
+
+    def compare(self, progress: Progress) -> None:
+        """Every log's stretches with rows of the day. Kafka that does not answer leaves both checks unknown."""
+        total = Held()
+        try:
+            held = self._held()
+            for log, bits in self.archive.rows.items():
+                side = LogSide(
+                    bootstrap=self.settings.kafka_bootstrap,
+                    log=log,
+                    held=held.get(log),
+                    archived=partial(self._archived, log),
+                    proven=partial(proven_by_seal, self.seal.log(log)),
+                )
+                found = compare_with_kafka(side, spans(bits), self.kafka, progress)
+                total.add(found)
+                if found.unexplained:
+                    named = ", ".join(map(str, found.ranges[:NAMED]))
+                    self.holes.unknown.append(
+                        f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
+                    )
+        except ServiceError as error:
+            self.kafka.unknown.append(str(error))
+            self.holes.unknown.append("Kafka does not answer")
+            return
+        told = f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day"
+        if not any(map(len, self.archive.rows.values())):
+            told = "no row of the day to look for"
+        elif not total.offsets:
+            told, self.kafka.gone = "nothing: retention took the day", True
+        self.kafka.looked_at = told
+        self.holes.looked_at = f"{total.holes:,} offsets without a row among the day's"
+        if total.sealed:
+            self.holes.notes.append(f"{total.sealed:,} of them are past Kafka's retention: the seal's evidence stands")
+
+    def _held(self) -> dict[TopicPartition, OffsetRange]:
+        bootstrap = self.settings.kafka_bootstrap
+        logs = [log for log in describe_topic(bootstrap, self.stream.topic) if log in self.archive.rows]
+        return {
+            mark.log: OffsetRange(start=mark.log_start, end=mark.high_watermark)
+            for mark in watermarks(bootstrap, logs)
+            if mark.log_start < mark.high_watermark
+        }
+
+    def _archived(self, log: TopicPartition, window: OffsetRange) -> OffsetBits:
+        return self.reader.offsets(window, log, self.archive, self.kafka)

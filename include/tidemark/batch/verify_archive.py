@@ -1,0 +1,238 @@
+"""A day derived from its archive alone: every manifest, and every object with rows of the day, read to its end."""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.archive.bits import OffsetBits
+from tidemark.archive.body import ObjectBody
+from tidemark.archive.checksum import ALGORITHM, RowChecksum
+from tidemark.archive.connect import is_connect_key
+from tidemark.archive.objects import archived_offsets, object_batches
+from tidemark.archive.schema import SCHEMA
+from tidemark.batch.verification import Check
+from tidemark.core.chain import broken_links
+from tidemark.core.days import day_end, day_start
+from tidemark.core.errors import FormatError, PositionError, TidemarkError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import DataFile, Manifest, digest, parse_manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+
+_READERS = 16
+_AT_ONCE = 5_000
+_CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A committed range as its manifest has it."""
+
+    range: OffsetRange
+    rows: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Derived:
+    """``batches`` by log, writer and batch. ``rows`` are the offsets with a row of the day, by log, of what was there
+    until ``until_us``; ``copies`` counts those rows with all their copies; ``late`` those that were committed since.
+    ``undated`` are offsets of adopted objects with rows of several days: of which day each is, only Spark can tell."""
+
+    manifests: int = 0
+    objects: int = 0
+    gone: int = 0
+    late: int = 0
+    batches: dict[TopicPartition, dict[str, dict[int, Batch]]] = field(default_factory=dict)
+    rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
+    copies: dict[TopicPartition, int] = field(default_factory=dict)
+    undated: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
+
+
+class ArchiveReader:
+    """One stream's archive, for one day."""
+
+    def __init__(self, store: ObjectStore, layout: Layout, day: date, zone: tzinfo) -> None:
+        self._store, self._layout = store, layout
+        self._day = day
+        self._span = tuple(_micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
+
+    def derive(self, until_us: int, chains: Check, files: Check, progress: Callable[[str], None]) -> Derived:
+        """Everything the archive says of the day; what does not fit goes to the checks."""
+        found = Derived()
+        todo: list[tuple[DataFile, bool]] = []
+        seen: set[str] = set()
+        for manifest in self._manifests(chains, progress):
+            found.manifests += 1
+            self._take(manifest, found, chains)
+            for file in manifest.files:
+                if file.key not in seen and any(rows.day == self._day for rows in file.days):
+                    seen.add(file.key)
+                    todo.append((file, manifest.committed_at_us > until_us))
+        windows = _windows([file for file, _ in todo])
+        found.rows = {log: OffsetBits(window) for log, window in windows.items()}
+        found.copies = dict.fromkeys(windows, 0)
+        for number, (file, late) in enumerate(sorted(todo, key=lambda item: item[0].key)):
+            progress(f"object {number + 1:,} of {len(todo):,}")
+            self._read(file, found, files, late=late)
+        chains.looked_at = f"{found.manifests:,} manifests"
+        files.looked_at = f"{found.objects:,} objects, every row and checksum"
+        if todo and found.gone == len(todo):
+            files.differences.clear()
+            files.total = 0
+            files.unknown.append(f"none of the day's {found.gone:,} objects is there any more")
+        return found
+
+    def offsets(self, window: OffsetRange, log: TopicPartition, found: Derived, check: Check) -> OffsetBits:
+        """The offsets inside the window with a row of any day, from the objects of every batch that reaches into it."""
+        bits = OffsetBits(window)
+        for writer, batches in found.batches.get(log, {}).items():
+            for number, batch in batches.items():
+                if batch.range.start >= window.end or batch.range.end <= window.start:
+                    continue
+                key = self._layout.manifest_key(writer, number)
+                body = self._store.get(key)
+                if body is None:
+                    continue
+                files = [item for item in parse_manifest(body, where=key).files if item.log == log]
+                try:
+                    own = archived_offsets(self._store, files, window)
+                except (FormatError, PositionError):
+                    continue  # the check of the objects names it
+                if own is None:
+                    check.unknown.append(f"objects of {key} are gone: what they held can't be told from holes")
+                else:
+                    bits.bits |= own.bits
+        return bits
+
+    def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
+        behind: dict[str, tuple[int, str]] = {}
+        keys = (item.key for item in self._store.list(self._layout.manifest_prefix))
+        read = 0
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
+            while some := list(islice(keys, _AT_ONCE)):
+                manifests = []
+                for key, body in zip(some, pool.map(self._store.get, some), strict=True):
+                    try:
+                        item = parse_manifest(body or b"", where=key)
+                    except TidemarkError as error:
+                        check.differs("a manifest does not parse", expected="a manifest", found=error, where=key)
+                        continue
+                    if (item.stream, self._layout.manifest_key(item.writer, item.batch)) != (self._layout.stream, key):
+                        found = f"{item.stream}, batch {item.batch} of {item.writer}"
+                        check.differs("a manifest is another's", expected=key, found=found, where=key)
+                        continue
+                    manifests.append(item)
+                for link in broken_links(manifests, behind):
+                    where = self._layout.manifest_key(link.writer, link.batch)
+                    if link.after is None or link.after < link.batch - 1:
+                        # What it held, others hold as well, or the check of the ranges names it.
+                        check.notes.append(f"a manifest in front of {where} was deleted")
+                        continue
+                    check.differs(
+                        "the manifest before was altered",
+                        expected=f"SHA-256 {link.found}",
+                        found=f"SHA-256 {link.expected}",
+                        where=self._layout.manifest_key(link.writer, link.after),
+                    )
+                behind |= {item.writer: (item.batch, digest(item.to_json())) for item in manifests}
+                read += len(some)
+                progress(f"{read:,} manifests")
+                yield from manifests
+
+    def _take(self, manifest: Manifest, found: Derived, check: Check) -> None:
+        key = self._layout.manifest_key(manifest.writer, manifest.batch)
+        rows: dict[tuple[TopicPartition, OffsetRange], int] = {}
+        for file in manifest.files:
+            rows[file.log, file.range] = rows.get((file.log, file.range), 0) + file.rows
+        for item in manifest.ranges:
+            batches = found.batches.setdefault(item.log, {}).setdefault(manifest.writer, {})
+            batches[manifest.batch] = Batch(range=item.range, rows=item.rows)
+            listed = rows.pop((item.log, item.range), 0)
+            check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)
+        for log, span in rows:
+            check.differs(
+                "an object is of no range of its manifest", expected="its range", found=span, where=f"{key}, {log}"
+            )
+
+    def _read(self, file: DataFile, found: Derived, check: Check, *, late: bool) -> None:
+        """One object against its manifest; its rows of the day into ``found``."""
+        checksum = RowChecksum(SCHEMA.names) if file.checksum.startswith(ALGORITHM) else None
+        columns = ["offset", "event_time"] if checksum is None else SCHEMA.names
+        connect = is_connect_key(file.key)
+        undated = connect and {rows.day for rows in file.days} != {self._day}
+        rows, of_day, first, last = 0, 0, None, None
+        listed = next((item.rows for item in file.days if item.day == self._day), 0)
+        try:
+            batches = object_batches(self._store, file.key, columns)
+            if batches is None:
+                found.gone += 1
+                check.differs("an object is gone", expected=f"{file.rows} rows", found="no object", where=file.key)
+                return
+            found.objects += 1
+            for batch in batches:
+                if checksum is not None:
+                    checksum.add(batch)
+                offsets = batch.column(batch.schema.get_field_index("offset")).to_numpy()
+                first = int(offsets[0]) if first is None else first
+                last = int(offsets[-1])
+                rows += batch.num_rows
+                if undated:
+                    found.undated.setdefault(file.log, OffsetBits(found.rows[file.log].window)).add(offsets)
+                    continue
+                own = offsets if connect else offsets[self._of_day(batch)]
+                of_day += len(own)
+                if late:
+                    found.late += len(own)
+                    continue
+                found.copies[file.log] += len(own)
+                found.rows[file.log].add(own)
+        except (FormatError, PositionError) as error:
+            check.differs("an object does not read", expected=f"{file.rows} rows", found=error, where=file.key)
+            return
+        check.equal("rows of an object", expected=file.rows, found=rows, where=file.key)
+        expected = (file.first_offset, file.last_offset)
+        check.equal("first and last offset of an object", expected=expected, found=(first, last), where=file.key)
+        if not undated:
+            check.equal("rows of the day in an object", expected=listed, found=of_day, where=file.key)
+        if checksum is not None:
+            check.equal("checksum of an object's rows", expected=file.checksum, found=checksum.value, where=file.key)
+        elif connect:
+            self._hash(file, check)
+        else:
+            check.notes.append(f"no checksum that can be compared: {file.key} has {file.checksum!r}")
+
+    def _of_day(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        column = batch.column(batch.schema.get_field_index("event_time"))
+        times = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        of_day: npt.NDArray[np.bool_] = (times >= self._span[0]) & (times < self._span[1])
+        return of_day
+
+    def _hash(self, file: DataFile, check: Check) -> None:
+        """Of an adopted object the manifest keeps the SHA-256 of its bytes."""
+        found = hashlib.sha256()
+        with ObjectBody(self._store, file.key) as body, io.BufferedReader(body, _CHUNK) as reader:
+            while piece := reader.read(_CHUNK):
+                found.update(piece)
+        expected = file.checksum.partition(":")[2].partition(" ")[0]
+        check.equal("SHA-256 of an adopted object", expected=expected, found=found.hexdigest(), where=file.key)
+
+
+def _windows(files: Sequence[DataFile]) -> Mapping[TopicPartition, OffsetRange]:
+    """Where the rows of the day may be: from the first to the last offset of any object with some."""
+    found: dict[TopicPartition, OffsetRange] = {}
+    for file in files:
+        before = found.get(file.log, file.range)
+        found[file.log] = OffsetRange(start=min(before.start, file.range.start), end=max(before.end, file.range.end))
+    return found
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

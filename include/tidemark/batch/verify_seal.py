@@ -1,0 +1,156 @@
+"""What a seal claims, and its ranges compared with the manifests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from tidemark.batch.verification import Check
+from tidemark.batch.verify_archive import Batch, Derived
+from tidemark.core.errors import ConfigError, TidemarkError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import digest
+from tidemark.core.offsets import OffsetRange, OffsetSet, normalise, range_or_none, subtract
+from tidemark.core.plan import Used
+from tidemark.core.seal import Seal, SealedLog, parse_seal
+from tidemark.s3 import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """The seal to verify: None where it does not parse. ``until_us`` is when the rows it has were sealed first: of a
+    version that was rolled back to, when that one was. ``latest`` says whether no later version is sealed."""
+
+    key: str
+    version: int
+    seal: Seal | None
+    until_us: int
+    latest: bool
+
+
+def read_claims(
+    store: ObjectStore, layout: Layout, time_zone: str, day: date, version: int | None, *, check: Check
+) -> Claims:
+    """The seal of a version, the latest one by default, and its place in the day's chain.
+
+    Raises ConfigError where the day, or the version, was never sealed.
+    """
+    bodies = {}
+    for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"):
+        bodies[layout.parse_seal_key(item.key)[1]] = store.get(item.key) or b""
+    wanted = version if version is not None else max(bodies, default=1)
+    key = layout.seal_key(day, wanted)
+    if wanted not in bodies:
+        raise ConfigError(
+            "there is no such seal",
+            expected=f"one of the versions {', '.join(map(str, sorted(bodies)))}" if bodies else "a sealed day",
+            found=f"{day} version {wanted}",
+            where=key,
+            hint="A reconcile run seals a day",
+        )
+    check.looked_at = f"{len(bodies):,} {'versions' if len(bodies) > 1 else 'version'} of the day"
+    seals = {number: seal for number in sorted(bodies) if (seal := _parse(layout, day, number, bodies[number], check))}
+    for number in sorted(bodies):
+        if number - 1 not in bodies and number > 1:
+            where = layout.seal_key(day, number - 1)
+            check.differs("a version of the day has no seal", expected="a seal", found="no object", where=where)
+    for number, seal in seals.items():
+        if number - 1 in bodies:
+            before = digest(bodies[number - 1])
+            where = layout.seal_key(day, number)
+            check.equal("the digest of the version before", expected=before, found=seal.previous, where=where)
+    seal = seals.get(wanted)
+    if seal is not None:
+        check.equal("time zone of the days", expected=time_zone, found=seal.time_zone, where=key)
+    basis = seal
+    while basis is not None and basis.rolled_back_to is not None:
+        basis = seals.get(basis.rolled_back_to, replace(basis, rolled_back_to=None))
+    return Claims(
+        key=key,
+        version=wanted,
+        seal=seal,
+        until_us=basis.sealed_at_us if basis is not None else 0,
+        latest=wanted == max(bodies),
+    )
+
+
+def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: Check) -> None:
+    """The ranges of every log tile what the seal proves of it, and the batches it names are committed as it says."""
+    for item in seal.logs:
+        whole = range_or_none(item.origin, item.end)
+        batches = archive.batches.get(item.log, {})
+        committed = normalise(batch.range for own in batches.values() for batch in own.values())
+        lost = [gap.range for gap in item.gaps]
+        check.ranges(
+            "no manifest commits offsets that the seal proves",
+            subtract(subtract([whole] if whole else [], lost), committed),
+            expected="a committed range",
+            found="none",
+            log=item.log,
+        )
+        holes = {hole.range: hole for hole in item.holes}
+        for used in item.used:
+            found = _batches(used, batches.get(used.writer, {}))
+            key = layout.manifest_key(used.writer, used.batch)
+            if found is None:
+                last = "" if used.last_batch is None else f" up to batch {used.last_batch}"
+                check.differs(
+                    "a range that the seal used is not committed",
+                    expected=f"{used.committed} by {used.writer}, batch {used.batch}{last}",
+                    found="no such batches",
+                    where=f"{key}, {item.log}",
+                )
+                continue
+            absent = len(used.committed) - sum(batch.rows for batch in found)
+            missing = min(max(absent, 0), len(used.range))
+            hole = holes.pop(used.range, None)
+            claimed = hole.missing if hole is not None else 0
+            where = f"{item.log}, offsets {used.range}"
+            check.equal("offsets without a row", expected=missing, found=claimed, where=where)
+            if hole is not None and hole.exact and hole.evidence is not None:
+                told = sum(hole.counts.values())
+                check.equal("the causes of a hole add up to it", expected=missing, found=told, where=where)
+        for span in holes:
+            where = f"{item.log}, offsets {span}"
+            check.differs("a hole of no used range", expected="a used range", found=span, where=where)
+    for log, bits in archive.rows.items():
+        sealed = seal.log(log)
+        where = f"topic id {log.topic_id}"
+        if sealed is None and len(bits):
+            check.differs("a log with rows of the day", expected=f"{log} in the seal", found="not in it", where=where)
+    check.looked_at = f"{sum(len(item.used) for item in seal.logs):,} used ranges of {len(seal.logs):,} logs"
+
+
+def proven_by_seal(sealed: SealedLog | None, holes: OffsetSet) -> OffsetSet:
+    """Those of the offsets that the seal has evidence on, as transactional or compacted."""
+    if sealed is None:
+        return ()
+    proven: list[OffsetRange] = []
+    for hole in sealed.holes:
+        evidence = hole.evidence
+        if evidence is not None and sum(map(len, evidence.ranges)) == evidence.unexplained:
+            proven += subtract([hole.range], evidence.ranges)
+    return subtract(holes, subtract(holes, proven))
+
+
+def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -> Seal | None:
+    key = layout.seal_key(day, version)
+    try:
+        seal = parse_seal(body, where=key)
+    except TidemarkError as error:
+        check.differs("a seal does not hold together", expected="a seal", found=error, where=key)
+        return None
+    named = f"{seal.stream} {seal.day} version {seal.version}"
+    check.equal("whose seal it is", expected=f"{layout.stream} {day} version {version}", found=named, where=key)
+    return seal
+
+
+def _batches(used: Used, batches: dict[int, Batch]) -> Sequence[Batch] | None:
+    """The batches behind a used range, which follow each other from its start to its end; None where they do not."""
+    last = used.batch if used.last_batch is None else used.last_batch
+    found = [batches[number] for number in sorted(batches) if used.batch <= number <= last]
+    at = used.committed.start
+    for batch in found:
+        if batch.range.start != at:
+            return None
+        at = batch.range.end
+    return found if at == used.committed.end and last in batches and used.batch in batches else None

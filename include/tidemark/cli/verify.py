@@ -1,0 +1,58 @@
+"""``tidemark verify``: a sealed day's proof, derived anew and compared."""
+
+import json
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidemark.batch.verification import EXIT_CODES, Check, Verification
+from tidemark.batch.verify import verify_day
+from tidemark.cli.connect import connect
+from tidemark.cli.versions import parse_day
+
+SHOWN_MAX = 20
+COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "gone": "yellow"}
+VERDICTS = {"proven": "green", "disproven": "red", "unknown": "yellow"}
+
+
+def print_verification(stack: str | None, stream: str, day: str, version: int | None, *, as_json: bool) -> int:
+    """Verify and print; the exit code of the verdict. Raises what ``verify_day`` raises."""
+    settings = connect(stack)
+    with Console(stderr=True).status("reading seals and manifests") as status:
+        found = verify_day(
+            settings, stream, parse_day(day), version, progress=lambda text: status.update(f"verifying: {text}")
+        )
+    if as_json:
+        json.dump(found.to_value(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _print(Console(soft_wrap=True), found)
+    return EXIT_CODES[found.verdict]
+
+
+def _print(console: Console, found: Verification) -> None:
+    title = f"{found.stream} {found.day}, version {found.version}: {found.verdict}"
+    console.print(Text(title, style=VERDICTS[found.verdict]))
+    console.print(Text(found.seal))
+    table = Table()
+    for name in ("check", "result", "derived from"):
+        table.add_column(name)
+    for check in found.checks:
+        table.add_row(check.name, Text(_status(check), style=COLOURS[check.status]), Text(check.looked_at))
+    console.print(table)
+    for check in found.checks:
+        for item in check.differences[:SHOWN_MAX]:
+            text = f"{check.name}: {item.what}: expected {item.expected}, found {item.found} [{item.where}]"
+            console.print(Text(text, style="red"))
+        if check.total > SHOWN_MAX:
+            console.print(
+                Text(f"{check.name}: {check.total - SHOWN_MAX:,} more differences; --json has the first ones")
+            )
+        for line in (*check.unknown, *check.notes):
+            console.print(Text(f"{check.name}: {line}", style="yellow" if line in check.unknown else ""))
+
+
+def _status(check: Check) -> str:
+    return f"{check.total:,} differences" if check.status == "differs" else check.status

@@ -1,0 +1,243 @@
+"""``verify`` on a day that the real steps made: it holds, and whatever is tampered with is found and named."""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.test_holes import transact
+from tests.batch.test_plan import drop_below
+from tests.conftest import MakeStream, Produce, Record
+from tidemark.archive.stream import archive
+from tidemark.batch.audit import audit_run
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.seal import read_seal, seal_run
+from tidemark.batch.verification import Check, Verification
+from tidemark.batch.verify import verify_day
+from tidemark.batch.verify_archive import ArchiveReader, Derived
+from tidemark.cli.app import app
+from tidemark.core.errors import ConfigError
+from tidemark.core.offsets import OffsetRange
+from tidemark.settings import Settings
+
+NINE = at(MONDAY, 9)
+
+
+@pytest.fixture(scope="module")
+def day(settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession) -> Log:
+    """A sealed Monday. Partition 0 has 10 rows, 3 aborted records and 3 markers; partition 1 has 8 rows, one broken."""
+    stream = make_stream(partitions=2, time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    transact(log, (5, True), (3, False), (5, True), value=b'{"n": 1}')
+    good: list[Record] = [(b"k", b'{"n": %d}' % number, NINE, 1, []) for number in range(7)]
+    produce(stream.topic, [*good, (b"k", b"broken", NINE, 1, [])])
+    archive(spark, stream, settings, available_now=True)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    settle_run(run)
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, spark)
+    seal_run(run)
+    return log
+
+
+def verify(log: Log) -> Verification:
+    return verify_day(log.settings, log.stream.name, MONDAY)
+
+
+def check(found: Verification, name: str) -> Check:
+    return next(item for item in found.checks if item.name == name)
+
+
+def told(found: Verification) -> str:
+    """Every difference in one text."""
+    return "\n".join(
+        f"{item.name}: {one.what}: expected {one.expected}, found {one.found} [{one.where}]"
+        for item in found.checks
+        for one in item.differences
+    )
+
+
+@contextmanager
+def replaced(log: Log, key: str, body: bytes | None) -> Iterator[None]:
+    """Another object at the key, or none, for a while."""
+    before = log.store.get(key)
+    assert before is not None
+    if body is None:
+        log.store.delete(key)
+    else:
+        log.store.put(key, body)
+    yield
+    log.store.put(key, before)
+
+
+def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
+    found = verify(day)
+    assert (found.verdict, told(found)) == ("proven", "")
+    assert {item.name: item.status for item in found.checks} == dict.fromkeys(
+        ("seal", "manifests", "objects", "ranges", "tables", "counts", "readers", "kafka", "holes"), "holds"
+    )
+    assert check(found, "objects").notes == []  # every checksum was compared
+    assert check(found, "counts").looked_at == "18 archived rows, 18 distinct = 17 published + 1 quarantined"
+    # Between the first and the last row of partition 0: 3 aborted records and the first two markers.
+    assert check(found, "kafka").looked_at == "18 records at 23 offsets that Kafka still holds of the day"
+    assert check(found, "holes").looked_at == "5 offsets without a row among the day's"
+
+
+def test_the_command_prints_the_verdict_and_ends_with_its_code(day: Log) -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app, ["verify", day.stream.name, "2013-01-14"])
+    assert shown.exit_code == 0, shown.output
+    assert "2013-01-14, version 1: proven" in shown.stdout
+    key = day.layout.seal_key(MONDAY, 1)
+    with replaced(day, key, b"{}"):
+        shown = runner.invoke(app, ["verify", day.stream.name, "2013-01-14", "--json"])
+        assert shown.exit_code == 1
+        value = json.loads(shown.stdout)
+    assert (value["verdict"], value["seal"], value["checks"][0]["total"]) == ("disproven", key, 1)
+    assert runner.invoke(app, ["verify", day.stream.name, "2013-01-13"]).exit_code == 2
+
+
+def test_a_row_removed_from_an_object_is_found_in_the_object_the_table_and_kafka(day: Log) -> None:
+    (manifest,) = day.manifests()
+    file = next(item for item in manifest.files if item.log.partition == 1)
+    body = day.store.get(file.key)
+    assert body is not None
+    table = pq.read_table(io.BytesIO(body))
+    gone = table["offset"][3].as_py()
+    without = io.BytesIO()
+    pq.write_table(table.filter([offset != gone for offset in table["offset"].to_pylist()]), without)
+    with replaced(day, file.key, without.getvalue()):
+        found = verify(day)
+    assert found.verdict == "disproven"
+    lines = told(found)
+    assert f"objects: rows of an object: expected 8, found 7 [{file.key}]" in lines
+    assert f"objects: checksum of an object's rows: expected {file.checksum}" in lines
+    where = f"{file.log}, offsets [{gone}, {gone + 1})"
+    assert f"tables: in a table but not archived: expected an archived row, found none [{where}]" in lines
+    assert "kafka: Kafka holds records that the archive lacks" in lines
+    assert f"[{where}]" in lines
+
+
+def test_a_deleted_manifest_is_found_as_a_gap_of_its_ranges(day: Log) -> None:
+    (manifest,) = day.manifests()
+    key = day.layout.manifest_key(manifest.writer, manifest.batch)
+    with replaced(day, key, None):
+        found = verify(day)
+    assert found.verdict == "disproven"
+    lines = told(found)
+    assert f"by {manifest.writer}, batch 0, found no such batches [{key}, {day.owner(1)}]" in lines
+    where = f"{day.owner(0)}, offsets [0, 16)"
+    assert (
+        f"no manifest commits offsets that the seal proves: expected a committed range, found none [{where}]" in lines
+    )
+    assert "tables: rows published that the archive has none of: expected 0, found 10" in lines
+
+
+def test_an_altered_manifest_is_found_by_its_objects(day: Log) -> None:
+    (manifest,) = day.manifests()
+    key = day.layout.manifest_key(manifest.writer, manifest.batch)
+    raw = json.loads(manifest.to_json())
+    raw["ranges"][0]["rows"] += 1
+    with replaced(day, key, json.dumps(raw).encode()):
+        lines = told(verify(day))
+    assert f"manifests: rows of a range and of its objects: expected 11, found 10 [{key}]" in lines
+
+
+def test_an_edited_count_in_the_seal_is_found(day: Log) -> None:
+    key = day.layout.seal_key(MONDAY, 1)
+    raw = json.loads(day.store.get(key) or b"")
+    raw["rows_read"] += 1
+    raw["rows_published"] += 1
+    with replaced(day, key, json.dumps(raw).encode()):
+        found = verify(day)
+    assert told(found).splitlines() == [
+        "counts: rows_read: expected 18, found 19 [seal of 2013-01-14 version 1]",
+        "counts: rows_published: expected 17, found 18 [seal of 2013-01-14 version 1]",
+    ]
+
+
+def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, spark: SparkSession) -> None:
+    seal = read_seal(day.store, day.layout, MONDAY, 1)
+    assert seal is not None
+    table = f"{day.settings.catalog}.{day.settings.namespace}.{day.stream.table}"
+    spark.sql(f"DELETE FROM {table} WHERE _kafka_partition = 1 AND _offset = 2")
+    found = verify(day)
+    assert {item.name for item in found.checks if item.status != "holds"} == {"readers"}
+    lines = told(found)
+    assert "readers: rows of the day: expected 17, found 16" in lines
+    where = f"{day.owner(1)}, offsets [2, 3)"
+    assert f"published in snapshot {seal.snapshot_id} but not there now: expected a row, found none [{where}]" in lines
+    row = f"{table} VERSION AS OF {seal.snapshot_id} WHERE _kafka_partition = 1 AND _offset = 2"
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {row}")
+    assert verify(day).verdict == "proven"
+
+
+def test_what_retention_took_is_said_and_the_seals_evidence_on_holes_stands(day: Log) -> None:
+    drop_below(day, 16)
+    found = verify(day)
+    assert found.verdict == "proven"
+    assert check(found, "kafka").looked_at == "8 records at 8 offsets that Kafka still holds of the day"
+    assert check(found, "holes").notes == ["5 of them are past Kafka's retention: the seal's evidence stands"]
+    drop_below(day, 8, partition=1)
+    found = verify(day)
+    assert (found.verdict, check(found, "kafka").status) == ("proven", "gone")
+    key = day.layout.seal_key(MONDAY, 1)
+    raw = json.loads(day.store.get(key) or b"")
+    for hole in raw["logs"][0]["holes"]:
+        hole["evidence"] = None
+    with replaced(day, key, json.dumps(raw).encode()):
+        found = verify(day)
+    assert (found.verdict, check(found, "holes").status) == ("unknown", "unknown")
+    assert "5 offsets have no row and nothing proves why: [5, 10)" in check(found, "holes").unknown[0]
+
+
+def test_a_day_that_was_never_sealed_is_refused(day: Log) -> None:
+    with pytest.raises(
+        ConfigError, match="there is no such seal: expected one of the versions 1, found 2013-01-14 version 7"
+    ):
+        verify_day(day.settings, day.stream.name, MONDAY, 7)
+
+
+def derived(log: Log) -> tuple[Derived, Check, Check]:
+    """What the archive alone says of Monday, with the checks of its manifests and objects."""
+    chains, files = Check(name="manifests"), Check(name="objects")
+    reader = ArchiveReader(log.store, log.layout, MONDAY, log.stream.zone)
+    return reader.derive(2**62, chains, files, lambda _: None), chains, files
+
+
+def test_copies_of_a_row_count_once_and_rows_of_other_days_not_at_all(log: Log) -> None:
+    log.produce(10, NINE)
+    log.produce(5, at(TUESDAY, 9))
+    log.archive(0, 15, per_file=4)
+    log.archive(3, 12, writer="query-b", form="jsonl.gz")
+    found, chains, files = derived(log)
+    owner = log.owner()
+    assert list(found.rows[owner].ranges()) == [OffsetRange(start=0, end=10)]
+    assert (found.copies, found.manifests, found.objects) == ({owner: 17}, 2, 4)
+    assert (chains.status, files.status) == ("holds", "holds")
+
+
+def test_an_altered_manifest_shows_in_the_chain_and_a_deleted_one_in_the_ranges(log: Log) -> None:
+    log.produce(15, NINE)
+    _, key, _ = (log.archive(start, start + 5) for start in (0, 5, 10))
+    manifest = log.manifests()[1]
+    with replaced(log, key, replace(manifest, committed_at_us=1).to_json()):
+        _, chains, _ = derived(log)
+    (difference,) = chains.differences
+    assert (difference.what, difference.where) == ("the manifest before was altered", key)
+    assert difference.expected == f"SHA-256 {hashlib.sha256(manifest.to_json()).hexdigest()}"
+    with replaced(log, key, None):
+        found, chains, _ = derived(log)
+    assert (chains.status, len(chains.notes)) == ("holds", 1)
+    assert list(found.rows[log.owner()].missing()) == [OffsetRange(start=5, end=10)]
