@@ -67,6 +67,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "report",
         "versions",
         "rollback",
+        "verify",
         "health",
         "topics",
         "adopt",

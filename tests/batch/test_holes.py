@@ -12,6 +12,7 @@ from tests.batch.test_plan import drop_below
 from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
+from tidemark.batch import holes as holes_of_plan
 from tidemark.batch.holes import classify_holes
 from tidemark.batch.readable import LogReader
 from tidemark.batch.report import STEPS, make_report
@@ -122,6 +123,20 @@ def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log
     third = settled(log, "run-3", MONDAY, force=True)
     assert holes(third) == holes(again)
     assert third.require("settled")["holes"]["offsets_read"] == 0
+
+
+def test_what_was_proven_once_stays_so_where_the_seal_could_not_name_all_the_rest(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transact(log, (3, True), (2, False), (3, True))
+    del log.produced[0][0], log.produced[0][2]
+    log.archive(0, 11)
+    monkeypatch.setattr(holes_of_plan, "RANGES_MAX", 1)
+    run = settled(log, "run-1", MONDAY)
+    finish(run, {MONDAY: 4})
+    seal_run(run)
+    drop_below(log, 10)
+    assert [item.evidence for item in holes(settled(log, "run-2", MONDAY, force=True))] == [found(5, 0, 2, span(0, 1))]
 
 
 def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
