@@ -90,10 +90,11 @@ def _headers_size() -> Column:
     )
 
 
-def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def join(batches: Iterable[pa.RecordBatch], *, offset: str = "offset") -> Iterator[pa.RecordBatch]:
     """The rows that ``split`` got, in the same order, without its column.
 
-    Memory: the batch at hand and the pieces of one row. Raises PositionError where a piece is missing.
+    ``offset`` names the column that tells a row from the next. Memory: the batch at hand and the pieces of one row.
+    Raises PositionError where a piece is missing.
     """
     pending: list[pa.RecordBatch] = []  # pieces of one row
     for batch in batches:
@@ -105,7 +106,7 @@ def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 end = start + int(ends[0]) + 1 if len(ends) else len(left)
                 pending.append(batch.slice(start, end - start))
                 if not left[end - 1]:
-                    yield _joined(pa.concat_batches(pending))
+                    yield _joined(pa.concat_batches(pending), offset)
                     pending.clear()
             else:  # up to the next row in pieces
                 further = np.flatnonzero(left[start:])
@@ -113,12 +114,12 @@ def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, end - start).drop_columns([LEFT])
             start = end
     if pending:
-        _joined(pa.concat_batches(pending))
+        _joined(pa.concat_batches(pending), offset)
 
 
-def _joined(pieces: pa.RecordBatch) -> pa.RecordBatch:
+def _joined(pieces: pa.RecordBatch, offset: str) -> pa.RecordBatch:
     """One row of its pieces."""
-    found, offsets = (pieces.column(name).to_pylist() for name in (LEFT, "offset"))
+    found, offsets = (pieces.column(name).to_pylist() for name in (LEFT, offset))
     if found != [1 - len(found), *reversed(range(len(found) - 1))] or len(set(offsets)) > 1:
         raise PositionError(
             "a large record's pieces do not fit", expected="all of them, in order", found=found, where=f"{offsets=}"

@@ -36,6 +36,8 @@ def session_conf(settings: Settings) -> dict[str, str]:
         # Its carriage returns would tear the log lines apart.
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
+        # HotSpot compiles no longer method: a stage of many columns ran in the interpreter, at a third of the speed.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # else 20,000 records, however large
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

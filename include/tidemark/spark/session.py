@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tidemark.core.errors import StackError, TidemarkError
+from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
 from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
 
@@ -49,7 +50,7 @@ def _quietly(start: Callable[[], SparkSession]) -> SparkSession:
     with tempfile.TemporaryFile() as log, _stderr_to(log.fileno()):
         try:
             return start()
-        except TidemarkError:
+        except ConfigError:
             raise
         except Exception as error:  # PySpark has a type of its own for each way in which a JVM can't start
             log.seek(0)
@@ -74,7 +75,10 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 
 def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The application's session, made once per process; master, jars and memory too where spark-submit set none."""
+    """The application's session, made once per process; master, jars and memory too where spark-submit set none.
+
+    Raises ConfigError without the jars, ServiceError where the JVM ends before it is up.
+    """
     os.environ.update(submit_environment(settings))
     builder = SparkSession.builder.appName(name)
     defaults = {
@@ -86,7 +90,14 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
         defaults = {}
     for key, value in {**session_conf(settings), **defaults, **(conf or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:  # it was killed meanwhile, or the machine has no memory for it
+        raise ServiceError(
+            "Spark's JVM did not start",
+            found=str(error),
+            hint="What it said of itself is in this log; it needs Java 17 or 21, and the memory it is given",
+        ) from error
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
     for key, value in AVRO_LIMITS.items():  # read when the JVM first decodes Avro
         jvm.java.lang.System.setProperty(key, value)

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidemark.archive.checkpoint import Checkpoint
+from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -138,7 +139,8 @@ class Batches:
 
     def _run(self, sent: DataFrame, spans: list[Span]) -> tuple[Delivered, ...]:
         try:
-            found = sent.mapInArrow(_task(tuple(spans), self.sink), "delivered string").collect()
+            with bounded_batches(sent.sparkSession):
+                found = split(sent).mapInArrow(_task(tuple(spans), self.sink), "delivered string").collect()
         except (PySparkException, Py4JJavaError) as error:
             raise task_error(error, where=f"speed stream {self.stream.name}") from error
         return tuple(decode(Delivered, json.loads(row.delivered), where="a task's receipt") for row in found)
@@ -178,7 +180,7 @@ def _task(spans: tuple[Span, ...], sink: Sink) -> Callable[[Iterable[pa.RecordBa
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        done = deliver(batches, spans[context.partitionId()], sink)
+        done = deliver(join(batches, offset="source_offset"), spans[context.partitionId()], sink)
         yield pa.record_batch([pa.array([json.dumps(encode(done))])], names=["delivered"])
 
     return run

@@ -120,7 +120,8 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         writer = source.writeStream.foreachBatch(batches.deliver)
     else:
         rows = classify(records(source, stream), stream, transform)
-        writer = _spark_sink(output(rows, stream, logs[0].topic_id, record_limits=limits), settings, limits)
+        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
+        writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
     query = (
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
@@ -265,15 +266,16 @@ class Watch:
                 )
 
 
-def _spark_sink(sent: DataFrame, settings: Settings, limits: RecordLimits) -> DataStreamWriter:
+def _spark_sink(sent: DataFrame, dead_letter_topic: str, settings: Settings, limits: RecordLimits) -> DataStreamWriter:
     """At least once: Spark's own Kafka sink."""
     # The topics' limits are what counts, not the client's default of 1 MB.
     largest = max(limits.live, limits.dead_letter) + HEADER_ROOM_BYTES
     # A batch of small records above a topic's limit would be split into the very same batches, again and again.
     batch = min(limits.live, limits.dead_letter, BATCH_BYTES)
-    counted = sent.observe(LAYER, F.count(F.lit(1)).alias("rows"), F.count_if(~F.col("_good")).alias("dead_lettered"))
+    records = sent.select("topic", "partition", "key", "value", "headers")
+    dead = F.count_if(F.col("topic") == dead_letter_topic)
     return (
-        counted.select("topic", "partition", "key", "value", "headers")
+        records.observe(LAYER, F.count(F.lit(1)).alias("rows"), dead.alias("dead_lettered"))
         .writeStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.speed_bootstrap)
         .options(**{"kafka.max.request.size": str(largest), "kafka.batch.size": str(batch)})
