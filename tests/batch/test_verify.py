@@ -167,6 +167,16 @@ def test_an_edited_count_in_the_seal_is_found(day: Log) -> None:
     ]
 
 
+def test_a_snapshot_that_is_gone_leaves_the_verdict_unknown_and_says_what_is_left(day: Log) -> None:
+    key = day.layout.seal_key(MONDAY, 1)
+    raw = json.loads(day.store.get(key) or b"")
+    with replaced(day, key, json.dumps({**raw, "snapshot_id": 1}).encode()):
+        found = verify(day)
+    assert (found.verdict, told(found)) == ("unknown", "")
+    assert {item.name for item in found.checks if item.status == "unknown"} == {"tables", "counts"}
+    assert "snapshot 1 is gone" in check(found, "tables").unknown[0]
+
+
 def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, spark: SparkSession) -> None:
     seal = read_seal(day.store, day.layout, MONDAY, 1)
     assert seal is not None
