@@ -2,12 +2,12 @@
 
 from airflow.sdk import get_parsing_context
 
-from tidemark.orchestration.replay import replay_dag, replay_dag_id
+from tidemark.orchestration.by_hand import REPLAY
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import settings
 
 wanted = get_parsing_context().dag_id  # a running task needs its own DAG only
 for item in reconciles(settings().streams_dir):
-    dag_id = replay_dag_id(item.name)
+    dag_id = REPLAY.dag_id(item.name)
     if wanted in (None, dag_id):
-        globals()[dag_id] = replay_dag(item)
+        globals()[dag_id] = REPLAY.dag(item)

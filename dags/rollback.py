@@ -2,12 +2,12 @@
 
 from airflow.sdk import get_parsing_context
 
-from tidemark.orchestration.rollback import rollback_dag, rollback_dag_id
+from tidemark.orchestration.by_hand import ROLLBACK
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import settings
 
 wanted = get_parsing_context().dag_id  # a running task needs its own DAG only
 for item in reconciles(settings().streams_dir):
-    dag_id = rollback_dag_id(item.name)
+    dag_id = ROLLBACK.dag_id(item.name)
     if wanted in (None, dag_id):
-        globals()[dag_id] = rollback_dag(item)
+        globals()[dag_id] = ROLLBACK.dag(item)

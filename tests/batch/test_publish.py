@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from tests.batch.world import World, january, moment, value
@@ -164,20 +163,6 @@ def test_a_foreign_writer_of_the_same_day_is_refused_by_iceberg(world: World) ->
 
 def test_another_process_reads_whole_days_with_pyiceberg(world: World) -> None:
     world.reconcile("first", [january(14)])
-    settings = world.settings
-    catalog = SqlCatalog(
-        settings.catalog,
-        uri=settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
-        warehouse=settings.warehouse,
-        **{
-            "s3.endpoint": str(settings.s3_endpoint),
-            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
-            "s3.region": settings.s3_region,
-        },
-    )
-    try:
-        rows = catalog.load_table(f"{settings.namespace}.{world.name}").scan().to_arrow().to_pylist()
-    finally:
-        catalog.engine.dispose()
+    with world.table_of_another_reader() as table:
+        rows = table.scan().to_arrow().to_pylist()
     assert sorted((row["_offset"], row["id"], row["name"]) for row in rows) == [(at, at, "ROW") for at in range(10)]

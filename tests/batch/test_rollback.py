@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, at
@@ -137,19 +136,7 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
         (2, False, False),
         (3, True, False),
     ]
-    catalog = SqlCatalog(
-        settings.catalog,
-        uri=settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
-        warehouse=settings.warehouse,
-        **{
-            "s3.endpoint": str(settings.s3_endpoint),
-            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
-            "s3.region": settings.s3_region,
-        },
-    )
-    try:
-        table = catalog.load_table((settings.namespace, stream.table))
+    with world.table_of_another_reader() as table:
         for item in found.versions:
             wanted = [(row[3], row[6], row[7]) for row in expected[item.seal.version]]
             snapshot = item.seal.snapshot_id
@@ -158,8 +145,6 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
             by_pyiceberg = table.scan(row_filter=f"_day = '{DAY}'", snapshot_id=snapshot).to_arrow().to_pylist()
             for read in (by_spark, by_pyiceberg):
                 assert sorted((row["_offset"], row["id"], row["name"]) for row in read) == wanted
-    finally:
-        catalog.engine.dispose()
 
     monkeypatch.setattr(command, "connect", lambda _: settings)
     monkeypatch.setenv("COLUMNS", "40")

@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import yaml
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.batch.objects import archive_rows
@@ -202,6 +205,25 @@ class World:
     @property
     def table(self) -> str:
         return f"{self.settings.catalog}.{self.settings.namespace}.{self.name}"
+
+    @contextmanager
+    def table_of_another_reader(self) -> Iterator[Table]:
+        """The published table as pyiceberg loads it, by a catalog of its own."""
+        catalog = SqlCatalog(
+            self.settings.catalog,
+            uri=self.settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
+            warehouse=self.settings.warehouse,
+            **{
+                "s3.endpoint": str(self.settings.s3_endpoint),
+                "s3.access-key-id": self.settings.s3_access_key.get_secret_value(),
+                "s3.secret-access-key": self.settings.s3_secret_key.get_secret_value(),
+                "s3.region": self.settings.s3_region,
+            },
+        )
+        try:
+            yield catalog.load_table((self.settings.namespace, self.name))
+        finally:
+            catalog.engine.dispose()
 
     def published(self) -> list[tuple[Any, ...]]:
         """The table's rows, in the form of ``expected_rows``."""

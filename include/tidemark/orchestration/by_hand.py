@@ -1,0 +1,90 @@
+"""DAGs that people start by hand, one per stream. Parsing imports neither Spark nor Great Expectations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+from tidemark.orchestration.dag import START, sealed_asset
+from tidemark.orchestration.operators import SparkStep
+from tidemark.orchestration.steps import Reconcile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByHand:
+    """A DAG of one Spark step, which is called as it; ``form`` are the parameters that its application is given."""
+
+    step: str
+    description: str  # in front of the stream's name
+    help: str
+    timeout: timedelta
+    form: Mapping[str, Param] = field(default_factory=dict)
+    seals: bool = False
+
+    def dag_id(self, stream_name: str) -> str:
+        """The id of a stream's DAG."""
+        return f"{self.step}_{stream_name}"
+
+    def dag(self, item: Reconcile) -> DAG:
+        """The DAG of a stream; that of a broken definition is there too, and its task fails with that error.
+
+        One run at a time and no retries: what it is refused for won't right itself, and somebody should look.
+        """
+        broken = f"**The definition of stream `{item.name}` can't be used.**\n\n```\n{item.error}\n```\n\n"
+        with DAG(
+            dag_id=self.dag_id(item.name),
+            description=f"{self.description} {item.name}",
+            doc_md=(broken if item.error else "") + self.help,
+            tags=["tidemark", item.name, *(["broken"] if item.error else [])],
+            schedule=None,
+            start_date=START,
+            catchup=False,
+            max_active_runs=1,
+            params=dict(self.form),
+            default_args={"retries": 0},
+        ) as dag:
+            SparkStep(
+                task_id=self.step,
+                step=self.step,
+                stream=item.name,
+                form=tuple(self.form),
+                outlets=[sealed_asset(item.name)] if self.seals else [],
+                execution_timeout=self.timeout,
+                doc_md=self.help,
+            )
+        return dag
+
+
+REPLAY = ByHand(
+    step="replay",
+    description="Replay the dead letters of stream",
+    help=(
+        "Send every dead letter through the stream's transformation as it is now: good ones to the live topic, bad ones"
+        " back to the dead-letter topic, one attempt further. Run it after a fix. A run that failed or was stopped"
+        " loses and repeats nothing: trigger the DAG again, it goes on where that one was."
+    ),
+    timeout=timedelta(hours=6),
+)
+
+ROLLBACK = ByHand(
+    step="rollback",
+    description="Bring back an earlier version of a day of stream",
+    help=(
+        "Make a day's rows those of an earlier version again, in one atomic step. The day gets a new version that says"
+        " so; no version is lost (`tidemark versions` lists them). Reconcile runs leave the day so until late records"
+        " come. A run that failed or was stopped can be repeated."
+    ),
+    timeout=timedelta(hours=2),
+    form={
+        "day": Param(
+            description="The day, in the stream's time zone.",
+            schema={"type": "string", "format": "date", "title": "Day"},
+        ),
+        "version": Param(
+            description="The version whose rows the day shall have.",
+            schema={"type": "integer", "minimum": 1, "title": "Version"},
+        ),
+    },
+    seals=True,
+)
