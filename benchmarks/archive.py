@@ -8,9 +8,7 @@ import argparse
 import io
 import json
 import os
-import statistics
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from itertools import count
@@ -21,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.table import Table
 
-from benchmarks.common import MIB, PARTITIONS, VALUE_BYTES, Times, console, cpu_seconds, produce, workers
+from benchmarks.common import MIB, PARTITIONS, VALUE_BYTES, Times, console, produce, workers
 from tidemark.archive.stream import archive
 from tidemark.settings import Settings
 from tidemark.spark.records import event_time
@@ -61,17 +59,11 @@ def _speed(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
     try:
         for run in range(options.runs + 1):
             for (topic, sink), found in times.items():
-                started, cpu = time.monotonic(), cpu_seconds()
-                sinks[sink](spark, settings, _name(topic))
-                seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
-                console.print(f"{f'run {run}' if run else 'warming up'}: {sink}, {topic}: {seconds:.1f} s")
-                if run:
-                    found.seconds.append(seconds)
-                    found.cpu_seconds.append(cpu)
+                with found.of(f"{sink}, {topic}", run):
+                    sinks[sink](spark, settings, _name(topic))
     finally:
         spark.stop()
-    median = {place: statistics.median(found.seconds) for place, found in times.items()}
-    ratios = {topic: median[topic, "file sink"] / median[topic, "Tidemark"] for topic in topics}
+    ratios = {topic: times[topic, "file sink"].median / times[topic, "Tidemark"].median for topic in topics}
     console.print(_speed_table(times, ratios, options.records))
     plain, headed = (round(ratio, 3) for ratio in ratios.values())
     return {"ratio_native": plain, "ratio_native_headers": headed}
@@ -80,19 +72,10 @@ def _speed(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
 def _speed_table(times: dict[tuple[str, str], Times], ratios: dict[str, float], records: int) -> Table:
     title = f"{records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions"
     table = Table("Topic", "Sink", title=title)
-    for column in ("Median s", "Runs", "Records/s", "CPU s per million", "Ratio"):
+    for column in (*Times.COLUMNS, "Ratio"):
         table.add_column(column, justify="right")
     for (topic, sink), found in times.items():
-        median = statistics.median(found.seconds)
-        table.add_row(
-            topic,
-            sink,
-            f"{median:.2f}",
-            " ".join(f"{one:.1f}" for one in found.seconds),
-            f"{records / median:,.0f}",
-            f"{statistics.median(found.cpu_seconds) / records * 1e6:.2f}",
-            f"{ratios[topic]:.2f}" if sink == "Tidemark" else "",
-        )
+        table.add_row(topic, sink, *found.cells(records), f"{ratios[topic]:.2f}" if sink == "Tidemark" else "")
     return table
 
 

@@ -1,7 +1,10 @@
 """What the benchmarks share: records, the CPU time of what is measured, and a bar while one waits."""
 
 import os
+import statistics
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +29,34 @@ console = Console()
 class Times:
     """One sink's runs over one topic."""
 
+    COLUMNS = ("Median s", "Runs", "Records/s", "CPU s per million")
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def of(self, name: str, run: int) -> Iterator[None]:
+        """Measure the block and tell it; run 0 warms up and does not count."""
+        started, cpu = time.monotonic(), cpu_seconds()
+        yield
+        seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
+        console.print(f"{f'run {run}' if run else 'warming up'}: {name}: {seconds:.1f} s")
+        if run:
+            self.seconds.append(seconds)
+            self.cpu_seconds.append(cpu)
+
+    @property
+    def median(self) -> float:
+        """Of the seconds."""
+        return statistics.median(self.seconds)
+
+    def cells(self, records: int) -> tuple[str, ...]:
+        """For COLUMNS, where each run was over so many records."""
+        return (
+            f"{self.median:.2f}",
+            " ".join(f"{one:.1f}" for one in self.seconds),
+            f"{records / self.median:,.0f}",
+            f"{statistics.median(self.cpu_seconds) / records * 1e6:.2f}",
+        )
 
 
 def produce(settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from rich.table import Table
 
 from benchmarks.bare_sink import bare
-from benchmarks.common import PARTITIONS, VALUE_BYTES, VALUE_SCHEMA, Times, console, cpu_seconds, produce, progress
+from benchmarks.common import PARTITIONS, VALUE_BYTES, VALUE_SCHEMA, Times, console, produce, progress
 from tidemark.kafka import ensure_topic
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_session
@@ -83,18 +83,12 @@ def _rates(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
         for run in range(options.runs + 1):
             for sink, found in times.items():
                 with _stream(settings, SOURCE, sink, VALUE_SCHEMA) as stream:
-                    started, cpu = time.monotonic(), cpu_seconds()
-                    _drain(spark, stream, settings, sink)
-                    seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
+                    with found.of(sink, run):
+                        _drain(spark, stream, settings, sink)
                     _require_all(settings, stream, options.records)
-                console.print(f"{f'run {run}' if run else 'warming up'}: {sink}: {seconds:.1f} s")
-                if run:
-                    found.seconds.append(seconds)
-                    found.cpu_seconds.append(cpu)
     finally:
         spark.stop()
-    median = {sink: statistics.median(found.seconds) for sink, found in times.items()}
-    ratios = {sink: median["bare"] / seconds for sink, seconds in median.items()}
+    ratios = {sink: times["bare"].median / found.median for sink, found in times.items()}
     console.print(_rates_table(times, ratios, options.records))
     return {f"ratio_{sink}": round(ratios[sink], 3) for sink in ("exactly_once", "at_least_once")}
 
@@ -110,18 +104,10 @@ def _drain(spark: SparkSession, stream: Stream, settings: Settings, sink: str) -
 
 def _rates_table(times: dict[str, Times], ratios: dict[str, float], records: int) -> Table:
     table = Table("Sink", title=f"{records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions")
-    for column in ("Median s", "Runs", "Records/s", "CPU s per million", "Ratio"):
+    for column in (*Times.COLUMNS, "Ratio"):
         table.add_column(column, justify="right")
     for sink, found in times.items():
-        median = statistics.median(found.seconds)
-        table.add_row(
-            sink,
-            f"{median:.2f}",
-            " ".join(f"{one:.1f}" for one in found.seconds),
-            f"{records / median:,.0f}",
-            f"{statistics.median(found.cpu_seconds) / records * 1e6:.2f}",
-            f"{ratios[sink]:.2f}",
-        )
+        table.add_row(sink, *found.cells(records), f"{ratios[sink]:.2f}")
     return table
 
 

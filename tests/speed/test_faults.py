@@ -20,7 +20,7 @@ def test_at_least_once_loses_nothing_to_a_kill_and_a_broker_that_is_killed(
     monkeypatch.setenv("TIDEMARK_SPARK_MASTER", MASTER)
     chance = random.Random(SEED)  # noqa: S311  # not for secrets
     faults = draw(("kill", "broker killed"), 2, chance)
-    found = soak(stack, "at_least_once", tmp_path, faults, chance)
+    found = soak(stack, "at_least_once", tmp_path, faults, chance, audit=True)
     assert found.problems == []
     verdict = found.verdict
     assert verdict.delivered == verdict.expected + verdict.duplicates
@@ -32,6 +32,6 @@ def test_exactly_once_a_kill_a_zombie_and_an_open_transaction_cost_no_record_and
     monkeypatch.setenv("TIDEMARK_SPARK_MASTER", MASTER)
     chance = random.Random(SEED)  # noqa: S311  # not for secrets
     faults = draw(("kill", "zombie", "open transaction"), 3, chance)
-    found = soak(stack, "exactly_once", tmp_path, faults, chance)
+    found = soak(stack, "exactly_once", tmp_path, faults, chance, audit=True)
     assert found.problems == []
     assert found.verdict.delivered == found.verdict.expected
