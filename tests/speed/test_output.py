@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 
 from tests.spark.rows import kafka_rows, stream
 from tidemark.core.errors import ConfigError
+from tidemark.core.offsets import TopicPartition
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
+from tidemark.speed.coordinates import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 from tidemark.streams import Stream
 
@@ -126,3 +128,14 @@ def test_a_record_that_fits_no_topic_fails_with_its_place_its_size_and_the_limit
     )
     with pytest.raises(SparkRuntimeException, match=told):
         sent(spark, stream(speed=TOPICS), values, RecordLimits(live=1_000_000, dead_letter=5_000))
+
+
+def test_coordinates_made_of_a_batch_are_those_the_jvm_makes(spark: SparkSession) -> None:
+    wanted = stream(speed=TOPICS)
+    values: list[bytes | None] = [b'{"n":7}', b"{", b'{"n":13}', b"{}"]
+    rows = classify(records(kafka_rows(spark, values, TIME), wanted), wanted, rejecting_13)
+    by_jvm, bare = (output(rows, wanted, "an id", record_limits=LIMITS, with_coordinates=one) for one in (True, False))
+    log = TopicPartition(topic=wanted.topic, topic_id="an id", partition=3)
+    (batch,) = bare.toArrow().combine_chunks().to_batches()
+    assert add_coordinates(batch, log, wanted.name, wanted.version).to_pylist() == by_jvm.toArrow().to_pylist()
+    assert [len(row.headers) for row in bare.collect()] == [0, 10, 10, 0]

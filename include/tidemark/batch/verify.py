@@ -176,7 +176,10 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
         found = f"{sides.published.rows:,} published + {sides.quarantined.rows:,} quarantined"
         check.looked_at = f"{copies:,} archived rows, {read:,} distinct = {found}"
     if archive.late:
-        check.notes.append(f"{archive.late:,} rows of the day were archived since: they will be in the next version")
+        check.notes.append(
+            f"{archive.late:,} archived rows of the day are not part of this version: they came later, or a rollback"
+            " left them out"
+        )
 
 
 def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:

@@ -29,6 +29,7 @@ from tidemark.spark.kafka import tasks_read
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
+from tidemark.speed.coordinates import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.refusals import require_partitions
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
@@ -115,7 +116,7 @@ class Batches:
                 where=self.stream.topic,
             )
         rows = classify(records(frame, self.stream), self.stream, self.transform)
-        sent = output(rows, self.stream, self.topic_id, record_limits=self.limits)
+        sent = output(rows, self.stream, self.topic_id, record_limits=self.limits, with_coordinates=False)
         done = self._run(sent, [spans[partition] for partition, _ in tasks])
         # What retention took in whole has no task; its marker moves all the same, or it would not fit the next batch.
         gone = [spans[partition] for partition in sorted(planned.keys() - dict(tasks).keys())]
@@ -140,7 +141,9 @@ class Batches:
     def _run(self, sent: DataFrame, spans: list[Span]) -> tuple[Delivered, ...]:
         try:
             with bounded_batches(sent.sparkSession):
-                found = split(sent).mapInArrow(_task(tuple(spans), self.sink), "delivered string").collect()
+                found = (
+                    split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), "delivered string").collect()
+                )
         except (PySparkException, Py4JJavaError) as error:
             raise task_error(error, where=f"speed stream {self.stream.name}") from error
         return tuple(decode(Delivered, json.loads(row.delivered), where="a task's receipt") for row in found)
@@ -174,13 +177,18 @@ def made_again(topic: str, expected: str, found: str) -> ConflictError:
     )
 
 
-def _task(spans: tuple[Span, ...], sink: Sink) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(
+    spans: tuple[Span, ...], sink: Sink, stream: Stream
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What each task does; the spans are in the order of the tasks."""
+    name, version = stream.name, stream.version
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        done = deliver(join(batches, offset="source_offset"), spans[context.partitionId()], sink)
+        span = spans[context.partitionId()]
+        rows = (add_coordinates(batch, span.log, name, version) for batch in join(batches, offset="source_offset"))
+        done = deliver(rows, span, sink)
         yield pa.record_batch([pa.array([json.dumps(encode(done))])], names=["delivered"])
 
     return run

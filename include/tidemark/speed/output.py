@@ -10,10 +10,10 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.spark.decode import REASON
 from tidemark.spark.process import PLATFORM_COLUMNS
+from tidemark.speed.coordinates import HEADERS
 from tidemark.streams import Stream
 
-# Behind "tidemark."; dead letters have the second line as well.
-HEADERS = ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
+# Dead letters have these as well.
 DEAD_LETTER_HEADERS = ("reason", "exception", "attempt")
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 
@@ -37,14 +37,17 @@ class RecordLimits:
     dead_letter: int
 
 
-def output(rows: DataFrame, stream: Stream, topic_id: str, *, record_limits: RecordLimits) -> DataFrame:
+def output(
+    rows: DataFrame, stream: Stream, topic_id: str, *, record_limits: RecordLimits, with_coordinates: bool = True
+) -> DataFrame:
     """One record per row of ``classify``, in the rows' order, narrow.
 
     Columns: topic string, partition int (null: by the key), key and value binary, headers ``HEADERS_TYPE``, timestamp
     (the source record's), source_partition int, source_offset bigint, and ``_good`` boolean to count by. Good rows go
     to ``speed.topic`` as a JSON object of the stream's columns; rejected ones, and those that may be above the live
     topic's limit, to ``speed.dead_letter_topic`` with their original bytes. An action fails at a record that may be
-    too large even for that. Raises ConfigError when ``speed.key`` names no usable column.
+    too large even for that. Without coordinates, good rows have no headers: ``add_coordinates`` makes them of a batch.
+    Raises ConfigError when ``speed.key`` names no usable column.
     """
     coordinates = _headers(_coordinates(stream, topic_id))
     key, value = live_record(rows, stream)
@@ -53,12 +56,13 @@ def output(rows: DataFrame, stream: Stream, topic_id: str, *, record_limits: Rec
     good = F.col(REASON).isNull()
     by_source = F.col("source.partition") if stream.speed.partitioning == "source" else F.lit(None)
     dead = _dead(stream, topic_id, coordinates, record_limits)
+    live = coordinates if with_coordinates else F.array().cast(HEADERS_TYPE)
     return told.select(
         F.when(good, stream.speed.topic).otherwise(stream.speed.dead_letter_topic).alias("topic"),
         F.when(good, by_source).cast("int").alias("partition"),
         F.when(good, F.col("_key")).otherwise(F.col("source.key")).alias("key"),
         F.when(good, F.col("_value")).otherwise(F.col("source.value")).alias("value"),
-        F.when(good, coordinates).otherwise(dead).alias("headers"),
+        F.when(good, live).otherwise(dead).alias("headers"),
         F.col("source.timestamp").alias("timestamp"),
         F.col("source.partition").alias("source_partition"),
         F.col("source.offset").alias("source_offset"),

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tidemark.core.errors import ConfigError, ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
+from tidemark.speed.coordinates import milliseconds
 from tidemark.speed.marker import (
     Marker,
     Sink,
@@ -376,7 +377,7 @@ def _objects(column: pa.Array) -> Any:
 
 def _milliseconds(column: pa.Array) -> Any:
     """Record timestamps as Kafka counts them, none as its -1. The client takes 0 for "now", so that 0 becomes 1."""
-    stamps = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+    stamps = milliseconds(column)
     return pc.fill_null(pc.if_else(pc.equal(stamps, 0), 1, stamps), -1).to_pylist()
 
 

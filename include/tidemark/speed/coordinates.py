@@ -1,0 +1,44 @@
+"""The headers that say which source record a live record was made from."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.core.offsets import TopicPartition
+
+# Behind "tidemark.".
+HEADERS = ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
+
+
+def add_coordinates(batch: pa.RecordBatch, log: TopicPartition, stream: str, version: int) -> pa.RecordBatch:
+    """Rows of ``output`` without coordinates, with them: each good row's headers, the same as the JVM would make.
+
+    There they are more than a quarter of a row's work, and then have to come here in lists of pairs. ``log`` is the
+    source of all the rows.
+    """
+    rows, width = batch.num_rows, len(HEADERS)
+    texts = {
+        "topic-id": log.topic_id,
+        "topic": log.topic,
+        "partition": str(log.partition),
+        "offset": batch.column("source_offset").cast(pa.string()),
+        "timestamp": milliseconds(batch.column("timestamp")).cast(pa.string()),
+        "stream": stream,
+        "version": str(version),
+    }
+    columns = [pa.repeat(text, rows) if isinstance(text, str) else text for text in map(texts.__getitem__, HEADERS)]
+    row_by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
+    names = pa.array([f"tidemark.{name}" for name in HEADERS]).take(np.tile(np.arange(width), rows))
+    values = pa.concat_arrays(columns).cast(pa.binary()).take(row_by_row)
+    made = pa.ListArray.from_arrays(
+        pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32)),
+        pa.StructArray.from_arrays([names, values], names=["key", "value"]),
+    )
+    at = batch.schema.get_field_index("headers")
+    headers = pc.if_else(batch.column("_good"), made, batch.column("headers").cast(made.type))
+    return batch.set_column(at, "headers", headers)
+
+
+def milliseconds(column: pa.Array) -> pa.Array:
+    """Timestamps as Kafka counts them: ms since the epoch, rounded down."""
+    return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
