@@ -3,20 +3,12 @@
 What must be there is what a read-committed consumer of its own sees, never what the platform says it read."""
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in its docs
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from pyspark.sql import SparkSession
 
 from tests.archive.oracle import Oracle
@@ -166,23 +158,6 @@ def test_a_lost_checkpoint_on_a_transactional_topic_leaves_every_committed_recor
     plan = planned(settings, store, stream, 28)
     assert plan.logs[0].gaps == ()
     assert rows_of(oracle, plan) == Counter(consumed(settings, transactional).items())
-
-
-@pytest.fixture
-def _eager_cleaner(settings: Settings) -> Iterator[None]:
-    """The broker's cleaner looks for work every 100 ms instead of every 15 s."""
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-    (broker,) = admin.list_topics(timeout=60).brokers
-
-    def configure(operation: AlterConfigOpType, value: str | None) -> None:
-        entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(60)
-
-    configure(AlterConfigOpType.SET, "100")
-    yield
-    configure(AlterConfigOpType.DELETE, None)
 
 
 @pytest.mark.usefixtures("_eager_cleaner")

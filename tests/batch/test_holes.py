@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.archive.test_kafka_logs import _eager_cleaner, consumed  # noqa: F401  # a fixture
+from tests.archive.test_kafka_logs import consumed
 from tests.batch.logs import MONDAY, Log, at
 from tests.batch.test_plan import drop_below
 from tests.batch.test_seal import finish, settled

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tidemark.settings import Settings
@@ -41,6 +42,11 @@ class Delivered:
     def source(self) -> tuple[int, int]:
         """Partition and offset of the source record."""
         return int(self.header("partition")), int(self.header("offset"))
+
+
+def printed_events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The log lines of streams that ran in this process since the last call."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
 
 
 def read_topic(settings: Settings, topic: str) -> list[Delivered]:

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
-from tests.speed.live import Delivered, read_topic, speed_app
+from tests.speed.live import Delivered, printed_events, read_topic, speed_app
 from tidemark.core.errors import ConfigError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.kafka import describe_topic
@@ -68,8 +68,7 @@ def markers(settings: Settings, stream: Stream) -> dict[int, Marker | None]:
 
 
 def events(capsys: pytest.CaptureFixture[str], kind: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == kind]
+    return [line for line in printed_events(capsys) if line["event"] == kind]
 
 
 def test_each_record_comes_once_with_its_timestamp_and_partition_in_either_topic_and_the_marker_is_behind_it(
@@ -196,7 +195,7 @@ def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what
     ]
     found = {number: None if item is None else item.position for number, item in markers(settings, stream).items()}
     assert found == {0: 26, 1: 6}
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    lines = printed_events(capsys)
     assert sum(line["rows"] for line in lines if line["event"] == "batch") == 10  # nothing is read again
     lost = [(line["partition"], line["start"], line["end"]) for line in lines if line["event"] == "lost"]
     assert (min(start for _, start, _ in lost), max(end for _, _, end in lost)) == (20, 22)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.speed.letters import START_MS, source_id
-from tests.speed.live import read_topic
+from tests.speed.live import printed_events, read_topic
 from tests.waiting import wait_until
 from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError, ConflictError
@@ -175,7 +175,7 @@ def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
     capsys.readouterr()
     speed(spark, stream, settings, available_now=True)
     assert markers(settings, stream, topic_id) == [20, 10]
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    lines = printed_events(capsys)
     lost = [(line["partition"], line["start"], line["end"]) for line in lines if line["event"] == "lost"]
     assert lost == [(0, 10, 20), (1, 0, 10)]
 

@@ -55,13 +55,6 @@ class OffsetBits:
         block[:] = np.packbits(flags, bitorder="little")
         return number
 
-    def holds(self, offsets: Ints) -> npt.NDArray[np.bool_]:
-        """Which of the offsets are in the set."""
-        found = (offsets >= self.window.start) & (offsets < self.window.end)
-        places, bits = self._places(offsets[found])
-        found[found] = (self.bits[places] & bits) != 0
-        return found
-
     def ranges(self) -> Iterator[OffsetRange]:
         """The set's offsets, as maximal ranges in order."""
         return _joined(self._blocks(self.bits, end=len(self.window)))
@@ -74,10 +67,6 @@ class OffsetBits:
         """The offsets that are not in ``other``, a set over the same window."""
         assert self.window == other.window
         return _joined(self._blocks(self.bits & ~other.bits, end=len(self.window)))
-
-    def _places(self, offsets: Ints) -> tuple[Ints, npt.NDArray[np.uint8]]:
-        inside = offsets[(offsets >= self.window.start) & (offsets < self.window.end)] - self.window.start
-        return inside >> 3, np.uint8(1) << (inside & 7).astype(np.uint8)
 
     def _blocks(self, bits: npt.NDArray[np.uint8], *, end: int) -> Iterator[tuple[int, int]]:
         """The runs of set bits, cut at the ends of blocks."""

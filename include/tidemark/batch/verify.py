@@ -185,10 +185,10 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
 def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
     """What readers see of the day now is what the latest version published."""
     seal, published = sides.seal, sides.published
-    table = load_table(settings, stream.table)
     if not claims.latest:
         check.notes.append("a later version is sealed: readers see that one")
         return
+    table = load_table(settings, stream.table)
     if table is None or table.metadata.current_snapshot_id is None:
         check.differs("the table", expected=stream.table, found="no table", where=settings.namespace)
         return

@@ -28,7 +28,6 @@ class Rows:
     rows: int = 0
     doubled: int = 0
     offsets: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
-    extents: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     strays: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
@@ -71,5 +70,3 @@ def _add(batch: pa.RecordBatch, found: Rows, logs: Logs) -> None:
         inside = offsets[(offsets >= bits.window.start) & (offsets < bits.window.end)]
         found.strays[topic_id, partition] += len(offsets) - len(inside)
         found.doubled += len(inside) - bits.add(inside)
-        low, high = found.extents.get(log, (int(offsets.min()), int(offsets.max())))
-        found.extents[log] = (min(low, int(offsets.min())), max(high, int(offsets.max())))
