@@ -1,9 +1,16 @@
-"""What Kafka's edge says when Kafka does not have what was asked for."""
+"""What Kafka's edge says when Kafka does not have what was asked for, or not yet again."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Event
 
 import pytest
+from confluent_kafka import Producer
 
+from tests.cluster import Cluster
+from tests.conftest import unique
 from tidemark.core.errors import ServiceError
-from tidemark.kafka import describe_topic
+from tidemark.kafka import describe_topic, positions_at, watermarks
 from tidemark.settings import Settings
 
 
@@ -18,3 +25,35 @@ def test_a_topic_that_is_not_there_is_named_with_what_to_do(settings: Settings) 
     )
     assert error.hint is not None
     assert error.hint.startswith("Create it, or correct the name")
+
+
+def test_positions_are_told_through_leaders_that_stop_and_come_back(brokers: Cluster) -> None:
+    topic = brokers.create(unique("asked"))
+    producer = Producer({"bootstrap.servers": brokers.bootstrap})
+    for n in range(7):
+        producer.produce(topic, b"%d" % n, timestamp=1_000 * (n + 1))
+    assert producer.flush(60) == 0
+    logs = describe_topic(brokers.bootstrap, topic)
+    stopped = Event()
+
+    def ask() -> list[tuple[int, int, int | None]]:
+        told = []
+        while not stopped.is_set():
+            (mark,) = watermarks(brokers.bootstrap, logs)
+            (at,) = positions_at(brokers.bootstrap, logs, datetime.fromtimestamp(4, UTC)).values()
+            told.append((mark.log_start, mark.high_watermark, at))
+        return told
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask) for _ in range(2)]
+        try:
+            for end in (brokers.stop, brokers.kill):
+                leader = brokers.leader(topic)
+                assert leader is not None
+                end(leader)
+                brokers.heal()
+        finally:
+            stopped.set()
+        told = [answer for future in asked for answer in future.result()]
+    assert len(told) > 20
+    assert set(told) == {(0, 7, 3)}

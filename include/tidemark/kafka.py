@@ -1,20 +1,36 @@
 """Kafka's view of a topic: identity, watermarks, and positions by time."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # in its docs
 from confluent_kafka.cimpl import NewTopic  # where its stub is
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 
+T = TypeVar("T")
+
 TIMEOUT_S = 20
+# While brokers come and go a question fails so for a moment; consumers do not ask it again themselves.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001  # its name in the library
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,17 +174,17 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
 
 def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: bool = True) -> tuple[Watermarks, ...]:
     """Both ends of each log; the high one is the last stable offset (read_committed), or the end of all there is."""
-    isolation = "read_committed" if committed else "read_uncommitted"
-    with _Reader(bootstrap, {"isolation.level": isolation}) as consumer:
-        try:
-            ends = [
-                consumer.get_watermark_offsets(KafkaPartition(log.topic, log.partition), timeout=TIMEOUT_S)
-                for log in logs
-            ]
-        except KafkaException as error:
-            raise ServiceError("Kafka could not tell the watermarks", found=error, where=bootstrap) from error
+
+    def ends(consumer: Consumer) -> list[tuple[int, int]]:
+        partitions = [KafkaPartition(log.topic, log.partition) for log in logs]
+        return [consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S) for partition in partitions]
+
+    try:
+        found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", ends)
+    except KafkaException as error:
+        raise ServiceError("Kafka could not tell the watermarks", found=error, where=bootstrap) from error
     return tuple(
-        Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, ends, strict=True)
+        Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, found, strict=True)
     )
 
 
@@ -235,19 +251,38 @@ def _oldest_ms(consumer: Consumer, topic: str, positions: Mapping[int, int], dea
 def positions_at(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, int | None]:
     """Per log the first offset whose record timestamp is at or after ``moment``; None where there is none yet."""
     milliseconds = int(moment.timestamp() * 1000)
-    with _Reader(bootstrap) as consumer:
-        try:
-            found = consumer.offsets_for_times(
-                [KafkaPartition(log.topic, log.partition, milliseconds) for log in logs], timeout=TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise ServiceError("Kafka could not find positions by time", found=error, where=bootstrap) from error
-    positions: dict[TopicPartition, int | None] = {}
-    for log, item in zip(logs, found, strict=True):
-        if item.error is not None:
-            raise ServiceError("Kafka could not find a position by time", found=item.error, where=f"{log} {moment}")
-        positions[log] = item.offset if item.offset >= 0 else None
-    return positions
+
+    def offsets(consumer: Consumer) -> list[int]:
+        wanted = [KafkaPartition(log.topic, log.partition, milliseconds) for log in logs]
+        found: list[KafkaPartition] = consumer.offsets_for_times(wanted, timeout=TIMEOUT_S)
+        for item in found:
+            if item.error is not None:
+                raise KafkaException(item.error)
+        return [item.offset for item in found]
+
+    try:
+        found = _ask(bootstrap, "read_committed", offsets)
+    except KafkaException as error:
+        where = f"{moment} at {bootstrap}"
+        raise ServiceError("Kafka could not find positions by time", found=error, where=where) from error
+    return {log: offset if offset >= 0 else None for log, offset in zip(logs, found, strict=True)}
+
+
+def _ask(bootstrap: str, isolation: str, question: Callable[[Consumer], T]) -> T:
+    """The answer; while leaders come and go it is asked again, and what Kafka says after 20 s of that is raised."""
+
+    def ask() -> T:
+        # Anew each time: a consumer keeps what a broker told it that had not caught up with the cluster.
+        with _Reader(bootstrap, {"isolation.level": isolation}) as consumer:
+            return question(consumer)
+
+    attempts = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in _PASSING),
+        stop=stop_after_delay(TIMEOUT_S),
+        wait=wait_fixed(0.1),
+        reraise=True,
+    )
+    return attempts(ask)
 
 
 def _admin(bootstrap: str) -> AdminClient:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from tests.soak.feed import is_good, key_of, value_of
 
@@ -89,6 +90,10 @@ def _source(headers: Mapping[str, Any]) -> Position:
     return (int(texts[0]), int(texts[1])) if all(texts) else (-1, -1)  # type: ignore[arg-type]  # both are there
 
 
+# Asked while brokers are killed and come back.
+@retry(
+    retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(TIMEOUT_S), wait=wait_fixed(0.1), reraise=True
+)
 def ends(bootstrap: str, *topics: str) -> int:
     """The sum of the topics' ends, whatever is committed up to there."""
     consumer = _consumer(bootstrap, "read_uncommitted")
