@@ -26,6 +26,7 @@ from pydantic import (
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
+from tidemark.core.renames import require_once
 from tidemark.explain import explanations
 
 
@@ -178,6 +179,9 @@ class Archive(_Model):
     )
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
     on_loss: Literal["stop", "go_on"] = "stop"
+    retention_alarm_hours: float = Field(
+        default=24, ge=0, description="alarm where Kafka may delete the first unarchived record so soon, or sooner"
+    )
     storage: Storage = Storage()
 
     @model_validator(mode="after")
@@ -219,6 +223,22 @@ class Check(_Model):
     severity: Literal["critical", "warning"] = "critical"
 
 
+class Deduplicate(_Model):
+    """Of a day's good rows with the same values of ``key`` one is published; without a key all of them are."""
+
+    key: tuple[str, ...] = Field(default=(), description="columns of the transformation")
+    keep: Literal["first", "last"] = Field(default="first", description="by event time, record timestamp, position")
+
+    @model_validator(mode="after")
+    def _key_is_a_set(self) -> "Deduplicate":
+        if not self.key and "keep" in self.model_fields_set:
+            raise ValueError(f"keep {self.keep} needs a key")
+        twice = [name for name in self.key if self.key.count(name) > 1]
+        if twice:
+            raise ValueError(f"the column {twice[0]} is in the key twice")
+        return self
+
+
 class Batch(_Model):
     """The daily rebuild."""
 
@@ -229,6 +249,10 @@ class Batch(_Model):
         default=600, ge=0, description="how long to wait for the archive before a refill from Kafka"
     )
     accept_loss: bool = Field(default=False, description="seal a day although retention took records from it")
+    reopen_days: int | None = Field(
+        default=None, ge=0, description="days before a run's newest one that late records reopen by themselves"
+    )
+    deduplicate: Deduplicate = Deduplicate()
     checks: tuple[Check, ...] = ()
 
 
@@ -246,6 +270,9 @@ class Stream(_Model):
     avro_schema_file: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", description="with avro: a file beside the YAML"
     )
+    renamed: Annotated[
+        dict[str, tuple[str, ...]], AfterValidator(require_once)
+    ] = {}  # new name → earlier, latest first
     event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
     archive: Archive = Archive()
     speed: Speed
@@ -305,6 +332,8 @@ class Stream(_Model):
         by_field = isinstance(self.event_time, FieldTime) or isinstance(self.archive.partitioner, FieldPartitioner)
         if by_field and self.avro_schema is not None:
             keys.add("avro_schema")  # it says where those fields are; otherwise no row's file depends on it
+        if by_field and self.renamed:
+            keys.add("renamed")
         part = self.model_dump(mode="json", include=keys)
         cuts = self.archive.model_dump(
             mode="json", include={"partitioner", "format", "flush_size", "max_bytes", "rotate_interval_seconds"}

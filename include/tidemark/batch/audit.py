@@ -42,7 +42,7 @@ def audit_run(run: Run, spark: SparkSession) -> None:
             Expected(expectation=item.expectation, kwargs=item.kwargs, severity=item.severity, built_in=False)
             for item in run.stream.batch.checks
         ]
-        outcomes = _outcomes(rows, built_in(days), own, days)
+        outcomes = _outcomes(rows, built_in(days, run.stream.batch.deduplicate.key), own, days)
         out["checks"] = [item.value() for item in outcomes]
         empty = [day for day, counts in days.items() if counts["read"] == 0]
         if empty:
@@ -59,8 +59,8 @@ def audit_run(run: Run, spark: SparkSession) -> None:
             )
 
 
-def built_in(days: Mapping[str, Mapping[str, int]]) -> list[Expected]:
-    """The checks every stream gets; ``days`` is rebuild.json's."""
+def built_in(days: Mapping[str, Mapping[str, int]], unique_key: Sequence[str] = ()) -> list[Expected]:
+    """The checks every stream gets; ``days`` is rebuild.json's, ``unique_key`` the columns it is deduplicated by."""
     values = ", ".join(f"(DATE'{day}', {counts['published']}L)" for day, counts in days.items())
     counted = (
         # Nothing in here comes from outside: days and numbers are rebuild.json's.
@@ -69,7 +69,18 @@ def built_in(days: Mapping[str, Mapping[str, int]]) -> list[Expected]:
     )
     key = ", ".join(_KEY)
     unique = f"SELECT {key}, count(*) AS copies FROM {{batch}} GROUP BY {key} HAVING count(*) > 1"  # noqa: S608 - constants
+    by_key = []
+    if unique_key:
+        names = [f"`{name}`" for name in unique_key]
+        columns, whole = ", ".join([DAY, *names]), " AND ".join(f"{name} IS NOT NULL" for name in names)
+        twice = (
+            f"SELECT {columns}, count(*) AS copies FROM {{batch}} WHERE {whole} "  # noqa: S608 - columns of the table
+            f"GROUP BY {columns} HAVING count(*) > 1"
+        )
+        about = f"no two rows of a day have the same {', '.join(unique_key)}"
+        by_key = [_critical("unexpected_rows_expectation", {"unexpected_rows_query": twice}, about)]
     return [
+        *by_key,
         _critical("unexpected_rows_expectation", {"unexpected_rows_query": unique}, "every record occurs once"),
         _critical(
             "unexpected_rows_expectation", {"unexpected_rows_query": counted}, "each day has the rows the rebuild wrote"

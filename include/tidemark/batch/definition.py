@@ -68,6 +68,11 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
     key = stream.speed.key
     if columns and key is not None and key not in plain:
         problems.append(_not_among("speed.key: not a plain column of the transformation", key, plain, where))
+    problems += [
+        _not_among(f"batch.deduplicate.key.{number}: not a plain column of the transformation", name, plain, where)
+        for number, name in enumerate(stream.batch.deduplicate.key)
+        if columns and name not in plain
+    ]
     for number, check in enumerate(stream.batch.checks):
         problems += _check(check, f"batch.checks.{number}", published, where)
     return Checked(columns=tuple(columns), problems=tuple(problems))

@@ -1,14 +1,16 @@
 """The rebuild step: archive slices → the stream's transformation → the plan's days on an audit branch.
 
 The day's rows are read once, in one pass without a shuffle, and counted as they pass; what was written is counted from
-Iceberg's metadata. The two counts are independent, so conservation (read = published + quarantined) proves something.
+Iceberg's metadata. The two counts are independent, so conservation (read = published + quarantined + removed as
+duplicates by key) proves something. Only a stream with a key has its rows read once more before, to find duplicates.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
 from math import ceil
 from typing import Any
 
@@ -26,6 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidemark.batch.duplicates import Duplicates, find_duplicates, keyed
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.batch.run import Run
@@ -36,6 +39,7 @@ from tidemark.core.plan import Plan
 from tidemark.spark import records
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.streams import Stream
 
 # Not `_partition`: Iceberg keeps that name for itself and then refuses every read that has to plan with it.
 QUARANTINE_SCHEMA = (
@@ -49,6 +53,10 @@ QUARANTINE_SCHEMA = (
     .add("reason", StringType())
     .add("key", BinaryType())
     .add("value", BinaryType())
+    # Of a duplicate by key the record that was kept, null for a rejected one.
+    .add("kept_topic_id", StringType())
+    .add("kept_partition", IntegerType())
+    .add("kept_offset", LongType())
 )
 ROWS_PER_TASK = 500_000
 FILES_MAX = 64
@@ -56,12 +64,17 @@ FILES_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One topic id's rows on their way: ``good`` and ``rejected`` in table form, and the counter they pass through."""
+    """One topic id's rows on their way: ``good`` and ``rejected`` in table form, and the counter they pass through.
+
+    ``raw`` are the good ones as the quarantine has them; ``keyed``, past the counter, what tells duplicates by key.
+    """
 
     topic_id: str
     partitions: tuple[int, ...]
     good: DataFrame
     rejected: DataFrame
+    raw: DataFrame
+    keyed: DataFrame | None
     observation: Observation | None
 
 
@@ -106,23 +119,26 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
         days = tuple(item.day for item in plan.days)
         tasks, distribution = write_layout(count(item.range for item in plan.slices), len(days))
         sources = _sources(run, spark, plan, days)
-        good = _together([item.good for item in sources]).coalesce(tasks)
         table = IcebergTable(spark, run.settings, run.stream.table)
-        table.ensure(good.schema)
-        staged = table.stage(branch, good, days, distribution=distribution)
-        out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
-        read = _counted(sources, plan, days)
-
-        rejected = spark.createDataFrame([], QUARANTINE_SCHEMA)
-        if dict(staged.rows) != {day: rows for day, rows in read.days.items() if rows}:
-            # Only now is it worth a second pass over the archive: most days have nothing to quarantine.
-            rejected = _together([item.rejected for item in sources]).coalesce(tasks)
         quarantine = IcebergTable(spark, run.settings, run.stream.quarantine_table)
-        quarantine.ensure(QUARANTINE_SCHEMA)
-        kept = quarantine.stage(branch, rejected, days, distribution=distribution)
+        keys = [item.keyed for item in sources if item.keyed is not None]
+        with find_duplicates(_together(keys) if keys else None, run.stream.batch.deduplicate) as duplicates:
+            good = duplicates.leave_out(_together([item.good for item in sources])).coalesce(tasks)
+            out["columns_changed"] = [str(item) for item in table.ensure(good.schema, run.stream.renamed)]
+            staged = table.stage(branch, good, days, distribution=distribution)
+            out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
+            read = _counted(sources, plan, days)
+
+            aside = spark.createDataFrame([], QUARANTINE_SCHEMA)
+            if dict(staged.rows) != {day: rows for day, rows in read.days.items() if rows}:
+                # Only now is it worth a second pass over the archive: most days have nothing to quarantine.
+                aside = _aside(aside, sources, duplicates, run.stream).coalesce(tasks)
+            quarantine.ensure(QUARANTINE_SCHEMA, {})
+            kept = quarantine.stage(branch, aside, days, distribution=distribution)
         out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
 
-        out["days"] = _day_counts(plan, read, staged, kept)
+        removed = _removed(quarantine.read(branch), duplicates)
+        out["days"] = _day_counts(plan, read, staged, kept, removed)
         out["logs"] = _log_counts(plan, read)
         _require_conserved(out["days"], staged, kept)
         _require_within(out["logs"])
@@ -144,11 +160,12 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     transform = load_transform(run.stream, run.settings.streams_dir)
     day = records.day(run.stream)
     topic_ids = sorted({item.log.topic_id for item in plan.slices})
+    wanted = run.stream.batch.deduplicate
     sources = []
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
         partitions = tuple(sorted({item.log.partition for item in slices}))
-        rows = read_slices(spark, run.settings, run.stream, slices).where(day.isin(list(days)))
+        rows = archived = read_slices(spark, run.settings, run.stream, slices).where(day.isin(list(days)))
         observation = None
         if slices:
             observation = Observation()
@@ -164,6 +181,10 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
                 partitions=partitions,
                 good=processed.good.select(*lineage, *columns),
                 rejected=processed.rejected.select(*lineage, "reason", "source.key", "source.value"),
+                raw=processed.good.select(*lineage, "source.key", "source.value"),
+                keyed=keyed(process(archived, run.stream, transform).good.select(*lineage, *columns), wanted)
+                if wanted.key
+                else None,
                 observation=observation,
             )
         )
@@ -182,11 +203,41 @@ def identity(day: Column, topic_id: str) -> list[Column]:
     ]
 
 
-def _together(frames: list[DataFrame]) -> DataFrame:
+def _together(frames: Sequence[DataFrame]) -> DataFrame:
     first, *rest = frames
     for frame in rest:
         first = first.unionByName(frame)
     return first
+
+
+def _aside(empty: DataFrame, sources: list[Source], duplicates: Duplicates, stream: Stream) -> DataFrame:
+    """The rows of the quarantine: the rejected ones, and the duplicates by key with the record that was kept."""
+    frames = [item.rejected for item in sources]
+    reason = F.lit(f"duplicate by key ({', '.join(stream.batch.deduplicate.key)})")
+    for item in sources:
+        found = duplicates.pick(item.raw)
+        if found is not None:
+            frames.append(found.withColumn("reason", reason))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames, empty)
+
+
+def _removed(quarantine: DataFrame, duplicates: Duplicates) -> dict[date, int]:
+    """Duplicates by key that were written to the quarantine's branch, per day; all that were found, or an error."""
+    if not duplicates.days:
+        return {}
+    own = quarantine.where(F.col(DAY).isin(list(duplicates.days)) & F.col("kept_offset").isNotNull())
+    removed = {row[DAY]: row["count"] for row in own.groupBy(DAY).count().collect()}
+    if removed != duplicates.days:
+        found, expected = (
+            ", ".join(f"{n} of {day}" for day, n in sorted(item.items())) for item in (removed, duplicates.days)
+        )
+        raise IncompleteError(
+            "duplicates by key are not all in the quarantine",
+            expected=f"{expected} found in the archive",
+            found=f"{found or 'none'} written",
+            hint="A transformation must give the same rows whenever it is asked: no clock and no random number",
+        )
+    return removed
 
 
 def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
@@ -205,12 +256,15 @@ def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
     return Read(days=per_day, logs=per_log)
 
 
-def _day_counts(plan: Plan, read: Read, staged: Staged, kept: Staged) -> dict[str, dict[str, int]]:
+def _day_counts(
+    plan: Plan, read: Read, staged: Staged, kept: Staged, removed: Mapping[date, int]
+) -> dict[str, dict[str, int]]:
     return {
         item.day.isoformat(): {
             "read": read.days[item.day],
             "published": staged.rows.get(item.day, 0),
-            "quarantined": kept.rows.get(item.day, 0),
+            "quarantined": kept.rows.get(item.day, 0) - removed.get(item.day, 0),
+            "duplicates_removed": removed.get(item.day, 0),
             "duplicates_trimmed": item.archived_rows - read.days[item.day],
         }
         for item in plan.days
@@ -241,11 +295,12 @@ def _require_conserved(days: Mapping[str, Mapping[str, int]], staged: Staged, ke
             hint="A transformation must leave event_time as it is",
         )
     for day, rows in days.items():
-        if rows["read"] != rows["published"] + rows["quarantined"]:
+        if rows["read"] != rows["published"] + rows["quarantined"] + rows["duplicates_removed"]:
             raise IncompleteError(
                 "rows are not conserved",
                 expected=f"{rows['read']} rows read",
-                found=f"{rows['published']} published + {rows['quarantined']} quarantined",
+                found=f"{rows['published']} published + {rows['quarantined']} quarantined"
+                f" + {rows['duplicates_removed']} removed as duplicates by key",
                 where=day,
                 hint="A transformation must return one row per row and mark those it does not want in 'reject'",
             )

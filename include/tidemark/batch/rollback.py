@@ -108,7 +108,7 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> dict[str
         "quarantine_snapshot": (
             run.stream.quarantine_table,
             wanted.quarantine_snapshot_id,
-            wanted.rows_quarantined,
+            wanted.rows_quarantined + wanted.rows_removed,
         ),
         "snapshot": (run.stream.table, wanted.snapshot_id, wanted.rows_published),
     }

@@ -12,7 +12,7 @@ from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
 from tidemark.core.plan import LogPlan, Plan
-from tidemark.core.seal import Seal, SealedLog, parse_seal
+from tidemark.core.seal import Deduplicated, Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
 
 
@@ -131,9 +131,15 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 quarantine_snapshot_id=published["quarantine_snapshot_id"],
                 logs=logs,
                 reason=day.reason,
+                deduplicated=_deduplicated(run, rows["duplicates_removed"]),
             )
         )
     return seals
+
+
+def _deduplicated(run: Run, removed: int) -> Deduplicated | None:
+    wanted = run.stream.batch.deduplicate
+    return Deduplicated(key=wanted.key, keep=wanted.keep, removed=removed) if wanted.key else None
 
 
 def _sealed_log(item: LogPlan) -> SealedLog:

@@ -79,12 +79,33 @@ def _touching(found: Sequence[Finding], within: OffsetRange) -> Sequence[Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicated:
+    """How many rows were removed because another one with the same values of ``key`` is published; ``keep`` says which
+    of them is."""
+
+    key: tuple[str, ...]
+    keep: Literal["first", "last"]
+    removed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What a version changed against the one before, in published rows by topic id, partition and offset."""
+
+    added: int
+    removed: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
     """One version of one day.
 
-    Rows: ``read`` = ``published`` + ``quarantined``, all of this day. ``refilled_offsets`` counts the offsets the
-    run fetched from Kafka for all its days. ``quality`` is ``unchecked`` where the stream has no checks. Snapshot ids
-    are None for a table the run had nothing to publish to. ``previous`` is the digest of the day's version before.
+    Rows: ``read`` = ``published`` + ``quarantined`` + ``deduplicated.removed``, all of this day. ``deduplicated`` is
+    None where the stream has no key. ``refilled_offsets`` counts the offsets the run fetched from Kafka for all its
+    days. ``quality`` is ``unchecked`` where the stream has no checks. Snapshot ids are None for a table the run had
+    nothing to publish to. ``previous`` is the digest of the day's version before. ``difference`` is None for version 1,
+    and where the rows of the version before can't be told any more.
 
     A version is rebuilt for a ``reason`` (None where it was sealed before reasons were), or it is a rollback: its rows,
     their counts and their proof are those of version ``rolled_back_to``, in a snapshot of its own.
@@ -108,6 +129,8 @@ class Seal:
     logs: tuple[SealedLog, ...]
     reason: Literal["requested", "late"] | None = None
     rolled_back_to: int | None = None
+    deduplicated: Deduplicated | None = None
+    difference: Difference | None = None
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"
@@ -127,13 +150,19 @@ class Seal:
                 found=self.rolled_back_to,
                 where=where,
             )
-        if self.rows_read != self.rows_published + self.rows_quarantined:
+        if self.rows_read != self.rows_published + self.rows_quarantined + self.rows_removed:
             raise IncompleteError(
                 "rows are not conserved",
                 expected=f"{self.rows_read} rows read",
-                found=f"{self.rows_published} published + {self.rows_quarantined} quarantined",
+                found=f"{self.rows_published} published + {self.rows_quarantined} quarantined"
+                f" + {self.rows_removed} removed as duplicates by key",
                 where=where,
             )
+
+    @property
+    def rows_removed(self) -> int:
+        """Rows removed as duplicates by key."""
+        return 0 if self.deduplicated is None else self.deduplicated.removed
 
     def log(self, log: TopicPartition) -> SealedLog | None:
         """What the seal proves of a log; None for one it does not know (a new partition, a topic made again)."""
