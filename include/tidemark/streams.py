@@ -77,6 +77,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$"), AfterValidator(_
 Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 SourceTopic = Annotated[Topic, AfterValidator(_visible)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
+Renames = Annotated[dict[str, tuple[str, ...]], AfterValidator(require_once)]
 Format = Literal["parquet", "jsonl.gz", "jsonl.zst"]
 
 
@@ -270,9 +271,7 @@ class Stream(_Model):
     avro_schema_file: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", description="with avro: a file beside the YAML"
     )
-    renamed: Annotated[
-        dict[str, tuple[str, ...]], AfterValidator(require_once)
-    ] = {}  # new name → earlier, latest first
+    renamed: Renames = {}
     event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
     archive: Archive = Archive()
     speed: Speed

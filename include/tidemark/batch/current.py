@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from tidemark.batch.current_plan import Cut, Withheld
 from tidemark.batch.current_view import View, pin
-from tidemark.batch.iceberg import DAY, IcebergTable, columns_of
+from tidemark.batch.duplicates import distinct
+from tidemark.batch.evolution import Moved, evolution
+from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.rebuild import identity
 from tidemark.batch.slices import read_slices
-from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 from tidemark.spark import records
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
@@ -43,22 +44,33 @@ def current(spark: SparkSession, settings: Settings, stream_name: str) -> DataFr
 def frame(spark: SparkSession, view: View) -> DataFrame:
     """The rows of a pinned view.
 
-    Raises ConfigError where the transformation breaks its contract or gives other columns than the table has,
-    ConflictError where the snapshot has expired, IncompleteError where objects of the archive are gone. Where that
-    happens later, an action on the data frame fails; it never reads less.
+    What the definition changed and the table does not have yet shows as the next rebuild will make it. Raises
+    ConfigError where the transformation breaks its contract or its columns can't become the table's, ConflictError
+    where the snapshot has expired, IncompleteError where objects of the archive are gone. Where that happens later, an
+    action on the data frame fails; it never reads less.
     """
-    tail = _tail(spark, view)
+    tail, by_key = _tail(spark, view), view.stream.batch.deduplicate
     if view.snapshot_id is None:
-        return tail
+        return distinct(tail, by_key)
     table = IcebergTable(spark, view.settings, view.stream.table)
     published = table.read_at(view.snapshot_id)
-    _require_columns(published, tail, table.identifier)
+    evolved = evolution(published.schema, tail.schema, view.stream.renamed)
+    evolved.require_allowed(table.identifier)
+    published = published.withColumnsRenamed(
+        {item.earlier: item.name for item in evolved.changes if isinstance(item, Moved)}
+    )
     if view.foreign_days:
         published = published.where(~F.col(DAY).isin(list(view.foreign_days)))
     if view.plan.withheld:
         place = (F.col(DAY), F.col("_topic_id"), F.col("_kafka_partition"), F.col("_offset"))
         published = published.join(_bounds(spark, view.plan.withheld), on=_inside(*place), how="left_anti")
-    return published.unionByName(tail)
+    # A union takes the fields of a struct by their place, so both sides get the same ones.
+    published, tail = published.to(evolved.columns), tail.to(evolved.columns)
+    if not by_key.key:
+        return published.unionByName(tail)
+    # A key may be published and in the tail; the days without a tail are left as their rebuild made them.
+    moving = F.col(DAY).isin(sorted({cut.day for cut in view.plan.cuts}))
+    return published.where(~moving).unionByName(distinct(published.where(moving).unionByName(tail), by_key))
 
 
 def _tail(spark: SparkSession, view: View) -> DataFrame:
@@ -101,15 +113,3 @@ def _inside(day: Column, topic_id: Column, partition: Column, offset: Column) ->
         & (offset >= F.col("_cut_start"))
         & (offset < F.col("_cut_end"))
     )
-
-
-def _require_columns(published: DataFrame, tail: DataFrame, table: str) -> None:
-    found, wanted = columns_of(published.schema), columns_of(tail.schema)
-    if found != wanted:
-        raise ConfigError(
-            "the published table's columns are not what the stream's transformation gives",
-            expected=", ".join(f"{name} {kind}" for name, kind in wanted if (name, kind) not in found) or wanted,
-            found=", ".join(f"{name} {kind}" for name, kind in found if (name, kind) not in wanted) or found,
-            where=table,
-            hint="Read the published table until the change is undone, or until a rebuild has applied it",
-        )

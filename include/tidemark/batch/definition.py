@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from tidemark.batch.evolution import Change, evolution
 from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
-from tidemark.spark.decode import REASON, decoded_schema
+from tidemark.spark.decode import REASON, decoded_schema, twofold
 from tidemark.spark.fields import field
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
@@ -33,16 +34,21 @@ _COLUMN_KWARGS = ("column", "column_A", "column_B", "column_list", "column_set")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """``columns``: the transformation's own, without ``reject``; empty where it could not be tried."""
+    """``columns``: the transformation's own, without ``reject``; empty where it could not be tried.
+
+    ``changes``: what the next rebuild does to the columns of the published table.
+    """
 
     columns: tuple[str, ...]
     problems: tuple[ConfigError, ...]
+    changes: tuple[Change, ...] = ()
 
 
-def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Checked:
+def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table: StructType | None = None) -> Checked:
     """Everything that would stop the stream's applications, found without a row and without a server.
 
-    ``folder`` is the streams' folder. Only the session is needed: no jars, no Kafka, no S3.
+    ``folder`` is the streams' folder, ``table`` the columns of the published table where it is there and known. Only
+    the session is needed: no jars, no Kafka, no S3.
     """
     where, module = (str(folder / f"{stream.name}.{ending}") for ending in ("yaml", "py"))
     schema, problems = _event(stream, folder, where)
@@ -51,7 +57,8 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
     problems += _partitioner(spark, stream, schema, where)
     columns: list[str] = []
     plain: list[str] = []
-    published: list[str] = []
+    published = StructType()
+    changes: tuple[Change, ...] = ()
     try:
         transform = load_transform(stream, folder)
         if schema is not None:
@@ -59,7 +66,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
             good = shape(decoded, stream, transform).drop(REASON)
             columns = [name for name in good.columns if name not in PLATFORM_COLUMNS]
             plain = [name for name in columns if not isinstance(good.schema[name].dataType, _NESTED)]
-            published = good.select(*identity(F.current_date(), ""), *(f"`{name}`" for name in columns)).columns
+            published = good.select(*identity(F.current_date(), ""), *(f"`{name}`" for name in columns)).schema
     except ConfigError as error:
         problems.append(ConfigError(error.problem, expected=error.expected, found=error.found, where=module))
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises
@@ -74,17 +81,32 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path) -> Check
         if columns and name not in plain
     ]
     for number, check in enumerate(stream.batch.checks):
-        problems += _check(check, f"batch.checks.{number}", published, where)
-    return Checked(columns=tuple(columns), problems=tuple(problems))
+        problems += _check(check, f"batch.checks.{number}", published.names, where)
+    if schema is not None and columns:
+        problems += _renamed(stream, {*schema.names, *columns}, where)
+    if table is not None and columns:
+        wanted = evolution(table, published, stream.renamed)
+        changes = wanted.changes
+        text = f"table {stream.table} can't take a change"
+        problems += [ConfigError(text, found=item, where=module) for item in wanted.refused]
+    return Checked(columns=tuple(columns), problems=tuple(problems), changes=changes)
+
+
+def _renamed(stream: Stream, names: set[str], where: str) -> list[ConfigError]:
+    allowed = sorted(names)
+    text = "renamed: neither a field of the value nor a column of the transformation"
+    return [_not_among(text, name, allowed, where) for name in stream.renamed if name not in names]
 
 
 def _event(stream: Stream, folder: Path, where: str) -> tuple[StructType | None, list[ConfigError]]:
     """The type of the stream's events, None where its schema is wrong."""
     if stream.value_format == "json":
         try:
-            return _fields(stream.value_schema or ""), []
+            fields = _fields(stream.value_schema or "")
         except (PySparkException, TypeError) as error:
             return None, [_not_ddl(stream, where, error)]
+        twice = twofold(fields, stream, where)
+        return (None, [twice]) if twice else (fields, [])
     try:
         event = decoded_schema(stream)["event"].dataType
     except ConfigError as error:

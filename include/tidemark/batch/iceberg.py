@@ -6,7 +6,6 @@ branch was cut, and is refused when one of its own did.
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -19,8 +18,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from tidemark.batch.evolution import Change, Moved, Widened, evolution, stored
 from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY
-from tidemark.core.errors import ConfigError, ConflictError, ServiceError
+from tidemark.core.errors import ConflictError, ServiceError
+from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
 
 T = TypeVar("T")
@@ -85,10 +86,11 @@ class IcebergTable:
         self.namespace = f"{settings.catalog}.{settings.namespace}"
         self.identifier = f"{self.namespace}.{name}"
 
-    def ensure(self, schema: StructType) -> None:
-        """Create the table, with a first empty snapshot so that it can be branched; no change where it is there.
+    def ensure(self, schema: StructType, renamed: Renamed) -> tuple[Change, ...]:
+        """Create the table, with a first empty snapshot so that it can be branched, or make its columns the schema's.
 
-        Raises ConfigError naming both sides when the table's columns are others.
+        ``renamed``: column → its earlier names. The changes made: all in one commit, none where nothing is to be done.
+        Raises ConfigError, with every difference and before any change, where the columns can't become those.
         """
         if not self._spark.catalog.tableExists(self.identifier):
             self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.namespace}")
@@ -100,23 +102,19 @@ class IcebergTable:
             except AnalysisException as error:
                 if "ALREADY_EXISTS" not in str(error):
                     raise
-        found, wanted = columns_of(self._spark.table(self.identifier).schema), columns_of(schema)
-        if found != wanted:
-            raise ConfigError(
-                "a table's columns are not what the stream's transformation gives",
-                expected=", ".join(f"{name} {kind}" for name, kind in wanted if (name, kind) not in found) or wanted,
-                found=", ".join(f"{name} {kind}" for name, kind in found if (name, kind) not in wanted) or found,
-                where=self.identifier,
-                hint="Undo the change in the transformation, or give the stream another name",
-            )
+        return self._retry(lambda: self._evolve(schema, renamed))
 
     def read(self, branch: str) -> DataFrame:
         """The rows of a branch."""
         return self._spark.read.option("branch", branch).table(self.identifier)
 
     def read_at(self, snapshot: int | None) -> DataFrame:
-        """The rows as of a snapshot; raises ConflictError where the table does not have it any more."""
-        if snapshot is None or self._load().snapshot(snapshot) is None:
+        """The rows as of a snapshot, in the columns that the table has now: each found by its id, null if it is newer.
+
+        Raises ConflictError where the table does not have the snapshot any more.
+        """
+        table = self._load()
+        if snapshot is None or table.snapshot(snapshot) is None:
             raise ConflictError(
                 "the snapshot has expired",
                 expected=f"snapshot {snapshot}",
@@ -124,7 +122,12 @@ class IcebergTable:
                 where=self.identifier,
                 hint="Its rows can't be read any more; a rebuild by force makes the day anew from the archive",
             )
-        return self._spark.read.option("snapshot-id", snapshot).table(self.identifier)
+        rows = self._spark.read.option("snapshot-id", snapshot).table(self.identifier)
+        then, now = table.schemas().get(table.snapshot(snapshot).schemaId()), table.schema()
+        if then is None or then.sameSchema(now):
+            return rows
+        earlier = [(then.findColumnName(field.fieldId()), field.name()) for field in now.columns()]
+        return rows.select(*(F.col(f"`{was}`").alias(name) for was, name in earlier if was)).to(self._columns(now))
 
     def stage(self, branch: str, rows: DataFrame, days: Sequence[date], *, distribution: str) -> Staged:
         """Cut (or cut anew) the branch from main and replace ``days`` on it by ``rows``, in one commit.
@@ -171,6 +174,37 @@ class IcebergTable:
             self._spark._jsparkSession,
             self.identifier,
         )
+
+    def _columns(self, schema: Any) -> StructType:
+        return StructType.fromJson(json.loads(self._convert(schema).json()))
+
+    @property
+    def _convert(self) -> Any:
+        """Iceberg's conversion between its schemas and Spark's, both ways."""
+        return self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
+
+    def _evolve(self, schema: StructType, renamed: Renamed) -> tuple[Change, ...]:
+        """Compare with the columns of the very metadata that the commit replaces: a neighbour's change is seen."""
+        table = self._load()
+        wanted = evolution(self._columns(table.schema()), schema, renamed)
+        wanted.require_allowed(self.identifier)
+        if wanted.changes:
+            kinds = self._convert(self._spark._jsparkSession.parseDataType(stored(schema).json()))
+            update = table.updateSchema()
+            # Within one change Iceberg goes by the names before it.
+            before = {item.name: item.earlier for item in wanted.changes if isinstance(item, Moved)}
+            for item in wanted.changes:
+                if isinstance(item, Moved):
+                    update = update.renameColumn(item.earlier, item.name)
+                    continue
+                path = (before.get(item.path[0], item.path[0]), *item.path[1:])
+                kind = kinds.findType(".".join(item.path))
+                if isinstance(item, Widened):
+                    update = update.updateColumn(".".join(path), kind)
+                else:
+                    update = update.addColumn(".".join(path[:-1]) or None, path[-1], kind)
+            update.commit()
+        return wanted.changes
 
     def _ancestors(self, table: Any) -> Any:
         for identity in self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(table):
@@ -311,13 +345,6 @@ def _is_neighbour(error: BaseException) -> bool:
         return False
     names = _java_classes(error)
     return "org.apache.iceberg.exceptions.CommitFailedException" in names or "SQLITE_BUSY" in str(error)
-
-
-def columns_of(schema: StructType) -> list[tuple[str, str]]:
-    """Names and types; Iceberg has no integer below 32 bits."""
-    return [
-        (field.name, re.sub(r"\b(tinyint|smallint)\b", "int", field.dataType.simpleString())) for field in schema.fields
-    ]
 
 
 def _mapping(java: Any) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""``tidemark streams``: every stream definition and transformation, tried on a Spark of its own without a row."""
+"""``tidemark streams``: every stream definition and transformation, tried on a Spark of its own without a row.
+
+Where a deployment is named or set, each is compared with its table as well.
+"""
 
 import os
 from collections.abc import Sequence
@@ -10,12 +13,13 @@ from rich.markup import escape
 
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError, TidemarkError
-from tidemark.settings import Settings
+from tidemark.settings import ENV_FILE_VARIABLE, Settings
 from tidemark.stack.java import BRIEF_JVM, java_command
 from tidemark.streams import Stream, load_stream, problems, stream_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 def check_streams(stack: str | None) -> bool:
@@ -23,7 +27,8 @@ def check_streams(stack: str | None) -> bool:
 
     Raises ConfigError when the folder has no stream, StackError when Spark does not start.
     """
-    folder = _folder(stack)
+    deployment = _deployment(stack)
+    folder = deployment.streams_dir if deployment else _folder()
     names = stream_names(folder)
     if not names:
         raise ConfigError("no streams", expected="<name>.yaml files", where=str(folder))
@@ -38,7 +43,7 @@ def check_streams(stack: str | None) -> bool:
     right: dict[str, str] = {}
     if streams:
         with console.status("starting Spark, some ten seconds"):
-            _try(streams, folder, right, wrong)
+            _try(streams, folder, deployment, right, wrong)
     width = max(map(len, names))
     for name in names:
         if name in right:
@@ -51,7 +56,11 @@ def check_streams(stack: str | None) -> bool:
 
 
 def _try(
-    streams: dict[str, Stream], folder: Path, right: dict[str, str], wrong: dict[str, Sequence[TidemarkError]]
+    streams: dict[str, Stream],
+    folder: Path,
+    deployment: Settings | None,
+    right: dict[str, str],
+    wrong: dict[str, Sequence[TidemarkError]],
 ) -> None:
     """Sort the streams into those that would run, with what was checked, and those that would not."""
     java_command()
@@ -62,16 +71,36 @@ def _try(
     spark = bare_session("tidemark-streams")
     try:
         for name, stream in streams.items():
-            checked = check_definition(spark, stream, folder)
+            table, told = _table(stream, deployment)
+            checked = check_definition(spark, stream, folder, table=table)
             found = checked.problems or _not_exactly_once(spark, stream, folder)
             if found:
                 wrong[name] = found
             else:
                 columns = _counted(len(checked.columns), "column")
                 checks = _counted(len(stream.batch.checks), "check")
-                right[name] = f"definition, transformation ({columns}), {checks}"
+                right[name] = f"definition, transformation ({columns}), {checks}{told}"
+                if checked.changes:
+                    right[name] += f"; the next rebuild changes the table: {', '.join(map(str, checked.changes))}"
     finally:
         spark.stop()
+
+
+def _table(stream: Stream, deployment: Settings | None) -> tuple["StructType | None", str]:
+    """The columns of the stream's table, None where there is none or nobody can tell, and what to say about it."""
+    from tidemark.batch.evolution import table_columns
+    from tidemark.batch.tables import load_table
+
+    if deployment is None:
+        return None, ""
+    try:
+        table = load_table(deployment, stream.table)
+        return (table_columns(table), ", table") if table else (None, "")
+    except Exception as error:  # noqa: BLE001 - whatever a catalog or an object store that is away answers
+        return (
+            None,
+            f"; its table can't be read to compare: {type(error).__name__}: {escape(' '.join(str(error).split()))}",
+        )
 
 
 def _not_exactly_once(spark: "SparkSession", stream: Stream, folder: Path) -> Sequence[TidemarkError]:
@@ -91,9 +120,14 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _folder(stack: str | None) -> Path:
-    """The deployment's folder of streams; without a deployment, the default one: a check needs no servers."""
-    if stack is not None:
-        return connect(stack).streams_dir
+def _deployment(stack: str | None) -> Settings | None:
+    """The deployment whose tables can be asked: the one named, or that of the environment; None where that has none."""
+    if stack is None and not {"TIDEMARK_CATALOG_URI", ENV_FILE_VARIABLE} & os.environ.keys():
+        return None
+    return connect(stack)
+
+
+def _folder() -> Path:
+    """The folder of streams without a deployment: a check needs no servers."""
     default: Path = Settings.model_fields["streams_dir"].default
     return Path(os.environ.get("TIDEMARK_STREAMS_DIR", default))

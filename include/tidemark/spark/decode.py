@@ -6,6 +6,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StringType, StructType
 
 from tidemark.core.errors import ConfigError
+from tidemark.core.renames import Renamed
 from tidemark.spark.avro import avro_exact, avro_parsed, avro_type
 from tidemark.spark.fields import any_text
 from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, TIMESTAMP_FORMAT
@@ -48,7 +49,7 @@ def decode(records: DataFrame, stream: Stream) -> DataFrame:
     """
     match stream.value_format:
         case "json":
-            return _json(records, value_schema(stream))
+            return _json(records, value_schema(stream), stream.renamed)
         case "avro":
             return _avro(records, stream)
         case "raw":
@@ -66,7 +67,10 @@ def decoded_schema(stream: Stream) -> StructType:
 
 
 def value_schema(stream: Stream) -> StructType:
-    """The stream's ``value_schema``; raises ConfigError where Spark can't read it."""
+    """The stream's ``value_schema``.
+
+    Raises ConfigError where Spark can't read it, and where a field has the name that another one had before.
+    """
     wrong = ConfigError(
         "value_schema is not Spark DDL",
         expected="such as 'carrier STRING, delay INT'",
@@ -79,7 +83,21 @@ def value_schema(stream: Stream) -> StructType:
         raise wrong from error
     if not isinstance(schema, StructType):
         raise wrong
+    twice = twofold(schema, stream, f"stream {stream.name}")
+    if twice is not None:
+        raise twice
     return schema
+
+
+def twofold(schema: StructType, stream: Stream, where: str) -> ConfigError | None:
+    """What is wrong where a field has the earlier name of another: nobody could tell whose a value is."""
+    names = {name.casefold() for name in schema.names}
+    for new in schema.names:
+        for old in stream.renamed.get(new, ()):
+            if old.casefold() in names:
+                text = f"renamed.{new}: the earlier name is that of a field, too"
+                return ConfigError(text, expected="a name that value_schema no longer has", found=old, where=where)
+    return None
 
 
 def _decoded(parsed: DataFrame, reason: Column, event: Column) -> DataFrame:
@@ -93,16 +111,26 @@ def _once(column: Column) -> Column:
     return F.when(F.spark_partition_id() >= 0, column)
 
 
-def _json(records: DataFrame, schema: StructType) -> DataFrame:
+def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> DataFrame:
     """``from_json`` alone takes the first object of a text and ignores what follows it. So the value is parsed inside a
     list between two marks that a text can't know: whatever is not exactly one value breaks the list or moves the marks.
+
+    A renamed field is read under all its names, and is the first of them that is not null.
     """
+    earlier = {new: renamed[new] for new in event_schema.names if new in renamed}
+    schema = StructType(list(event_schema.fields))
+    for new, olds in earlier.items():
+        for old in olds:
+            schema.add(old, event_schema[new].dataType)
     wrapper = StructType().add("event", ArrayType(schema.add(_MARK, StringType()))).add(_CORRUPT, StringType())
     text, mark = F.col("value").cast("string"), F.xxhash64("value").cast("string")
     marked = F.concat(F.lit(f'{{"{_MARK}":"'), mark, F.lit('"}'))
     wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), _bounded(text, schema), F.lit(","), marked, F.lit("]}"))
     parsed = records.select("*", F.from_json(_once(wrapped), wrapper, _JSON).alias(_PARSED))
-    event = F.get(f"{_PARSED}.event", F.lit(1)).dropFields(_MARK)
+    found = F.get(f"{_PARSED}.event", F.lit(1))
+    event = found.dropFields(_MARK, *(f"`{old}`" for olds in earlier.values() for old in olds))
+    for new, olds in earlier.items():
+        event = event.withField(f"`{new}`", F.coalesce(*(found[name] for name in (new, *olds))))
     first, last = (F.get(f"{_PARSED}.event", F.lit(at))[_MARK] for at in (0, 2))
     alone = (F.size(f"{_PARSED}.event") == 3) & first.eqNullSafe(mark) & last.eqNullSafe(mark)
     reason = (

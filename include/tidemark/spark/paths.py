@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from tidemark.core.renames import paths
 from tidemark.spark.avro import avro_field
 from tidemark.streams import DefaultPartitioner, FieldPartitioner, Stream, TimePartitioner
 
@@ -80,7 +81,7 @@ def _text(stream: Stream, path: str) -> Column:
     """The field's text, null where there is none: a string as it is, anything else as JSON writes it."""
     value = F.col("value")
     if stream.value_format == "json":
-        return F.get_json_object(value.cast("string"), path)
+        return F.coalesce(*(F.get_json_object(value.cast("string"), item) for item in paths(path, stream.renamed)))
     column, kind = avro_field(stream, value, path)
     if isinstance(kind, StringType):
         return F.when(F.is_valid_utf8(column), column)

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 )
 
 from tidemark.core.errors import ConfigError
+from tidemark.core.renames import paths
 from tidemark.spark.avro import avro_field
 from tidemark.streams import FieldTime, RecordTime, Stream
 
@@ -97,7 +98,8 @@ def _field_time(stream: Stream, wanted: FieldTime) -> Column:
             return column.cast("timestamp")
         text = column.cast("string")
     else:
-        text = F.get_json_object(F.col("value").cast("string"), wanted.field)
+        value = F.col("value").cast("string")
+        text = F.coalesce(*(F.get_json_object(value, path) for path in paths(wanted.field, stream.renamed)))
     number = F.when(text.rlike(_NUMBER), text)
     match wanted.format:
         case "iso8601":

@@ -1,0 +1,198 @@
+"""How a table's columns become those of a definition: what is added, widened or renamed, and what is refused.
+
+Values only: nothing here changes a table. Both sides are Spark types; nullability and the order of columns say nothing.
+Iceberg knows a column by its id, so that a renamed one keeps its rows and an added one is null in files of before.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StructType,
+)
+
+from tidemark.core.errors import ConfigError
+from tidemark.core.renames import Renamed
+
+_NULLABLE = ("nullable", "containsNull", "valueContainsNull")
+_TYPES = ("type", "elementType", "keyType", "valueType")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """A column the table does not have. ``path``: its name, below the columns it is inside of, as Iceberg spells it."""
+
+    path: tuple[str, ...]
+    kind: DataType
+
+    def __str__(self) -> str:
+        return f"column {'.'.join(self.path)} {self.kind.simpleString()} added"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widened:
+    """A column whose new type holds every value of its old one."""
+
+    path: tuple[str, ...]
+    earlier: DataType
+    kind: DataType
+
+    def __str__(self) -> str:
+        return f"column {'.'.join(self.path)} widened from {self.earlier.simpleString()} to {self.kind.simpleString()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A column that gets another name."""
+
+    name: str
+    earlier: str
+
+    def __str__(self) -> str:
+        return f"column {self.earlier} renamed to {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A column that can't become what the definition wants; None for the side that does not have it."""
+
+    path: tuple[str, ...]
+    table: DataType | None
+    definition: DataType | None
+    hint: str
+
+    def __str__(self) -> str:
+        table, definition = (kind.simpleString() if kind else "none" for kind in (self.table, self.definition))
+        return f"column {'.'.join(self.path)}: table {table}, definition {definition} ({self.hint})"
+
+
+Change = Added | Widened | Moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """What has to be done to a table; its ``columns`` thereafter, in its own order, the added ones last."""
+
+    changes: tuple[Change, ...]
+    refused: tuple[Refused, ...]
+    columns: StructType
+
+    def require_allowed(self, where: str) -> None:
+        """Raise ConfigError with every refused column, both its types and what to do."""
+        if self.refused:
+            raise ConfigError(
+                "the table's columns can't become the definition's",
+                expected="columns that are the same, added, widened or renamed",
+                found="; ".join(map(str, self.refused)),
+                where=where,
+            )
+
+
+def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Evolution:
+    """What makes the table's columns the definition's. ``renamed``: a column → the names it had before.
+
+    A column is a renamed one where the table does not have it, but one of its earlier names, which the definition no
+    longer uses.
+    """
+    table, definition = stored(table), stored(definition)
+    found: list[Change | Refused] = []
+    earlier = {
+        name: was
+        for name in definition.names
+        if name not in table.names
+        for was in [item for item in renamed.get(name, ()) if item in table.names and item not in definition.names][:1]
+    }
+    found += [Moved(name=name, earlier=was) for name, was in earlier.items()]
+    for field in definition.fields:
+        was = earlier.get(field.name, field.name)
+        if was in table.names:
+            found += _compared((field.name,), table[was].dataType, field.dataType)
+        else:
+            found.append(_added((field.name,), field.dataType))
+    kept = {was: name for name, was in earlier.items()}
+    order = [kept.get(name, name) for name in table.names]
+    for was, name in zip(table.names, order, strict=True):
+        if name not in definition.names:
+            found.append(_gone((was,), table[was].dataType))
+    names = [name for name in dict.fromkeys([*order, *definition.names]) if name in definition.names]
+    return Evolution(
+        changes=tuple(item for item in found if not isinstance(item, Refused)),
+        refused=tuple(item for item in found if isinstance(item, Refused)),
+        columns=StructType([definition[name] for name in names]),
+    )
+
+
+def stored(schema: StructType) -> StructType:
+    """The columns as a table has them: anything may be null, and no integer is below 32 bits."""
+
+    def convert(part: dict[str, object]) -> dict[str, object]:
+        free = {key: True for key in part if key in _NULLABLE}
+        wide = {key: "integer" for key in part if key in _TYPES and part[key] in ("byte", "short")}
+        return {**part, **free, **wide}
+
+    return StructType.fromJson(json.loads(schema.json(), object_hook=convert))
+
+
+def table_columns(table: Table) -> StructType:
+    """The columns of a table that pyiceberg loaded, as Spark has them."""
+    return from_arrow_schema(schema_to_pyarrow(table.schema()), prefer_timestamp_ntz=True)
+
+
+def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> Iterator[Change | Refused]:
+    match table, definition:
+        case StructType(), StructType():
+            for field in definition.fields:
+                inside = (*path, field.name)
+                if field.name in table.names:
+                    yield from _compared(inside, table[field.name].dataType, field.dataType)
+                else:
+                    yield _added(inside, field.dataType)
+            for field in table.fields:
+                if field.name not in definition.names:
+                    yield _gone((*path, field.name), field.dataType)
+        case ArrayType(), ArrayType():
+            yield from _compared((*path, "element"), table.elementType, definition.elementType)
+        case MapType(), MapType() if not [*_compared(path, table.keyType, definition.keyType)]:
+            yield from _compared((*path, "value"), table.valueType, definition.valueType)
+        case _:
+            if _widens(table, definition):
+                yield Widened(path=path, earlier=table, kind=definition)
+            elif table != definition:
+                hint = f"give it as {table.simpleString()}, or give the other type another name"
+                yield Refused(path=path, table=table, definition=definition, hint=hint)
+
+
+def _added(path: tuple[str, ...], kind: DataType) -> Added | Refused:
+    if isinstance(kind, NullType):
+        return Refused(path=path, table=None, definition=kind, hint="cast it to the type it is to have")
+    return Added(path=path, kind=kind)
+
+
+def _gone(path: tuple[str, ...], kind: DataType) -> Refused:
+    hint = f"go on giving it, as CAST(NULL AS {kind.simpleString()}) where records have it no more"
+    if len(path) == 1:
+        hint += ", or name it under 'renamed' of the column that it became"
+    return Refused(path=path, table=kind, definition=None, hint=hint)
+
+
+def _widens(table: DataType, definition: DataType) -> bool:
+    """Iceberg's own list of promotions, https://iceberg.apache.org/spec/#schema-evolution for format version 2."""
+    match table, definition:
+        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+            return True
+        case DecimalType(), DecimalType():
+            return table.scale == definition.scale and table.precision < definition.precision
+    return False

@@ -1,0 +1,25 @@
+"""Names that fields and columns had before: ``{"delay_minutes": ("dep_delay", "delay")}``, the latest one first."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+Renamed = Mapping[str, Sequence[str]]
+
+
+def require_once(renamed: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    """The same names; raises ValueError where one stands for two things, also where only its case differs."""
+    names = [name for new, earlier in renamed.items() for name in (new, *earlier)]
+    folded = [name.casefold() for name in names]
+    for name in names:
+        if folded.count(name.casefold()) > 1:
+            raise ValueError(f"the name {name!r} is there twice; each name, old or new, may be of one field only")
+    alone = next((new for new, earlier in renamed.items() if not earlier), None)
+    if alone is not None:
+        raise ValueError(f"{alone!r} has no earlier name")
+    return renamed
+
+
+def paths(path: str, renamed: Renamed) -> list[str]:
+    """A JSON path such as ``$.trip.at``, then the same below each earlier name of its first field."""
+    top = re.split(r"[.\[]", path.removeprefix("$."), maxsplit=1)[0]
+    return [path, *(f"$.{name}{path.removeprefix(f'$.{top}')}" for name in renamed.get(top, ()))]
