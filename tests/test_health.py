@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.conftest import unique
+from tests.conftest import MakeTopic, Produce, unique
 from tidemark.cli import health as health_command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, TidemarkError
@@ -25,6 +25,12 @@ Beat = Callable[..., None]
 @pytest.fixture
 def prefix() -> str:
     return unique("health")
+
+
+@pytest.fixture
+def shown() -> list[str]:
+    """What the command printed, each time it ran."""
+    return []
 
 
 @pytest.fixture
@@ -53,11 +59,24 @@ def beat(store: ObjectStore, prefix: str) -> Beat:
 
 
 @pytest.fixture
-def health(settings: Settings, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Health:
+def topics(make_topic: MakeTopic) -> tuple[str, str]:
+    """The first one keeps records for ever, the second one for two days."""
+    return make_topic(), make_topic(retention_ms=str(48 * 3_600_000))
+
+
+@pytest.fixture
+def health(
+    settings: Settings,
+    prefix: str,
+    topics: tuple[str, str],
+    shown: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Health:
     """Runs the command over the streams ``one`` and ``two``: exit code, and cells by stream and layer."""
-    for name in ("one", "two"):
+    for name, topic in zip(("one", "two"), topics, strict=True):
         speed = {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"}
-        definition = {"name": name, "topic": name, "value_schema": "n BIGINT", "speed": speed}
+        definition = {"name": name, "topic": topic, "value_schema": "n BIGINT", "speed": speed}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
 
     deployment = settings.model_copy(update={"prefix": prefix, "streams_dir": tmp_path})
@@ -68,6 +87,7 @@ def health(settings: Settings, prefix: str, tmp_path: Path, monkeypatch: pytest.
         done = CliRunner().invoke(app, ["health", *arguments])
         if isinstance(done.exception, TidemarkError):
             raise done.exception
+        shown.append(done.stdout)
         rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
         return done.exit_code, {(row[0], row[1]): row[2:] for row in rows}
 
@@ -83,9 +103,9 @@ def test_running_streams_are_well(health: Health, beat: Beat) -> None:
     assert all(re.fullmatch(r"\d+ s", age) for age in ages)
     assert code == 0
     assert rows == {
-        ("one", "archive"): ["running", "none", ""],
-        ("one", "speed"): ["running", "1,234 records, 3 min", ""],
-        ("two", "archive"): ["running", "unknown", ""],
+        ("one", "archive"): ["running", "none", "nothing waits", ""],
+        ("one", "speed"): ["running", "1,234 records, 3 min", "", ""],
+        ("two", "archive"): ["running", "unknown", "nothing waits", ""],
     }
 
 
@@ -96,7 +116,7 @@ def test_a_failed_layer_shows_its_error_as_it_is_and_the_code_is_1(health: Healt
     beat("two", layer=layer, state="failed", error="ConflictError: [red]two[/red] writers")
     code, rows = health()
     assert code == 1
-    assert (rows["two", layer][0], rows["two", layer][3]) == ("failed", "ConflictError: [red]two[/red] writers")
+    assert (rows["two", layer][0], rows["two", layer][4]) == ("failed", "ConflictError: [red]two[/red] writers")
     assert health("one")[0] == 0
     assert health("two")[0] == 1
 
@@ -113,7 +133,35 @@ def test_a_stream_without_a_heartbeat_is_said_to_have_none(health: Health, beat:
     beat("one")
     code, rows = health()
     assert code == 1
-    assert rows["two", "archive"] == ["no heartbeat: never started", "", "", ""]
+    assert rows["two", "archive"] == ["no heartbeat: never started", "", "", "nothing waits", ""]
+
+
+def test_a_record_that_kafka_may_soon_delete_unarchived_is_an_alarm_whatever_the_heartbeat_says(
+    health: Health, beat: Beat, topics: tuple[str, str], produce: Produce, shown: list[str]
+) -> None:
+    for stream in ("one", "two"):
+        beat(stream)
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    for topic in topics:
+        produce(topic, [(None, b"{}", now_ms - 40 * 3_600_000, 0, [])])
+    code, rows = health()
+    assert (code, rows["one", "archive"][0], rows["one", "archive"][3]) == (1, "running", "no limit")
+    assert rows["two", "archive"][0] == "running"
+    assert re.fullmatch(r"\d\.\d h left", rows["two", "archive"][3])
+    assert f"{topics[1]}-0: offset 0 is unarchived" in shown[-1]
+    assert "the topic keeps 48.0 h" in shown[-1]
+    assert (health("one")[0], health("two")[0]) == (0, 1)
+
+
+def test_a_topic_that_kafka_does_not_know_is_not_well(
+    health: Health, beat: Beat, tmp_path: Path, shown: list[str]
+) -> None:
+    beat("one")
+    path = tmp_path / "one.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "topic": "no.such.topic"}))
+    code, rows = health("one")
+    assert (code, rows["one", "archive"][3]) == (1, "unknown")
+    assert "one: how long Kafka keeps what is not archived can't be told: " in shown[-1]
 
 
 def test_an_unknown_stream_is_an_explained_error(health: Health, tmp_path: Path) -> None:

@@ -215,11 +215,48 @@ def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout
                 first = max(positions.get(number, start), start)
                 if first < end:
                     ahead[number] = (first, end)
-            oldest = _oldest_ms(consumer, topic, {number: first for number, (first, _) in ahead.items()}, deadline)
+            found = _first_records(consumer, topic, {number: first for number, (first, _) in ahead.items()}, deadline)
         except KafkaException as error:
             where = f"{topic} at {bootstrap}"
             raise ServiceError("Kafka could not tell the backlog", found=error, where=where) from error
-    return Backlog(offsets=sum(end - first for first, end in ahead.values()), oldest_ms=oldest)
+    stamps = [item.timestamp_ms for item in found.values() if item.timestamp_ms is not None]
+    return Backlog(offsets=sum(end - first for first, end in ahead.values()), oldest_ms=min(stamps, default=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRecord:
+    """Where a record is, and its timestamp in ms since the epoch, None where it has none."""
+
+    offset: int
+    timestamp_ms: int | None
+
+
+def first_records(
+    bootstrap: str, positions: Mapping[TopicPartition, int], *, committed: bool = True
+) -> dict[TopicPartition, FirstRecord]:
+    """Of each log, all of one topic, the first record that Kafka gives at or behind a position; logs without one are
+    left out, and a position in front of the log's start counts as that.
+
+    Raises ServiceError when Kafka does not tell within 20 s.
+    """
+    if not positions:
+        return {}
+    logs = {log.partition: log for log in positions}
+    topic = next(iter(positions)).topic
+    settings = {
+        "enable.partition.eof": True,
+        "fetch.message.max.bytes": 1,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+    }
+    with _Reader(bootstrap, settings) as consumer:
+        try:
+            wanted = {log.partition: position for log, position in positions.items()}
+            found = _first_records(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
+        except KafkaException as error:
+            where = f"{topic} at {bootstrap}"
+            raise ServiceError("Kafka could not tell the first records", found=error, where=where) from error
+    return {logs[number]: item for number, item in found.items()}
 
 
 def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
@@ -229,23 +266,26 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
     return sorted(known.partitions)
 
 
-def _oldest_ms(consumer: Consumer, topic: str, positions: Mapping[int, int], deadline: float) -> int | None:
-    """The least timestamp among each partition's first readable record at or behind its position."""
-    found: dict[int, int | None] = {}
+def _first_records(
+    consumer: Consumer, topic: str, positions: Mapping[int, int], deadline: float
+) -> dict[int, FirstRecord]:
+    """Each partition's first readable record at or behind its position; partitions without one are left out."""
+    found: dict[int, FirstRecord | None] = {}
     consumer.assign([KafkaPartition(topic, number, first) for number, first in positions.items()])
     while found.keys() != positions.keys():
         message = consumer.poll(max(deadline - time.monotonic(), 0))
         if message is None:
             missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
-            raise ServiceError("Kafka did not tell the backlog in time", where=f"{topic}, partitions {missing}")
-        error = message.error()
+            raise ServiceError("Kafka did not tell the first records in time", where=f"{topic}, partitions {missing}")
+        error, number, offset = message.error(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
             raise KafkaException(error)
-        number = message.partition()
         assert number is not None
+        assert offset is not None
         kind, stamp = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
-        found.setdefault(number, None if kind == TIMESTAMP_NOT_AVAILABLE else stamp)
-    return min((stamp for stamp in found.values() if stamp is not None), default=None)
+        stamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
+        found.setdefault(number, None if error is not None else FirstRecord(offset=offset, timestamp_ms=stamp_ms))
+    return {number: item for number, item in found.items() if item is not None}
 
 
 def positions_at(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, int | None]:

@@ -6,7 +6,7 @@ from datetime import date
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.worlds import ZONE, World, log, manifest_of, plan_of, seal_of, sealed_log, span, worlds
+from tests.core.worlds import ZONE, World, log, manifest_of, offsets, plan_of, seal_of, sealed_log, span, worlds
 from tidemark.archive.history import History
 from tidemark.archive.ledger import merge_tables
 from tidemark.archive.ledger_format import Position, Segment, Tables, parse_segment
@@ -139,3 +139,13 @@ def test_files_of_ranges_with_holes_are_found_by_timestamp(world: World, start: 
     }
     history = History([stored(Tables.build(world.manifests[:cut])), Tables.build(world.manifests[cut:])])
     assert history.holed_files(start, start + size) == (expected if start <= 1 and start + size > 0 else {})
+
+
+@settings(max_examples=200)
+@given(worlds(), st.integers(0, 26))
+def test_the_first_missing_offset_is_the_first_that_no_range_holds(world: World, start: int) -> None:
+    history = History([Tables.build([manifest]) for manifest in world.manifests])
+    for partition in (0, 1):
+        held = offsets([item.range for one in world.manifests for item in one.ranges if item.log == log(partition)])
+        expected = next(offset for offset in range(start, start + 60) if offset not in held)
+        assert history.first_missing(log(partition), start) == expected

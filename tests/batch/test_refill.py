@@ -80,6 +80,15 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
     assert [list(item) for item in rounds(plan)] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
 
 
+def test_a_large_gap_is_refilled_in_pieces_of_which_a_retry_finds_those_that_are_done(log: Log) -> None:
+    log.produce(12, at(MONDAY, 9))
+    log.produce(5, at(MONDAY, 9), partition=1)
+    log.archive(7, 8)
+    plan = plan_run(log.run(), [MONDAY], False)
+    pieces = [{owner.partition: (item.start, item.end) for owner, item in one.items()} for one in rounds(plan, piece=4)]
+    assert pieces == [{0: (0, 4), 1: (0, 4)}, {0: (4, 7), 1: (4, 5)}, {0: (8, 12)}]
+
+
 def test_a_retried_refill_finds_its_batches_and_adds_none(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()

@@ -71,6 +71,22 @@ class History:
                 found[log] = (int(self._start[own].min()), int(self._end[own].max()))
         return found
 
+    def first_missing(self, log: TopicPartition, start: int) -> int:
+        """The first offset at or behind ``start`` that no range of the log holds."""
+        if log not in self._logs:
+            return start
+        own = np.flatnonzero(self._log == self._logs.index(log))
+        own = own[np.argsort(self._start[own], kind="stable")]
+        reach = np.maximum.accumulate(np.append([np.int64(start)], self._end[own]))
+        apart = np.flatnonzero(self._start[own] > reach[:-1])
+        return int(reach[apart[0]] if len(apart) else reach[-1])
+
+    def holding(self, topic: str, partition: int, offset: int) -> list[tuple[str, int]]:
+        """Writer and batch of every manifest that commits the offset, whatever the topic's id; sorted."""
+        logs = [at for at, log in enumerate(self._logs) if (log.topic, log.partition) == (topic, partition)]
+        rows = np.flatnonzero(np.isin(self._log, logs) & (self._start <= offset) & (self._end > offset))
+        return sorted({(self._writers[self._writer[at]], int(self._batch[at])) for at in rows})
+
     def committed(
         self, targets: Sequence[Target], requested: Sequence[date], seals: Sequence[Seal], *, force: bool = False
     ) -> dict[TopicPartition, list[Committed]]:

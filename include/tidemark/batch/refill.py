@@ -18,15 +18,19 @@ from tidemark.kafka import describe_topic, watermarks
 from tidemark.spark.kafka import read_ranges
 from tidemark.spark.records import records
 
+# A minute or so of work for each log, which is what a retry repeats.
+PIECE_OFFSETS = 5_000_000
 Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def refill_run(run: Run, spark: SparkSession) -> None:
-    """Commit one batch per round of gaps (one gap per log) under the writer ``refill-<run>``.
+    """Commit one batch per round of gaps (one gap, or piece of one, per log) under the writer ``refill-<run>``.
 
-    A gap is one committed range, never merged with its neighbours, so nothing archived is archived again. A retry
-    finds the batches that are there already and goes on behind them. Raises ConflictError where the topic was made
-    again since the plan, IncompleteError where retention took a gap's start since then.
+    A gap is never merged with its neighbours, so nothing archived is archived again. A retry finds the batches that are
+    there already and goes on behind them: of a large gap it repeats one piece at most.
+
+    Raises ConflictError where the topic was made again since the plan, IncompleteError where retention took a gap's
+    start since then.
     """
     with run.step("refill") as out:
         out |= {"ranges": [], "rows": 0, "files": 0}
@@ -46,11 +50,12 @@ def refill_run(run: Run, spark: SparkSession) -> None:
             out["files"] += len(done.files)
 
 
-def rounds(plan: Plan) -> Iterator[Ranges]:
-    """The gaps to refill, as rounds with at most one gap of each log, in offset order."""
+def rounds(plan: Plan, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
+    """The gaps to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order."""
     left: dict[TopicPartition, list[OffsetRange]] = {}
     for log, gap in refill_gaps(plan):
-        left.setdefault(log, []).append(gap)
+        starts = range(gap.start, gap.end, piece)
+        left.setdefault(log, []).extend(OffsetRange(start=at, end=min(at + piece, gap.end)) for at in starts)
     while left:
         yield {log: gaps[0] for log, gaps in left.items()}
         left = {log: gaps[1:] for log, gaps in left.items() if len(gaps) > 1}

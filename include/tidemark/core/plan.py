@@ -39,11 +39,26 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """Timestamps of the nearest records known on either side of some offsets: in µs since the epoch, None without one.
+
+    Records in between are of the time between them, as far as the log is in the order of its timestamps.
+    """
+
+    before_us: int | None = None
+    behind_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets of the target that no manifest holds: ``refill`` while Kafka does, ``lost`` once retention took them."""
+    """Offsets of the target that no manifest holds: ``refill`` while Kafka does, ``lost`` once retention took them.
+
+    ``neighbours`` bound the time of what was lost, once somebody looked for them.
+    """
 
     range: OffsetRange
     kind: Literal["refill", "lost"]
+    neighbours: Neighbours | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +145,17 @@ class DayPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LateDay:
+    """A sealed day that late records do not reopen, for it lies too far back; at most ``records_max`` of them came."""
+
+    day: date
+    records_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything a run does. ``slices`` are the objects with rows of ``days``; ``unchanged`` names requested days
-    that a seal already covers with nothing new behind it."""
+    that a seal already covers with nothing new behind it, ``ignored`` days with late records that are left alone."""
 
     stream: str
     run: str
@@ -140,3 +163,4 @@ class Plan:
     unchanged: tuple[date, ...]
     logs: tuple[LogPlan, ...]
     slices: tuple[Slice, ...]
+    ignored: tuple[LateDay, ...] = ()

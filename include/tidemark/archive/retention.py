@@ -1,0 +1,120 @@
+"""How long Kafka still keeps what is not archived: found from the archive and Kafka, whether or not a stream runs.
+
+Kafka deletes a segment of a log once its newest record is older than ``retention.ms``. The oldest unarchived record is
+no newer than that one, so its own timestamp gives the earliest moment; the segment may stay a good while longer.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidemark.archive.history import History
+from tidemark.core.offsets import TopicPartition
+from tidemark.kafka import describe_topic, first_records, topic_config, watermarks
+from tidemark.streams import Stream
+
+_HOUR_MS = 3_600_000
+_UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The first offset of a log that Kafka holds and the archive does not, and the record there or next behind it.
+
+    ``hours_left`` is the time until Kafka may delete that record by its age: below 0 where it already may, None where
+    the topic keeps records however old they are.
+    """
+
+    log: TopicPartition
+    offset: int
+    timestamp_ms: int
+    hours_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What waits in a topic to be archived, one item per log that has something, and how long the topic keeps it.
+
+    The limits are None where there is none. There is no estimate from ``limit_bytes``: clients are not told how large
+    a log is. ``alarm_hours`` is the stream's, or half of what the topic keeps where that is less: a topic of six hours
+    would always be within a day of its end.
+    """
+
+    limit_ms: int | None
+    limit_bytes: int | None
+    alarm_hours: float
+    waiting: tuple[Waiting, ...]
+
+    @property
+    def hours_left(self) -> float | None:
+        """The least of all logs; None where nothing waits, or nothing is deleted by age."""
+        return min((item.hours_left for item in self.waiting if item.hours_left is not None), default=None)
+
+    @property
+    def late(self) -> tuple[Waiting, ...]:
+        """The logs to sound an alarm for, the most urgent first."""
+        found = [item for item in self.waiting if item.hours_left is not None and item.hours_left < self.alarm_hours]
+        return tuple(sorted(found, key=lambda item: item.hours_left or 0.0))
+
+    @property
+    def told(self) -> str:
+        """In a few words: ``5.0 h left``."""
+        if not self.waiting:
+            return "nothing waits"
+        bytes_too = "" if self.limit_bytes is None else "; not estimated: retention.bytes"
+        least = self.hours_left
+        if least is None:
+            return f"no limit{bytes_too}"
+        return f"{hours(least)}{bytes_too}"
+
+    def lines(self) -> tuple[str, ...]:
+        """A sentence for each log to sound an alarm for."""
+        kept = f"the topic keeps {(self.limit_ms or 0) / _HOUR_MS:,.1f} h"
+        return tuple(
+            f"{item.log}: offset {item.offset:,} is unarchived, its record is of {_moment(item.timestamp_ms)}, {kept}:"
+            f" {hours(item.hours_left or 0.0)} (alarm below {self.alarm_hours:,.1f} h)"
+            for item in self.late
+        )
+
+
+def hours(left: float) -> str:
+    """The time left in words; a record that may be deleted already has none."""
+    return f"{left:,.1f} h left" if left > 0 else "no time left: Kafka may delete it at any moment"
+
+
+def read_retention(bootstrap: str, stream: Stream, history: History, now: datetime) -> Retention:
+    """What of the stream's topic is not archived, and for how long Kafka keeps it.
+
+    ``history`` must have been read before this is called. Records of transactions count whether or not they are
+    committed. Raises ServiceError where the topic does not exist or Kafka does not tell.
+    """
+    config = topic_config(bootstrap, stream.topic)
+    by_age = "delete" in config["cleanup.policy"]
+    limit_ms = _limit(config["retention.ms"]) if by_age else None
+    limit_bytes = _limit(config["retention.bytes"]) if by_age else None
+    first: dict[TopicPartition, int] = {}
+    for mark in watermarks(bootstrap, describe_topic(bootstrap, stream.topic), committed=False):
+        offset = history.first_missing(mark.log, mark.log_start)
+        if offset < mark.high_watermark:
+            first[mark.log] = offset
+    records = first_records(bootstrap, first, committed=False)
+    now_ms = round(now.timestamp() * 1000)
+    waiting = []
+    for log, record in records.items():
+        stamp = record.timestamp_ms or 0  # without one a record may be of any age
+        left = None if limit_ms is None else (stamp + limit_ms - now_ms) / _HOUR_MS
+        waiting.append(Waiting(log=log, offset=first[log], timestamp_ms=stamp, hours_left=left))
+    wanted = stream.archive.retention_alarm_hours
+    return Retention(
+        limit_ms=limit_ms,
+        limit_bytes=limit_bytes,
+        alarm_hours=wanted if limit_ms is None else min(wanted, limit_ms / _HOUR_MS / 2),
+        waiting=tuple(sorted(waiting, key=lambda item: item.log)),
+    )
+
+
+def _moment(stamp_ms: int) -> str:
+    return datetime.fromtimestamp(stamp_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _limit(value: str) -> int | None:
+    return None if int(value) == _UNLIMITED else int(value)

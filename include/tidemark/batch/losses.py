@@ -1,0 +1,126 @@
+"""What retention took before it was archived: of which time it was, and whether a seal has told of it before.
+
+The records are gone, so their time is bounded by their neighbours: the nearest record in front, which is archived if
+there is one, and the nearest behind, which is archived or still in Kafka. Of an archived one the manifests tell: the
+latest time of the object in front and the earliest of the object behind, which in a log in the order of its timestamps
+are those of the very neighbours.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from tidemark.batch.run import Run
+from tidemark.core.errors import ServiceError
+from tidemark.core.manifest import DataFile, parse_manifest
+from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
+from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Used
+from tidemark.core.seal import Seal
+from tidemark.kafka import FirstRecord, describe_topic, first_records
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_logger = logging.getLogger(__name__)
+
+
+def bound_losses(run: Run, plan: Plan) -> Plan:
+    """The plan with the neighbours of every lost range, each of which is logged as well."""
+    logs = tuple(_bound_log(run, item) if any(gap.kind == "lost" for gap in item.gaps) else item for item in plan.logs)
+    for item in logs:
+        for gap in item.gaps:
+            if gap.kind == "lost":
+                _logger.warning("%s", loss_text(item.target.log, gap, run.stream.zone))
+    return replace(plan, logs=logs)
+
+
+def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
+    """The lost offsets of a log that no seal has told of."""
+    lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
+    sealed = (log for seal in seals for log in seal.logs if log.log == item.target.log)
+    return subtract(lost, [gap.range for log in sealed for gap in log.gaps])
+
+
+def loss_text(log: TopicPartition, gap: Gap, zone: tzinfo) -> str:
+    """One sentence: which offsets were lost, how many, and of which time they were."""
+    return f"{log} {gap.range} lost to retention: {len(gap.range):,} offsets, {time_text(gap.neighbours, zone)}"
+
+
+def time_text(found: Neighbours | None, zone: tzinfo) -> str:
+    """Of which time lost records were, as far as their neighbours tell, in the zone's clocks."""
+    before, behind = (found.before_us, found.behind_us) if found is not None else (None, None)
+    if before is None and behind is None:
+        return "of unknown time: no record is known on either side"
+    if behind is None:
+        return f"behind a record of {_moment(before, zone)}; no record is known behind them"
+    if before is None:
+        return f"in front of a record of {_moment(behind, zone)}; no record is known in front of them"
+    return f"between records of {_moment(before, zone)} and {_moment(behind, zone)}"
+
+
+def _moment(stamp_us: int | None, zone: tzinfo) -> str:
+    return (_EPOCH + timedelta(microseconds=stamp_us or 0)).astimezone(zone).isoformat(timespec="milliseconds")
+
+
+def _bound_log(run: Run, item: LogPlan) -> LogPlan:
+    log = item.target.log
+    lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
+    held = _held_behind(run, log, lost[-1].end)
+    gaps = tuple(
+        gap
+        if gap.kind != "lost"
+        else replace(
+            gap,
+            neighbours=_neighbours(
+                _in_front(run, log, item.used, gap.range.start), _behind(run, log, item.used, gap.range.end), held
+            ),
+        )
+        for gap in item.gaps
+    )
+    return replace(item, gaps=gaps)
+
+
+def _neighbours(before: DataFile | None, behind: DataFile | None, held: FirstRecord | None) -> Neighbours:
+    stamp = None if behind is None else behind.min_timestamp_us
+    if held is not None and held.timestamp_ms is not None and (behind is None or held.offset < behind.first_offset):
+        stamp = held.timestamp_ms * 1000
+    return Neighbours(before_us=None if before is None else before.max_timestamp_us, behind_us=stamp)
+
+
+def _held_behind(run: Run, log: TopicPartition, offset: int) -> FirstRecord | None:
+    """The first record at or behind an offset that Kafka still holds of this very log; None where it does not tell."""
+    bootstrap = run.settings.kafka_bootstrap
+    try:
+        if log not in describe_topic(bootstrap, run.stream.topic):
+            return None
+        return first_records(bootstrap, {log: offset}).get(log)
+    except ServiceError as error:
+        _logger.warning("the time of what was lost is bounded by the archive alone: %s", error)
+        return None
+
+
+def _in_front(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
+    """The object with the nearest archived row in front of an offset."""
+    for used in reversed([item for item in uses if item.range.end <= offset]):
+        files = _files(run, log, used, used.batch if used.last_batch is None else used.last_batch)
+        if files:
+            return max(files, key=lambda item: item.last_offset)
+    return None
+
+
+def _behind(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
+    """The object with the nearest archived row at or behind an offset."""
+    for used in (item for item in uses if item.range.start >= offset):
+        files = _files(run, log, used, used.batch)
+        if files:
+            return min(files, key=lambda item: item.first_offset)
+    return None
+
+
+def _files(run: Run, log: TopicPartition, used: Used, batch: int) -> list[DataFile]:
+    """One batch's objects with rows inside a used range; none where its manifest is gone."""
+    key = run.layout.manifest_key(used.writer, batch)
+    body = run.store.get(key)
+    if body is None:
+        return []
+    inside = (item for item in parse_manifest(body, where=key).files if item.log == log)
+    return [item for item in inside if item.first_offset < used.range.end and item.last_offset >= used.range.start]
