@@ -99,6 +99,7 @@ class World:
         *,
         checks: Sequence[dict[str, Any]] = (),
         transform: str = TRANSFORM,
+        **batch: Any,
     ) -> "World":
         name = f"world_{uuid.uuid4().hex[:10]}"
         definition = {
@@ -107,7 +108,7 @@ class World:
             "time_zone": str(ZONE),
             "value_schema": "id INT, name STRING, delay DOUBLE",
             "speed": {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"},
-            "batch": {"checks": list(checks)},
+            "batch": {"checks": list(checks), **batch},
         }
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
         (folder / f"{name}.py").write_text(transform, encoding="utf-8")

@@ -19,7 +19,8 @@ from tests.core.worlds import (
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import DayPlan, Gap, Hole, Overlap, Slice, Target, Used
+from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, Overlap, Slice, Target, Used
+from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 
 FIRST, SECOND, THIRD = DAYS
@@ -166,6 +167,31 @@ def test_late_rows_reopen_a_sealed_day_and_leave_its_neighbour_as_it_is() -> Non
         DayPlan(day=THIRD, version=1, reason="requested", archived_rows=8),
     )
     assert [item.range for item in plan.slices] == [span(0, 10), span(20, 30)]
+
+
+def test_a_day_further_back_than_the_bound_is_ignored_with_its_late_rows_unless_it_is_requested() -> None:
+    truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 12 + (SECOND,) * 12 + (FIRST,) * 6 + (THIRD,) * 2}
+    seals = tuple(seal_of(day, [sealed_log(log(), 0, 24, [span(3, 5)])]) for day in (FIRST, SECOND))
+    manifests = (batch(0, 0, 24, truths), batch(1, 24, 32, truths), batch(0, 22, 28, truths, writer="again"))
+    found = []
+    for requested, reopen_from in (((THIRD,), SECOND), ((FIRST, THIRD), SECOND), ((THIRD,), FIRST)):
+        plan = make_plan(
+            stream="flights",
+            time_zone="America/New_York",
+            run="run-1",
+            requested=requested,
+            targets=(target(32),),
+            manifests=manifests,
+            seals=seals,
+            reopen_from=reopen_from,
+        )
+        found.append(([item.day for item in plan.days], plan.ignored))
+    # Two rows of the loss, six late ones, and four of these in a second copy.
+    assert found == [
+        ([THIRD], (LateDay(day=FIRST, records_max=12),)),
+        ([FIRST, THIRD], ()),
+        ([FIRST, THIRD], ()),
+    ]
 
 
 def test_a_refill_of_what_a_seal_counts_as_used_does_not_reopen_its_day() -> None:

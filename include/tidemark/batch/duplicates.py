@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.batch.iceberg import DAY
+from tidemark.batch.tables import KEPT
 from tidemark.core.errors import ConfigError
 from tidemark.streams import Deduplicate
 
 PLACE = ("_topic_id", "_kafka_partition", "_offset")
-KEPT = ("kept_topic_id", "kept_partition", "kept_offset")  # of a row set aside: the place of the one that stays
 _ORDER = ("_event_time", "_timestamp", *PLACE)
 _CHOSEN = "_chosen"  # a name that no transformation may use
 

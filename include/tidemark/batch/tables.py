@@ -1,47 +1,97 @@
 """The tables as readers without Spark see them, through pyiceberg."""
 
 import json
-from collections.abc import Collection
-from datetime import date
-from typing import Literal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from typing import Any, Literal
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from tidemark.core.offsets import TopicPartition
+from tidemark.core.seal import Seal
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 
 DAYS_PROPERTY, RUN_PROPERTY = "tidemark.days", "tidemark.run"
+# In the quarantine the place of the record that stands for a duplicate by key; null for a rejected one.
+KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
+_EPOCH = date(1970, 1, 1)
+_READERS = 16
 
-Standing = tuple[Literal["published", "quarantined"], str | None]
+Standing = tuple[Literal["published", "quarantined", "removed"], str | None]
 
 
-def standing(
-    settings: Settings,
-    stream: Stream,
-    log: TopicPartition,
-    offset: int,
-    *,
-    snapshot_id: int | None,
-    quarantine_snapshot_id: int | None,
-) -> Standing | None:
-    """What became of a record in the snapshots of one seal: published, or quarantined with its reason.
+def standing(settings: Settings, stream: Stream, seal: Seal, log: TopicPartition, offset: int) -> Standing | None:
+    """What became of a record in the snapshots of one seal: published, quarantined with its reason, or removed.
 
-    None where neither snapshot has it: it expired, or the record's row is in no table.
+    The latter as a duplicate by key, with the record that was kept. None where neither snapshot has it: it expired, or
+    the record's row is in no table.
     """
     record = f"_topic_id = '{log.topic_id}' AND _kafka_partition = {log.partition} AND _offset = {offset}"
-    if _rows(load_table(settings, stream.table), snapshot_id, record, "_offset"):
+    record = f"_day = '{seal.day}' AND {record}"
+    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
+    if _rows(table, published_at(table, seal), record, ("_offset",)):
         return "published", None
-    reasons = _rows(load_table(settings, stream.quarantine_table), quarantine_snapshot_id, record, "reason")
-    return ("quarantined", str(reasons[0])) if reasons else None
+    for row in _rows(quarantine, quarantined_at(quarantine, seal), record, ("reason", *KEPT)):
+        topic_id, partition, kept = (row.get(name) for name in KEPT)
+        if kept is None:
+            return "quarantined", str(row["reason"])
+        again = "" if topic_id == log.topic_id else f" of topic id {topic_id}"
+        return "removed", f"{row['reason']} of partition {partition}, offset {kept}{again}"
+    return None
 
 
-def missing_snapshots(settings: Settings, name: str, snapshots: Collection[int | None]) -> set[int | None]:
-    """Those of the snapshots that the table no longer has, or never had: nobody can read them."""
-    table = load_table(settings, name)
-    return {item for item in snapshots if table is None or item is None or table.snapshot_by_id(item) is None}
+def published_at(table: Table | None, seal: Seal) -> int | None:
+    """The snapshot of the published table to read a version's rows of its day by; None where they are gone.
+
+    It is the one that the seal names. Once that has expired it is main's oldest, for as long as the day's files there
+    are those that the version added.
+    """
+    return _held(table, seal.snapshot_id, seal.day, rows=seal.rows_published)
+
+
+def quarantined_at(table: Table | None, seal: Seal) -> int | None:
+    """``published_at`` of the quarantine table."""
+    return _held(table, seal.quarantine_snapshot_id, seal.day, rows=seal.rows_read - seal.rows_published)
+
+
+def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int) -> int | None:
+    """``rows`` tells only whether the version has any: of one without, a snapshot without is as good."""
+    if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
+        return snapshot_id if table is not None else None
+    # Main's history is cut at one place, so what was published before it stands in the first snapshot behind it.
+    oldest = table.current_snapshot()
+    while oldest is not None and oldest.parent_snapshot_id is not None:
+        before = table.snapshot_by_id(oldest.parent_snapshot_id)
+        if before is None:
+            break
+        oldest = before
+    if oldest is None:
+        return None
+    added = added_by(table, oldest).get(day, set())
+    return oldest.snapshot_id if added == ({snapshot_id} if rows else set()) else None
+
+
+def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
+    """The days with files in a snapshot, and the snapshots that added those; a file tells that for good."""
+    manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
+
+    def read(manifest: ManifestFile) -> list[tuple[int, int]]:
+        entries = manifest.fetch_manifest_entry(table.io)
+        found = [(item.data_file.partition[0], item.snapshot_id or 0) for item in entries]
+        return [(day, identity) for day, identity in found if day is not None]  # without a day it is nobody's we know
+
+    added: dict[date, set[int]] = {}
+    with ThreadPoolExecutor(_READERS) as pool:
+        for entries in pool.map(read, manifests):
+            for day, identity in entries:
+                added.setdefault(_EPOCH + timedelta(days=day), set()).add(identity)
+    return added
 
 
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
@@ -63,12 +113,13 @@ def last_publisher(settings: Settings, name: str, day: date) -> str | None:
     return None
 
 
-def _rows(table: Table | None, snapshot_id: int | None, record: str, column: str) -> list[object]:
-    """One column of the record's rows in a snapshot; none where there is no such table or snapshot."""
+def _rows(table: Table | None, snapshot_id: int | None, record: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The record's rows in a snapshot, of the columns those it has; none where there is no such table or snapshot."""
     if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is None:
         return []
-    scan = table.scan(row_filter=record, selected_fields=(column,), snapshot_id=snapshot_id)
-    found: list[object] = scan.to_arrow()[column].to_pylist()
+    scan = table.scan(row_filter=record, snapshot_id=snapshot_id)
+    known = scan.projection().column_names
+    found: list[dict[str, Any]] = scan.select(*(name for name in columns if name in known)).to_arrow().to_pylist()
     return found
 
 

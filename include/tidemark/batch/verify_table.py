@@ -1,7 +1,7 @@
 """A day derived from its tables alone: the offsets that are published and quarantined, without Spark."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -11,6 +11,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan, Table
 
 from tidemark.archive.bits import OffsetBits
+from tidemark.batch.tables import KEPT
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
 _COLUMNS = ("_day", "_topic_id", "_kafka_partition", "_offset")
@@ -22,25 +23,47 @@ class Rows:
     """The rows of a day in one snapshot: how many, and by log the offsets they are of.
 
     ``doubled`` counts rows whose topic id, partition and offset another row has as well, ``strays`` rows by topic id
-    and partition that lie outside the windows asked for.
+    and partition that lie outside the windows asked for. Of rows that were removed as duplicates by key, which only a
+    quarantine has, ``removed`` is the number and ``kept`` the places of the records that stand for them.
     """
 
     rows: int = 0
     doubled: int = 0
+    removed: int = 0
     offsets: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
+    kept: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     strays: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
 def day_rows(table: Table, snapshot_id: int, day: date, windows: Mapping[TopicPartition, OffsetRange]) -> Rows:
-    """The day's rows as of a snapshot. One data file is in memory at a time, three of its columns."""
-    found = Rows(offsets={log: OffsetBits(window) for log, window in windows.items()})
+    """The day's rows as of a snapshot. One data file is in memory at a time, three of its columns, or six."""
+    offsets, kept = ({log: OffsetBits(window) for log, window in windows.items()} for _ in range(2))
+    found = Rows(offsets=offsets, kept=kept)
     logs = {(log.topic_id, log.partition): log for log in windows}
     scan = _scan(table, snapshot_id, day)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
     for task in scan.plan_files():
         for batch in reader.to_record_batches([task]):
-            _add(batch, found, logs)
+            rows = pa.Table.from_batches([batch])
+            found.rows += rows.num_rows
+            found.doubled += _add(rows, _COLUMNS[1:], found.offsets, found.strays, logs)
+            if KEPT[-1] in rows.column_names:
+                removed = rows.filter(pc.is_valid(rows[KEPT[-1]]))
+                found.removed += removed.num_rows
+                _add(removed, KEPT, found.kept, found.strays, logs)  # one record may stand for several
     return found
+
+
+def repeated_keys(table: Table, snapshot_id: int, day: date, key: Sequence[str]) -> int | None:
+    """How many of the day's rows have the key of another one; None where the snapshot has no such columns.
+
+    The key's columns are in memory for the whole day.
+    """
+    scan = table.scan(row_filter=f"_day = '{day}'", snapshot_id=snapshot_id)
+    if not {*key} <= {*scan.projection().column_names}:
+        return None
+    rows = scan.select(*key).to_arrow().drop_null()
+    return int(rows.num_rows - rows.group_by(list(key)).aggregate([]).num_rows)
 
 
 def day_files(table: Table, snapshot_id: int, day: date) -> set[tuple[str, tuple[str, ...]]]:
@@ -52,21 +75,31 @@ def day_files(table: Table, snapshot_id: int, day: date) -> set[tuple[str, tuple
 
 
 def _scan(table: Table, snapshot_id: int, day: date) -> DataScan:
-    return table.scan(row_filter=f"_day = '{day}'", selected_fields=_COLUMNS, snapshot_id=snapshot_id)
+    scan = table.scan(row_filter=f"_day = '{day}'", snapshot_id=snapshot_id)
+    known = scan.projection().column_names
+    return scan.select(*(name for name in (*_COLUMNS, *KEPT) if name in known))
 
 
-def _add(batch: pa.RecordBatch, found: Rows, logs: Logs) -> None:
-    table = pa.Table.from_batches([batch])
-    found.rows += table.num_rows
-    for group in table.group_by(["_topic_id", "_kafka_partition"]).aggregate([]).to_pylist():
-        topic_id, partition = group["_topic_id"], group["_kafka_partition"]
-        own = pc.and_(pc.equal(table["_topic_id"], topic_id), pc.equal(table["_kafka_partition"], partition))
-        offsets = table.filter(own)["_offset"].to_numpy()
-        log = logs.get((topic_id, partition))
+def _add(
+    rows: pa.Table,
+    place: Sequence[str],
+    bits_of: Mapping[TopicPartition, OffsetBits],
+    strays: Counter[tuple[str, int]],
+    logs: Logs,
+) -> int:
+    """Note the places in three columns of the rows; how many had been noted before."""
+    topic_id, partition, offset = place
+    doubled = 0
+    for group in rows.group_by([topic_id, partition]).aggregate([]).to_pylist():
+        own = (group[topic_id], group[partition])
+        mask = pc.and_(pc.equal(rows[topic_id], own[0]), pc.equal(rows[partition], own[1]))
+        offsets = rows.filter(mask)[offset].to_numpy()
+        log = logs.get(own)
         if log is None:
-            found.strays[topic_id, partition] += len(offsets)
+            strays[own] += len(offsets)
             continue
-        bits = found.offsets[log]
+        bits = bits_of[log]
         inside = offsets[(offsets >= bits.window.start) & (offsets < bits.window.end)]
-        found.strays[topic_id, partition] += len(offsets) - len(inside)
-        found.doubled += len(inside) - bits.add(inside)
+        strays[own] += len(offsets) - len(inside)
+        doubled += len(inside) - bits.add(inside)
+    return doubled

@@ -1,7 +1,7 @@
 """Where a record is: its objects, the manifests that committed them, and the seals and snapshots that published it."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -9,16 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidemark.archive.commit import read_manifests
 from tidemark.archive.connect import is_connect_key
 from tidemark.archive.decoders import decoded, read_rows
+from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger_format import REBUILD
 from tidemark.archive.schema import SCHEMA
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import CommittedRange, DataFile, Manifest
+from tidemark.core.manifest import CommittedRange, DataFile, Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.kafka import describe_topic, watermarks
@@ -49,7 +50,7 @@ class Sealed:
 
     ``writer`` and ``batch`` name the copy its rebuild read; both are None where the seal was made before the offset
     was archived, or counts it as lost. ``standing`` is what became of the record in the version's snapshots:
-    published, or quarantined with the reason; None where neither has it.
+    published, quarantined with the reason, or removed as a duplicate of another; None where neither has it.
     """
 
     key: str
@@ -81,15 +82,16 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     """Find a record. A topic that was deleted and made again has the offset once per topic id, each with its copies.
 
     Raises ConfigError for an unknown stream, a topic that is not the stream's or a partition it does not have, and
-    PositionError for an offset outside the log or not archived.
+    PositionError for an offset outside the log or not archived. Only the manifests that commit it are read.
     """
     stream = load_stream(stream_name, settings.streams_dir)
     if topic != stream.topic:
         raise ConfigError("not the stream's topic", expected=stream.topic, found=topic, where=f"stream {stream.name}")
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
-    manifests = read_manifests(store, layout)
+    history = read_archived(store, layout, stream).history()
     copies, times = [], set()
-    for manifest in manifests:
+    for writer, batch in history.holding(topic, partition, offset):
+        manifest = _manifest(store, layout, writer, batch)
         for item in manifest.ranges:
             if (item.log.topic, item.log.partition) != (topic, partition) or offset not in item.range:
                 continue
@@ -107,7 +109,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
                 )
             )
     if not copies:
-        raise _explain_absence(settings, stream, manifests, partition, offset)
+        raise _explain_absence(settings, stream, history.extents(), partition, offset)
     days = sorted({day_of(moment, stream.zone) for moment in times})
     return Located(
         stream=stream.name,
@@ -119,6 +121,16 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
         copies=tuple(copies),
         seals=tuple(item for day in days for item in _seals(settings, stream, day, copies, offset)),
     )
+
+
+def _manifest(store: ObjectStore, layout: Layout, writer: str, batch: int) -> Manifest:
+    key = layout.manifest_key(writer, batch)
+    body = store.get(key)
+    if body is None:
+        raise ConflictError(
+            "a manifest in the ledger was removed", expected="a manifest", found="no object", where=key, hint=REBUILD
+        )
+    return parse_manifest(body, where=key)
 
 
 def _row(
@@ -197,16 +209,7 @@ def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy]
                 quarantine_snapshot_id=seal.quarantine_snapshot_id,
                 writer=used.writer if used else None,
                 batch=_batch(copies, used) if used else None,
-                standing=standing(
-                    settings,
-                    stream,
-                    log,
-                    offset,
-                    snapshot_id=seal.snapshot_id,
-                    quarantine_snapshot_id=seal.quarantine_snapshot_id,
-                )
-                if log is not None
-                else None,
+                standing=standing(settings, stream, seal, log, offset) if log is not None else None,
             )
         )
     return tuple(found)
@@ -221,21 +224,23 @@ def _batch(copies: Sequence[Copy], used: Used) -> int:
 
 
 def _explain_absence(
-    settings: Settings, stream: Stream, manifests: Sequence[Manifest], partition: int, offset: int
+    settings: Settings,
+    stream: Stream,
+    archived: Mapping[TopicPartition, tuple[int, int]],
+    partition: int,
+    offset: int,
 ) -> ConfigError | PositionError:
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     log = next((item for item in logs if item.partition == partition), None)
     if log is None:
         return ConfigError("no such partition", expected=f"0 to {len(logs) - 1}", found=partition, where=stream.topic)
     (mark,) = watermarks(settings.kafka_bootstrap, [log])
-    archived = [item.range for manifest in manifests for item in manifest.ranges if item.log == log]
-    lowest = min((item.start for item in archived), default=mark.log_start)
-    highest = max((item.end for item in archived), default=mark.log_start)
+    lowest, highest = archived.get(log, (mark.log_start, mark.log_start))
     if not min(lowest, mark.log_start) <= offset < max(highest, mark.high_watermark):
         return PositionError(
             "the offset is outside the log",
             expected=f"{min(lowest, mark.log_start)} to {mark.high_watermark - 1}"
-            if mark.high_watermark > mark.log_start or archived
+            if mark.high_watermark > mark.log_start or log in archived
             else "no offset, the log is empty",
             found=offset,
             where=str(log),

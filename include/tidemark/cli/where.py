@@ -49,6 +49,8 @@ def _sealed(seal: Sealed) -> Block:
             title = "Published"
         case ("quarantined", reason):
             title = f"Quarantined: {reason}"
+        case ("removed", duplicate):
+            title = f"Removed: {duplicate}"
         case _:
             title = "Sealed, but in neither of the seal's snapshots"
     return title, {

@@ -1,15 +1,15 @@
 """Makes plans: values in, a value out. Nearly linear in the number of committed ranges."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import ConflictError, FormatError
-from tidemark.core.manifest import DataFile, Manifest
-from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none, subtract
-from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Plan, Slice, Target, Used
-from tidemark.core.seal import Seal
+from tidemark.core.manifest import DataFile, DayRows, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
+from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, Slice, Target, Used
+from tidemark.core.seal import Seal, SealedLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +35,17 @@ def make_plan(
     manifests: Sequence[Manifest],
     seals: Sequence[Seal],
     force: bool = False,
+    reopen_from: date | None = None,
 ) -> Plan:
     """The plan that proves ``targets`` and rebuilds the affected days; the order of the inputs does not matter.
 
     Affected are the requested days and every sealed day with late rows: rows at offsets that had no archived copy
     when it was sealed, or only a copy with holes that is less dense than theirs. A requested day that is sealed and has
-    none is ``unchanged``, unless ``force``. Of ``seals`` the highest version of each day counts; where that is a
-    rollback, what was seen is what the last rebuilt version saw, or the next run would undo it. Manifests of a log that
-    is no target (a topic made again has another id) cover nothing. Raises ConflictError for a manifest or seal of
-    another stream or time zone, because its days are not this stream's, and FormatError for a file outside its
-    manifest's ranges.
+    none is ``unchanged``, unless ``force``. Days before ``reopen_from`` are reopened on request only, else ``ignored``
+    with their late rows. Of ``seals`` the highest version of each day counts; where that is a rollback, what was seen
+    is what the last rebuilt version saw, or the next run would undo it. Manifests of a log that is no target (a topic
+    made again has another id) cover nothing. Raises ConflictError for a manifest or seal of another stream or time
+    zone, because its days are not this stream's, and FormatError for a file outside its manifest's ranges.
     """
     for manifest in manifests:
         require_origin(
@@ -59,6 +60,7 @@ def make_plan(
         committed=_index(targets, manifests),
         seals=seals,
         force=force,
+        reopen_from=reopen_from,
     )
 
 
@@ -72,6 +74,7 @@ def plan_committed(
     committed: Mapping[TopicPartition, Sequence[Committed]],
     seals: Sequence[Seal],
     force: bool = False,
+    reopen_from: date | None = None,
 ) -> Plan:
     """What ``make_plan`` says, from the committed ranges of each target's log, sorted by range, writer and batch.
 
@@ -87,7 +90,8 @@ def plan_committed(
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
     late = _late_days(targets, committed, latest)
     wanted = {day for day in requested if force or day not in latest or day in late}
-    days = sorted(wanted | late)
+    ignored = {day for day in late - wanted if reopen_from is not None and day < reopen_from}
+    days = sorted((wanted | late) - ignored)
     rows = _archived_rows(targets, committed, set(days))
     return Plan(
         stream=stream,
@@ -104,6 +108,7 @@ def plan_committed(
         unchanged=tuple(sorted(set(requested) - wanted)),
         logs=tuple(log_plan for log_plan, _ in logs),
         slices=tuple(item for log_plan, sources in logs for item in _slices(log_plan, sources, set(days))),
+        ignored=_ignored(targets, committed, {day: latest[day] for day in sorted(ignored)}),
     )
 
 
@@ -236,21 +241,38 @@ def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange 
 
 
 def _late_days(
-    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], latest: dict[date, Seal]
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], latest: Mapping[date, Seal]
 ) -> set[date]:
+    return {rows.day for rows, _, _ in _late_rows(targets, committed, latest)}
+
+
+def _late_rows(
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], latest: Mapping[date, Seal]
+) -> Iterator[tuple[DayRows, OffsetRange, SealedLog | None]]:
+    """The rows of sealed days that bring something new, each with its span and what was sealed of its log."""
     known = {day: {item.log: item for item in seal.logs} for day, seal in latest.items()}
-    late: set[date] = set()
     for target in targets:
         for item in committed[target.log]:
             for file in item.files:
                 for rows in file.days:
-                    if rows.day not in known or rows.day in late:
-                        continue
-                    span = _inside(rows.first_offset, rows.last_offset, target)
-                    sealed = known[rows.day].get(target.log)
-                    if span is not None and (sealed is None or sealed.unseen(span, item)):
-                        late.add(rows.day)
-    return late
+                    if rows.day in known:
+                        span = _inside(rows.first_offset, rows.last_offset, target)
+                        sealed = known[rows.day].get(target.log)
+                        if span is not None and (sealed is None or sealed.unseen(span, item)):
+                            yield rows, span, sealed
+
+
+def _ignored(
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], ignored: Mapping[date, Seal]
+) -> tuple[LateDay, ...]:
+    """Each day with its late records: copies count as often as there are, and what may be new as new."""
+    records = dict.fromkeys(ignored, 0)
+    for rows, span, sealed in _late_rows(targets, committed, ignored):
+        whole = range_or_none(sealed.origin, sealed.end) if sealed else None
+        read = subtract([whole], [gap.range for gap in sealed.gaps]) if sealed and whole else ()
+        # Without any offset that was not read it is a denser copy of a hole.
+        records[rows.day] += min(rows.rows, count(subtract([span], read)) or len(span))
+    return tuple(LateDay(day=day, records_max=number) for day, number in sorted(records.items()))
 
 
 def _archived_rows(
