@@ -12,8 +12,7 @@ import pytest
 from tidemark.cli.app import app
 from tidemark.core import errors
 from tidemark.orchestration.steps import STEPS
-from tidemark.speed.coordinates import HEADERS
-from tidemark.speed.output import DEAD_LETTER_HEADERS
+from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
 from tidemark.streams import Stream
 

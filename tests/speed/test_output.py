@@ -138,4 +138,4 @@ def test_coordinates_made_of_a_batch_are_those_the_jvm_makes(spark: SparkSession
     log = TopicPartition(topic=wanted.topic, topic_id="an id", partition=3)
     (batch,) = bare.toArrow().combine_chunks().to_batches()
     assert add_coordinates(batch, log, wanted.name, wanted.version).to_pylist() == by_jvm.toArrow().to_pylist()
-    assert [len(row.headers) for row in bare.collect()] == [0, 10, 10, 0]
+    assert [len(row.headers) for row in bare.collect()] == [0, 3, 3, 0]

@@ -6,12 +6,13 @@ import pyarrow.compute as pc
 
 from tidemark.core.offsets import TopicPartition
 
-# Behind "tidemark.".
+# Behind "tidemark."; dead letters have the second line as well, behind the first.
 HEADERS = ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
+DEAD_LETTER_HEADERS = ("reason", "exception", "attempt")
 
 
 def add_coordinates(batch: pa.RecordBatch, log: TopicPartition, stream: str, version: int) -> pa.RecordBatch:
-    """Rows of ``output`` without coordinates, with them: each good row's headers, the same as the JVM would make.
+    """Rows of ``output`` without coordinates, with them: the same headers as the JVM would make.
 
     There they are more than a quarter of a row's work, and then have to come here in lists of pairs. ``log`` is the
     source of all the rows.
@@ -35,8 +36,20 @@ def add_coordinates(batch: pa.RecordBatch, log: TopicPartition, stream: str, ver
         pa.StructArray.from_arrays([names, values], names=["key", "value"]),
     )
     at = batch.schema.get_field_index("headers")
-    headers = pc.if_else(batch.column("_good"), made, batch.column("headers").cast(made.type))
-    return batch.set_column(at, "headers", headers)
+    good = batch.column("_good").to_numpy(zero_copy_only=False)
+    if not good.all():
+        made = _with_letters(made, np.flatnonzero(~good), batch.column("headers"))
+    return batch.set_column(at, "headers", made)
+
+
+def _with_letters(made: pa.ListArray, dead: np.ndarray, given: pa.ListArray) -> pa.ListArray:
+    """The coordinates of all rows; at dead letters between the source's own headers and what is told of the letter."""
+    told = len(DEAD_LETTER_HEADERS)
+    pairs = zip(given.take(dead).to_pylist(), made.take(dead).to_pylist(), strict=True)
+    letters = pa.array([[*own[:-told], *coordinates, *own[-told:]] for own, coordinates in pairs], made.type)
+    rows = np.arange(len(made))
+    rows[dead] = len(made) + np.arange(len(dead))
+    return pa.concat_arrays([made, letters]).take(rows)
 
 
 def milliseconds(column: pa.Array) -> pa.Array:

@@ -10,11 +10,9 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.spark.decode import REASON
 from tidemark.spark.process import PLATFORM_COLUMNS
-from tidemark.speed.coordinates import HEADERS
+from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.streams import Stream
 
-# Dead letters have these as well.
-DEAD_LETTER_HEADERS = ("reason", "exception", "attempt")
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 
 # Every column, also one that is null, and times to the µs: the live record says what the published row says.
@@ -46,23 +44,22 @@ def output(
     (the source record's), source_partition int, source_offset bigint, and ``_good`` boolean to count by. Good rows go
     to ``speed.topic`` as a JSON object of the stream's columns; rejected ones, and those that may be above the live
     topic's limit, to ``speed.dead_letter_topic`` with their original bytes. An action fails at a record that may be
-    too large even for that. Without coordinates, good rows have no headers: ``add_coordinates`` makes them of a batch.
+    too large even for that. Without coordinates, ``add_coordinates`` puts them into the headers, batch by batch.
     Raises ConfigError when ``speed.key`` names no usable column.
     """
-    coordinates = _headers(_coordinates(stream, topic_id))
+    coordinates = _headers(_coordinates(stream, topic_id) if with_coordinates else {})
     key, value = live_record(rows, stream)
     made = rows.select("source", REASON, key.alias("_key"), value.alias("_value"))
     told = made.select("source", "_key", "_value", _reason(stream, topic_id, record_limits.live).alias(REASON))
     good = F.col(REASON).isNull()
     by_source = F.col("source.partition") if stream.speed.partitioning == "source" else F.lit(None)
     dead = _dead(stream, topic_id, coordinates, record_limits)
-    live = coordinates if with_coordinates else F.array().cast(HEADERS_TYPE)
     return told.select(
         F.when(good, stream.speed.topic).otherwise(stream.speed.dead_letter_topic).alias("topic"),
         F.when(good, by_source).cast("int").alias("partition"),
         F.when(good, F.col("_key")).otherwise(F.col("source.key")).alias("key"),
         F.when(good, F.col("_value")).otherwise(F.col("source.value")).alias("value"),
-        F.when(good, live).otherwise(dead).alias("headers"),
+        F.when(good, coordinates).otherwise(dead).alias("headers"),
         F.col("source.timestamp").alias("timestamp"),
         F.col("source.partition").alias("source_partition"),
         F.col("source.offset").alias("source_offset"),
@@ -140,7 +137,7 @@ def _headers(values: Mapping[str, Column]) -> Column:
         F.struct(F.lit(f"tidemark.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
         for name, value in values.items()
     )
-    return F.array(*pairs)
+    return F.array(*pairs) if values else F.array().cast(HEADERS_TYPE)
 
 
 def _names(stream: Stream, topic_id: str) -> dict[str, str]:
