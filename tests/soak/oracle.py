@@ -57,8 +57,8 @@ def judge(
         visible += 1
         headers = dict(message.headers() or ())
         place = f"{message.topic()}+{message.partition()}+{message.offset()}"
-        source = _source(headers)
-        if source not in produced or headers.get("tidemark.topic-id") != topic_id.encode():
+        log, source = _source(headers)
+        if source not in produced or log != topic_id:
             unexpected.append(f"{place} {headers}")
             continue
         counts[source] += 1
@@ -84,10 +84,10 @@ def judge(
     )
 
 
-def _source(headers: Mapping[str, Any]) -> Position:
-    """Partition and offset the headers name; (-1, -1) where they name none."""
-    texts = [headers.get(f"tidemark.{name}") for name in ("partition", "offset")]
-    return (int(texts[0]), int(texts[1])) if all(texts) else (-1, -1)  # type: ignore[arg-type]  # both are there
+def _source(headers: Mapping[str, Any]) -> tuple[str, Position]:
+    """Topic id, partition and offset the headers name; (-1, -1) where they name none."""
+    told = headers.get("tidemark.source", b"").decode().split(":")
+    return (told[1], (int(told[2]), int(told[3]))) if len(told) == 4 else ("", (-1, -1))
 
 
 # Asked while brokers are killed and come back.

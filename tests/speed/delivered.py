@@ -74,19 +74,18 @@ class Out:
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
+        named = None not in (self.topic_id, self.offset)
         said = {
-            "topic-id": self.topic_id,
-            "partition": self.partition,
-            "offset": self.offset,
+            "source": f"any:{self.topic_id}:{self.partition}:{self.offset}" if named else None,
             "timestamp": self.ms,
-            "version": self.version,
+            "stream": f"any:{self.version}",
         }
         if not self.on_live:
             said |= {"reason": "bad", "exception": self.exception, "attempt": self.attempt}
         # The source's own headers come first, and must not be taken for ours.
-        own: list[tuple[str, bytes | None]] = [("tidemark.offset", b"99999"), ("tidemark.topic-id", b"another")]
+        own: list[tuple[str, bytes | None]] = [("tidemark.source", b"any:another:0:99999")]
         ours = [(f"tidemark.{name}", str(text).encode()) for name, text in said.items() if text is not None]
-        return [*(own if None not in (self.topic_id, self.offset) else []), *ours]
+        return [*(own if named else []), *ours]
 
 
 @dataclass(slots=True, kw_only=True)

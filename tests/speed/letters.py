@@ -28,13 +28,9 @@ def letter(
 ) -> Record:
     """A dead letter of the source record ``at`` (partition, offset) for partition ``on`` of the dead-letter topic."""
     said = {
-        "topic-id": topic_id,
-        "topic": stream.topic,
-        "partition": str(at[0]),
-        "offset": str(at[1]),
+        "source": f"{stream.topic}:{topic_id}:{at[0]}:{at[1]}",
         "timestamp": str(START_MS + at[1]),
-        "stream": stream.name,
-        "version": "1",
+        "stream": f"{stream.name}:1",
         "reason": "why not",
         **({} if attempt is None else {"attempt": attempt}),
         **changed,

@@ -41,7 +41,8 @@ class Delivered:
     @property
     def source(self) -> tuple[int, int]:
         """Partition and offset of the source record."""
-        return int(self.header("partition")), int(self.header("offset"))
+        _topic, _topic_id, partition, offset = self.header("source").split(":")
+        return int(partition), int(offset)
 
 
 def printed_events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

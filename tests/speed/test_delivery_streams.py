@@ -190,12 +190,7 @@ def transform(records):
 
     # What the stream would have delivered, had it run from the start.
     coordinates = [
-        [
-            ("tidemark.topic-id", topic_id(settings, stream)),
-            ("tidemark.partition", b"0"),
-            ("tidemark.offset", b"%d" % n),
-        ]
-        for n in range(40)
+        [("tidemark.source", b"%s:%s:0:%d" % (stream.topic.encode(), topic_id(settings, stream), n))] for n in range(40)
     ]
     good = [n for n in range(40) if n % 10 != 7]
     live: list[Record] = [(b"k%d" % n, b'{"n":%d}' % n, NINE_MS, 0, coordinates[n]) for n in good]

@@ -90,7 +90,7 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
     stream = make_stream(partitions=3, transform=STRICT, speed=speed)
     ours, dead_letters = source_id(settings, stream), stream.speed.dead_letter_topic
     # From another Tidemark stream, whose live topic is our source: its coordinates are the source's own headers.
-    coordinates: Headers = [("tidemark.topic-id", b"theirs"), ("tidemark.offset", b"7")]
+    coordinates: Headers = [("tidemark.source", b"upstream:theirs:0:7"), ("tidemark.stream", b"theirs:1")]
     upstream: Headers = [("trace", b"\x00\xff"), *coordinates, ("e", None)]
     produce(
         dead_letters,
@@ -100,10 +100,10 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
             letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=0, attempt="0"),  # a copy elsewhere
             letter(stream, ours, (0, 10), b'{"n":1}'),  # and one in the same place
             letter(stream, ours, (2, 0), None, on=1),
-            (b"k", b'{"n":2}', START_MS, 1, [("tidemark.topic-id", ours.encode())]),
+            (b"k", b'{"n":2}', START_MS, 1, [("tidemark.source", f"{stream.topic}:{ours}:0:2".encode())]),
             (b"k", b'{"n":3}', START_MS, 0, []),
-            letter(stream, ours, (0, 11), b'{"n":4}', partition="many"),
-            letter(stream, ours, (0, 11), b'{"n":5}', stream="another"),
+            letter(stream, ours, (0, 11), b'{"n":4}', source=f"{stream.topic}:{ours}:many:11"),
+            letter(stream, ours, (0, 11), b'{"n":5}', stream="another:1"),
             letter(stream, "A-topic-of-before", (0, 11), b'{"n":6}'),
         ],
     )
@@ -126,7 +126,7 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
     live = published(settings, stream)
     assert {at: json.loads(item.value or b"") for at, item in live.items()} == {(0, 10): {"n": 1}}
     assert live[0, 10].key == b"k"
-    assert live[0, 10].header("topic-id") == ours
+    assert live[0, 10].header("source") == f"{stream.topic}:{ours}:0:10"
     assert live[0, 10].header("timestamp") == str(START_MS + 10)
     back = {item.source: item for item in sent_back(settings, stream)}
     assert {at: (item.value, item.header("reason"), item.header("attempt")) for at, item in back.items()} == {
@@ -134,7 +134,7 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
         (2, 0): (None, "the value is null (a tombstone)", "1"),
     }
     assert back[1, 10].headers[:4] == tuple(upstream)
-    assert Counter(name for name, _ in back[1, 10].headers)["tidemark.offset"] == 2
+    assert Counter(name for name, _ in back[1, 10].headers)["tidemark.source"] == 2
     assert back[2, 0].key == b"k"
 
     # After a fix. Letters that were replayed long ago came once more: one that was published, and one that was not, of

@@ -56,10 +56,7 @@ def heartbeat(settings: Settings, stream: Stream) -> Heartbeat:
 
 
 def coordinates(item: Delivered) -> dict[str, str]:
-    return {
-        name: item.header(name)
-        for name in ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
-    }
+    return {name: item.header(name) for name in ("source", "timestamp", "stream")}
 
 
 def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_rest_on_the_dead_letter_topic(
@@ -93,13 +90,9 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
     def source_of(at: int) -> dict[str, str]:
         _, _, timestamp_ms, partition, _ = records[at]
         return {
-            "topic-id": topic_id,
-            "topic": stream.topic,
-            "partition": str(partition),
-            "offset": str(offsets[at]),
+            "source": f"{stream.topic}:{topic_id}:{partition}:{offsets[at]}",
             "timestamp": str(timestamp_ms),
-            "stream": stream.name,
-            "version": "4",
+            "stream": f"{stream.name}:4",
         }
 
     live = {item.source: item for item in read_topic(settings, "live_all")}

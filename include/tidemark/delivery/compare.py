@@ -24,6 +24,7 @@ from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
 from tidemark.spark.kafka import read_ranges
 from tidemark.spark.process import classify, load_transform
+from tidemark.speed.coordinates import SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import live_record
 from tidemark.streams import Stream
 
@@ -36,7 +37,7 @@ _RECORDS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " headers array<struct<key: string, value: binary>>"
 )
-_MS_DIGITS, _PARTITION_DIGITS, _OFFSET_DIGITS = r"^-?\d{1,15}$", r"^\d{1,9}$", r"^\d{1,18}$"
+_MS_DIGITS, _ATTEMPT_DIGITS = r"^-?\d{1,15}$", r"^\d{1,9}$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +133,15 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Sp
         F.lit(False),
     )
     records = _together(parts or [spark.createDataFrame([], _RECORDS)]).select(
-        _header("topic-id").alias("topic_id"),
-        _number("partition", _PARTITION_DIGITS).cast("int").alias("source_partition"),
-        _number("offset", _OFFSET_DIGITS).alias("source_offset"),
+        _part("source", SOURCE_PATTERN, 2).alias("topic_id"),
+        _part("source", SOURCE_PATTERN, 3).try_cast("int").alias("source_partition"),
+        _part("source", SOURCE_PATTERN, 4).try_cast("bigint").alias("source_offset"),
         F.col("topic").alias("out_topic"),
         F.col("partition").alias("out_partition"),
         F.col("offset").alias("out_offset"),
         (F.col("topic") == stream.speed.topic).alias("on_live"),
-        F.coalesce(_number("attempt", _PARTITION_DIGITS), F.lit(0)).alias("attempt"),
-        F.coalesce(_header("version") == str(stream.version), F.lit(False)).alias("this_version"),
+        F.coalesce(_number("attempt", _ATTEMPT_DIGITS), F.lit(0)).alias("attempt"),
+        F.coalesce(_part("stream", STREAM_PATTERN, 2) == str(stream.version), F.lit(False)).alias("this_version"),
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
         F.when(stamp.rlike(_MS_DIGITS), stamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
         _content(F.col("key"), F.col("value")).alias("content"),
@@ -291,6 +292,11 @@ def _header(name: str) -> Column:
     """The text of the last header ``tidemark.<name>``, null where there is none."""
     found = F.filter("headers", lambda header: header["key"] == f"tidemark.{name}")
     return F.try_element_at(found, F.lit(-1))["value"].cast("string")
+
+
+def _part(name: str, pattern: str, group: int) -> Column:
+    """A group of the pattern that the header's text must have; null where it has not."""
+    return F.nullif(F.regexp_extract(_header(name), pattern, group), F.lit(""))
 
 
 def _number(name: str, digits: str) -> Column:

@@ -212,7 +212,8 @@ def gap_text(loss: Loss) -> str:
 def _source(message: Message) -> Place:
     """The place of the record that a live or dead-letter record was made from."""
     headers: dict[str, Any] = dict(message.headers() or ())
-    return int(headers["tidemark.partition"]), int(headers["tidemark.offset"])
+    _topic, _topic_id, partition, offset = headers["tidemark.source"].decode().split(":")
+    return int(partition), int(offset)
 
 
 def _load(settings: Settings, name: str) -> Table:

@@ -6,9 +6,24 @@ import pyarrow.compute as pc
 
 from tidemark.core.offsets import TopicPartition
 
-# Behind "tidemark."; dead letters have the second line as well, behind the first.
-HEADERS = ("topic-id", "topic", "partition", "offset", "timestamp", "stream", "version")
+# Behind "tidemark."; dead letters have the second line as well, behind the first. Few, because each costs every record.
+HEADERS = ("source", "timestamp", "stream")
 DEAD_LETTER_HEADERS = ("reason", "exception", "attempt")
+
+# Of ``tidemark.source``: topic, topic id, partition, offset. No part can hold a colon.
+SOURCE_PATTERN = r"^([a-zA-Z0-9._-]{1,249}):([a-zA-Z0-9_-]{1,64}):([0-9]{1,10}):([0-9]{1,19})$"
+# Of ``tidemark.stream``: the stream's name and version.
+STREAM_PATTERN = r"^([^:]+):([0-9]{1,10})$"
+
+
+def log_text(log: TopicPartition) -> str:
+    """``tidemark.source`` up to the offset."""
+    return f"{log.topic}:{log.topic_id}:{log.partition}:"
+
+
+def stream_text(stream: str, version: int) -> str:
+    """``tidemark.stream``."""
+    return f"{stream}:{version}"
 
 
 def add_coordinates(batch: pa.RecordBatch, log: TopicPartition, stream: str, version: int) -> pa.RecordBatch:
@@ -18,16 +33,11 @@ def add_coordinates(batch: pa.RecordBatch, log: TopicPartition, stream: str, ver
     source of all the rows.
     """
     rows, width = batch.num_rows, len(HEADERS)
-    texts = {
-        "topic-id": log.topic_id,
-        "topic": log.topic,
-        "partition": str(log.partition),
-        "offset": batch.column("source_offset").cast(pa.string()),
-        "timestamp": milliseconds(batch.column("timestamp")).cast(pa.string()),
-        "stream": stream,
-        "version": str(version),
-    }
-    columns = [pa.repeat(text, rows) if isinstance(text, str) else text for text in map(texts.__getitem__, HEADERS)]
+    columns = [
+        pc.binary_join_element_wise(log_text(log), batch.column("source_offset").cast(pa.string()), ""),
+        milliseconds(batch.column("timestamp")).cast(pa.string()),
+        pa.repeat(stream_text(stream, version), rows),
+    ]
     row_by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
     names = pa.array([f"tidemark.{name}" for name in HEADERS]).take(np.tile(np.arange(width), rows))
     values = pa.concat_arrays(columns).cast(pa.binary()).take(row_by_row)

@@ -91,7 +91,7 @@ def resume_at(found: Marker | None, span: Span, sink: Sink) -> int:
             span=span,
             sink=sink,
             hint="The group's offsets expired or were deleted, or the live cluster is another one. Find the greatest"
-            " tidemark.offset of this log in the live and the dead-letter topic, and set the marker to the next offset",
+            " offset of this log in tidemark.source of both output topics, and set the marker to the next one",
         )
     if found.position < span.start:
         raise _impossible(

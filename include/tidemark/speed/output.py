@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.spark.decode import REASON
 from tidemark.spark.process import PLATFORM_COLUMNS
-from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
+from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS, stream_text
 from tidemark.streams import Stream
 
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
@@ -119,14 +119,11 @@ def _dead(stream: Stream, topic_id: str, coordinates: Column, limits: RecordLimi
 
 def _coordinates(stream: Stream, topic_id: str) -> dict[str, Column]:
     """Header name behind ``tidemark.`` to its text. Numbers are decimal, the timestamp in ms since the epoch."""
+    partition = F.col("source.partition").cast("string")
     values = (
-        F.lit(topic_id),
-        F.lit(stream.topic),
-        F.col("source.partition"),
-        F.col("source.offset"),
+        F.concat(F.lit(f"{stream.topic}:{topic_id}:"), partition, F.lit(":"), F.col("source.offset").cast("string")),
         F.unix_millis("source.timestamp"),
-        F.lit(stream.name),
-        F.lit(stream.version),
+        F.lit(stream_text(stream.name, stream.version)),
     )
     return dict(zip(HEADERS, values, strict=True))
 
@@ -143,7 +140,7 @@ def _headers(values: Mapping[str, Column]) -> Column:
 def _names(stream: Stream, topic_id: str) -> dict[str, str]:
     """Texts as long as those of ``_coordinates`` can be."""
     number = "9" * _DIGITS
-    texts = (topic_id, stream.topic, number, number, number, stream.name, str(stream.version))
+    texts = (f"{stream.topic}:{topic_id}:{number}:{number}", number, stream_text(stream.name, stream.version))
     return dict(zip(HEADERS, texts, strict=True))
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka import read_ranges
+from tidemark.speed.coordinates import HEADERS, SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import HEADERS_TYPE
 from tidemark.streams import Stream
 
@@ -18,8 +19,9 @@ _KINDS: tuple[Kind, ...] = ("unmarked", "other_stream", "other_log")
 # Milliseconds that fit a timestamp of microseconds.
 _MS_MAX = 9_223_372_036_854_775
 _FOUND_CHARACTERS = 200
-_FIRST = "tidemark.topic-id"
+_FIRST = f"tidemark.{HEADERS[0]}"
 _ATTEMPT = "tidemark.attempt"
+_SOURCE = ("topic", "topic-id", "partition", "offset")  # as the header has them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +62,14 @@ def read_letters(
     rows = rows.select("*", F.when(F.col("_from") > 0, _slice_from("_all", "_from")).alias("_own"))
     rows = rows.select(
         "*",
-        *(_said(name).alias(f"_{name}") for name in ("topic-id", "topic", "stream", "reason")),
-        *(_number(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp")),
+        *(_part("source", SOURCE_PATTERN, at).alias(f"_{name}") for at, name in enumerate(_SOURCE, 1)),
+        _part("stream", STREAM_PATTERN, 1).alias("_stream"),
+        _said("reason").alias("_reason"),
+        _number("timestamp").alias("_timestamp"),
         # Those of an earlier release, which never replayed, have none.
         F.when(F.exists("_own", _is(_ATTEMPT)), _number("attempt")).otherwise(0).alias("_attempt"),
     )
+    rows = rows.withColumns({name: F.col(name).try_cast("bigint") for name in ("_partition", "_offset")})
     whole = (
         F.col("_topic-id").isNotNull()
         & F.col("_topic").isNotNull()
@@ -220,6 +225,11 @@ def _said(name: str) -> Column:
     """The text of one of our headers; null where it is missing or not UTF-8."""
     value = F.get(F.filter("_own", _is(f"tidemark.{name}")), F.lit(0))["value"].cast("string")
     return F.when(F.is_valid_utf8(value), value)
+
+
+def _part(name: str, pattern: str, group: int) -> Column:
+    """A group of the pattern that one of our headers must have; null where it has not."""
+    return F.nullif(F.regexp_extract(_said(name), pattern, group), F.lit(""))
 
 
 def _number(name: str) -> Column:
