@@ -38,7 +38,7 @@ SOURCE = "bench-source"
 SINKS = ("bare", "at_least_once", "exactly_once")
 RATE = 20_000  # records per second, where latency is measured
 TICK_S = 0.005
-WARM_UP_S = 15
+WARM_UP_S = 60  # a cold JVM falls behind, and has to catch up
 SENT_SCHEMA = "sent BIGINT, note STRING"
 # The transformation writes the columns in this order: the moment stands at a fixed place.
 SENT = b'{"sent":'
