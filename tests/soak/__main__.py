@@ -1,7 +1,8 @@
-"""Randomised faults against the speed stream, in both modes: ``make soak``.
+"""Randomised faults against the speed stream, in both modes, and against the batch layer: ``make soak``.
 
 Prints the seed, a line per fault and a table, and ends with one JSON line. Exit code 1 where a record was lost, came
-twice in exactly-once mode, or was seen that must not be; and where the stream ended without an explained error.
+twice in exactly-once mode or in a day, or was seen that must not be; where a reader saw part of a day; and where
+anything ended without an explained error.
 """
 
 import argparse
@@ -17,12 +18,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tests.soak.days import draw_days, soak_days
 from tests.soak.faults import FAULTS, draw
 from tests.soak.run import MASTER, Soaked, Struck, soak
 from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import PROJECT, LocalStack
 
 console = Console()
+MODES = (*FAULTS, "days")
 
 
 def main() -> None:
@@ -30,23 +33,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run's faults (random)")
     parser.add_argument("--faults", type=int, default=50, help="per mode (50)")
-    parser.add_argument("--mode", choices=FAULTS, action="append", help="only this one (both)")
+    parser.add_argument("--mode", choices=MODES, action="append", help="only this one; days: the batch layer (all)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the stack and the streams stop, too
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         del os.environ[name]  # another deployment's
     os.environ.update({**BRIEF_JVM, "TIDEMARK_SPARK_MASTER": MASTER})
     console.print(f"seed {options.seed}, {options.faults} faults per mode")
-    found = []
+    found: dict[str, dict[str, int | bool]] = {}
     with LocalStack("soak", root=PROJECT, streams_dir=PROJECT / ".tidemark" / "soak" / "streams", fresh=True) as stack:
-        for mode in options.mode or FAULTS:
+        for mode in options.mode or MODES:
             chance = random.Random(f"{options.seed} {mode}")  # noqa: S311  # not for secrets
+            if mode == "days":
+                found[mode] = soak_days(stack, Path(stack.logs) / mode, draw_days(options.faults, chance))
+                continue
             faults = draw(FAULTS[mode], options.faults, chance)
-            found.append(soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults), audit=True))
-            console.print(_table(found[-1]))
-    result = {"seed": options.seed, **{one.mode: _summary(one) for one in found}}
-    console.print(json.dumps(result), soft_wrap=True, highlight=False)
-    sys.exit(any(one.problems for one in found))
+            soaked = soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults), audit=True)
+            console.print(_table(soaked))
+            found[mode] = _summary(soaked)
+    console.print(json.dumps({"seed": options.seed, **found}), soft_wrap=True, highlight=False)
+    sys.exit(not all(one["passed"] for one in found.values()))
 
 
 class _Tell:

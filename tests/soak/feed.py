@@ -1,6 +1,7 @@
 """Records for ever: a steady trickle, bursts on demand, aborted transactions between; knows what Kafka acknowledged."""
 
 import time
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from types import TracebackType
@@ -27,11 +28,23 @@ def is_good(n: int) -> bool:
 
 
 class Feeder:
-    """A thread that produces to a topic while the block runs; ``acknowledged`` is Kafka's word, complete behind it."""
+    """A thread that produces to a topic while the block runs; ``acknowledged`` is Kafka's word, complete behind it.
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    ``moment_ms`` gives each number its timestamp, without aborted transactions: their markers bear the present time.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        moment_ms: Callable[[int], int] | None = None,
+        trickle: int = TRICKLE,
+    ) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) of the source to the record's number
-        self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
+        self._bootstrap, self._topic, self._partitions, self._moment_ms = bootstrap, topic, partitions, moment_ms
+        self._trickle = trickle
         self._wanted: SimpleQueue[int] = SimpleQueue()
         self._stop = Event()
         self._failure: BaseException | None = None
@@ -71,9 +84,10 @@ class Feeder:
             while not self._stop.wait(PAUSE_S):
                 try:
                     records = self._wanted.get_nowait()
-                    self._abort_some()
+                    if self._moment_ms is None:
+                        self._abort_some()
                 except Empty:
-                    records = TRICKLE
+                    records = self._trickle
                 for _ in range(records):
                     self._send()
         except BaseException as error:  # noqa: BLE001  # raised where the feeder ends
@@ -89,9 +103,17 @@ class Feeder:
             else:
                 self._failure = KafkaException(error)
 
+        timestamp = 0 if self._moment_ms is None else self._moment_ms(n)  # 0 is the present time
         while True:
             try:
-                self._producer.produce(self._topic, value_of(n), key_of(n), n % self._partitions, on_delivery=delivered)
+                self._producer.produce(
+                    self._topic,
+                    value_of(n),
+                    key_of(n),
+                    n % self._partitions,
+                    on_delivery=delivered,
+                    timestamp=timestamp,
+                )
                 break
             except BufferError:  # the broker is away
                 self._producer.poll(0.1)

@@ -1,0 +1,82 @@
+"""One attempt at a reconcile run, as a process that can be killed: ``python -m tests.soak.attempt``.
+
+It does what Airflow would do next: the steps that have not succeeded, in order. Says ``step NAME`` as one begins.
+Before and behind each step it looks at the live view, and writes what it saw: a file of (partition, offset) per look.
+"""
+
+import sys
+import uuid
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.batch.audit import audit_run
+from tidemark.batch.current import current
+from tidemark.batch.plan import plan_run, refill_gaps, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.refill import refill_run
+from tidemark.batch.report import report_run
+from tidemark.batch.run import Run
+from tidemark.batch.seal import seal_run
+from tidemark.core.errors import TidemarkError
+from tidemark.settings import settings
+from tidemark.spark.session import spark_session
+
+STEPS = ("plan", "refill", "settled", "rebuild", "audit", "publish", "seal", "report")
+
+
+def main() -> None:
+    """Arguments: stream, run, a folder for what the live view showed, and the days."""
+    stream, name, views, *days = sys.argv[1:]
+    try:
+        run = Run.open(stream, name, settings())
+        with spark_session(run.settings, f"soak-{name}") as spark:
+            for step, act in _steps(run, spark, [date.fromisoformat(day) for day in days]):
+                if _done(run, step):
+                    continue
+                _look(spark, run, Path(views))
+                print(f"step {step}", flush=True)  # noqa: T201  # for who started it
+                act()
+            _look(spark, run, Path(views))
+    except TidemarkError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def _steps(run: Run, spark: SparkSession, days: list[date]) -> list[tuple[str, Callable[[], object]]]:
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: plan_run(run, days, force=False),
+        lambda: refill_run(run, spark) if refill_gaps(run.plan("plan")) else None,
+        lambda: settle_run(run),
+        lambda: rebuild_run(run, spark),
+        lambda: audit_run(run, spark),
+        lambda: publish_run(run, spark),
+        lambda: seal_run(run),
+        lambda: report_run(run),
+    )
+    return list(zip(STEPS, acts, strict=True))
+
+
+def _done(run: Run, step: str) -> bool:
+    found = run.load(step)
+    return found is not None and found.get("status") == "ok"
+
+
+def _look(spark: SparkSession, run: Run, folder: Path) -> None:
+    """Write down where every row of the live view comes from."""
+    where = current(spark, run.settings, run.stream.name).select(
+        F.col("_kafka_partition").alias("partition"), F.col("_offset").alias("offset")
+    )
+    found = where.toArrow()
+    part = folder / f"{uuid.uuid4().hex}.part"
+    with part.open("wb") as file:  # whole or not at all: this process may be killed
+        np.save(file, np.stack([found["partition"].to_numpy().astype(np.int64), found["offset"].to_numpy()]))
+    part.rename(part.with_suffix(".npy"))
+
+
+if __name__ == "__main__":
+    main()

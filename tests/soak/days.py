@@ -1,0 +1,253 @@
+"""Randomised faults against the batch layer.
+
+Days go by, some records come days late, and runs reconcile what is over, while an attempt is killed in any of its
+steps, the archive stream is killed or away, the S3 server fails, or two runs want the same days. A reader reads every
+snapshot of the table, and the live view is read between any two steps. At the end every day must hold what Kafka
+acknowledged, one seal per version, and ``verify`` must prove it.
+"""
+
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.faults import FaultProxy, Rule
+from tests.soak.attempt import STEPS
+from tests.soak.days_world import DAY_RECORDS, FIRST_DAY, NAME, DaysWorld, day_of, days_world
+from tests.soak.feed import is_good
+from tests.soak.world import signal_all
+from tests.speed.live import SpeedApp
+from tidemark.batch.seal import day_seals
+from tidemark.batch.verify import verify_day
+from tidemark.core.layout import Layout
+from tidemark.s3 import ObjectStore
+from tidemark.stack.local import LocalStack
+
+ATTEMPTS_MAX = 8
+ATTEMPT_S = 900
+# What a run may end with and be tried again, as Airflow does. Anything else is a finding.
+EXPLAINED = re.compile(r"^(ServiceError|ConflictError|IncompleteError): ")
+ANSWERS = ((500, "InternalError"), (503, "SlowDown"))
+console = Console()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens, in which step of the run, with so many records before it, and a share in [0, 1) for the rest."""
+
+    kind: str
+    step: str
+    burst: int
+    share: float
+
+
+def draw_days(faults: int, chance: random.Random) -> list[Fault]:
+    """So many faults, each kind as often as any other, but for one."""
+    kinds = [tuple(_STRIKES)[number % len(_STRIKES)] for number in range(faults)]
+    chance.shuffle(kinds)
+    return [
+        Fault(
+            kind=kind,
+            step=chance.choice(STEPS),
+            burst=chance.randrange(DAY_RECORDS, 2 * DAY_RECORDS),
+            share=chance.random(),
+        )
+        for kind in kinds
+    ]
+
+
+def soak_days(stack: LocalStack, folder: Path, faults: Sequence[Fault]) -> dict[str, int | bool]:
+    """Do all the faults, reconcile what is left, and judge; what was counted, and whether it ``passed``."""
+    with days_world(stack, folder) as world, world.watched():
+        for number, fault in enumerate(faults, 1):
+            started = time.monotonic()
+            world.archive_up()
+            days = world.burst(fault.burst)
+            seen = _STRIKES[fault.kind](world, fault, f"run-{number:03}", days)
+            world.judge()
+            console.print(
+                f"days {number}/{len(faults)} {time.monotonic() - started:5.1f} s  {fault.kind}, {fault.step}: {seen};"
+                f" {len(world.feeder.acknowledged):,} records, {world.snapshots} snapshots and {world.views} views",
+                soft_wrap=True,
+                highlight=False,
+            )
+        world.archive_up()
+        days = world.burst(DAY_RECORDS)
+    _await_archive(world)
+    with world.watched():
+        _reconcile(world, "last", days)
+    world.judge()
+    counts = _judge_days(world)
+    table = Table("What", title=NAME)
+    table.add_column("Count", justify="right")
+    for ending, count in sorted(world.endings.items()):
+        table.add_row(f"an attempt ended: {ending}", str(count))
+    for name, count in counts.items():
+        table.add_row(name, f"{count:,}")
+    for problem in world.problems:
+        table.add_row(f"[red]{problem}", "")
+    console.print(table)
+    return {
+        "faults": len(faults),
+        **counts,
+        "snapshots": world.snapshots,
+        "views": world.views,
+        "passed": not world.problems,
+    }
+
+
+def _reconcile(world: DaysWorld, run: str, days: Sequence[date], endpoint: str | None = None) -> int:
+    """Try the run until it succeeds; how many attempts it took."""
+    for number in range(1, ATTEMPTS_MAX + 1):
+        with world.attempt(run, days, endpoint) as app:
+            if _ended(world, app):
+                return number
+    raise AssertionError(f"run {run} does not come to an end: {dict(world.endings)}\n{app.output[-6000:]}")
+
+
+def _ended(world: DaysWorld, app: SpeedApp) -> bool:
+    """Wait for an attempt and count how it ended; whether that was well."""
+    code = app.process.wait(ATTEMPT_S)
+    if code == 0:
+        world.endings["exit 0"] += 1
+        return True
+    last = next((line for line in reversed(app.output.splitlines()) if EXPLAINED.match(line)), None)
+    if last is None:
+        world.endings["unexplained"] += 1
+        world.problems.append(f"an attempt ended with {code} and no explanation, see {app.log.name}")
+    else:
+        world.endings[re.sub(r"[0-9a-f]*[0-9][0-9a-f]*", "N", last)[:120]] += 1
+    return False
+
+
+def _killed(world: DaysWorld, fault: Fault, app: SpeedApp) -> str:
+    """Kill the attempt somewhere in the fault's step."""
+    deadline = time.monotonic() + ATTEMPT_S
+    while f"step {fault.step}\n" not in app.output:
+        if app.process.poll() is not None:
+            _ended(world, app)
+            return "it ended before"
+        assert time.monotonic() < deadline, app.output[-6000:]
+        time.sleep(0.02)
+    time.sleep(fault.share**2 * 6)
+    signal_all(app, signal.SIGKILL)
+    app.process.wait(60)
+    world.endings["killed"] += 1
+    steps = re.findall(r"^step (\w+)$", app.output, re.MULTILINE)
+    return f"in step {steps[-1]}"
+
+
+def _kill_step(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """The run's process, JVM and workers at once; then the run is tried again."""
+    with world.attempt(run, days) as app:
+        seen = _killed(world, fault, app)
+    return f"{seen}; {_reconcile(world, run, days)} more attempts"
+
+
+def _kill_archive(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """The archive stream dies while the run goes on, and comes back in the middle of it."""
+    with world.attempt(run, days) as app:
+        time.sleep(fault.share * 10)
+        world.archive_down()
+        world.archive_up()
+        first = _ended(world, app)
+    return "1 attempt" if first else f"{1 + _reconcile(world, run, days)} attempts"
+
+
+def _archive_away(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """The archive stream is dead while the days are reconciled: what is missing is refilled."""
+    world.archive_down()
+    further = world.burst(fault.burst)
+    return f"{_reconcile(world, run, [*days, *further])} attempts"
+
+
+def _s3_fails(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """Some of the run's requests are answered with an error, cut off, or done and not answered."""
+    chance = random.Random(fault.share)  # noqa: S311  # not for secrets
+    with FaultProxy(str(world.stack.settings.s3_endpoint)) as proxy:
+        for _ in range(12):
+            how = chance.choice(("answer", "reset", "truncate"))
+            proxy.add(
+                Rule(
+                    method=chance.choice(("GET", "PUT", "POST", "DELETE")),
+                    pattern="",
+                    nth=chance.randrange(1, 120),
+                    times=chance.choice((1, 1, 2, 8)),
+                    when=chance.choice(("before", "after")),
+                    answer=chance.choice(ANSWERS) if how == "answer" else None,
+                    reset=how == "reset",
+                    truncate=how == "truncate",
+                )
+            )
+        return f"{_reconcile(world, run, days, proxy.url)} attempts"
+
+
+def _two_runs(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """Two runs at once, for neighbours where there are two days, one of them killed in the fault's step."""
+    with ExitStack() as apps:
+        killed = apps.enter_context(world.attempt(f"{run}a", days[:1]))
+        other = apps.enter_context(world.attempt(f"{run}b", days[1:] or days))
+        seen = _killed(world, fault, killed)
+        done = _ended(world, other)
+    more = _reconcile(world, f"{run}a", days[:1]) + (0 if done else _reconcile(world, f"{run}b", days[1:] or days))
+    return f"{seen}; {more} more attempts"
+
+
+_STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
+    "run killed": _kill_step,
+    "archive stream killed": _kill_archive,
+    "archive stream away": _archive_away,
+    "S3 fails": _s3_fails,
+    "two runs, one killed": _two_runs,
+}
+
+
+def _await_archive(world: DaysWorld) -> None:
+    """Archive all there is; nothing is fed any more."""
+    for _ in range(ATTEMPTS_MAX):
+        with world.archive_to_the_end() as app:
+            if app.wait() == 0:
+                return
+    raise AssertionError(f"the archive stream does not come to its end: {app.output[-6000:]}")
+
+
+def _judge_days(world: DaysWorld) -> dict[str, int]:
+    """Every day that is over against what was acknowledged; its seals; its proof."""
+    over = [FIRST_DAY + timedelta(days=number) for number in range((world.next_day - FIRST_DAY).days)]
+    due: Counter[tuple[date, bool]] = Counter((day_of(n), is_good(n)) for n in world.feeder.acknowledged.values())
+    settings, store = world.stack.settings, ObjectStore(world.stack.settings)
+    layout = Layout(prefix=settings.prefix, stream=NAME)
+    published, quarantined = (world.rows(name) for name in (NAME, f"{NAME}_quarantine"))
+    versions = 0
+    for day in track(over, "verifying", console=console):
+        for rows, good in ((published, True), (quarantined, False)):
+            if rows[day] != due[day, good]:
+                world.problems.append(f"{day} has {rows[day]} rows where {due[day, good]} are due (good: {good})")
+        seals = day_seals(store, layout, day)
+        versions += len(seals)
+        if sorted(seal.version for seal in seals) != list(range(1, len(seals) + 1)) or not seals:
+            world.problems.append(f"{day} has the versions {[seal.version for seal in seals]}")
+        if len({seal.run for seal in seals}) != len(seals):
+            world.problems.append(f"a run sealed {day} twice: {[seal.run for seal in seals]}")
+        found = verify_day(settings, NAME, day)
+        if found.verdict != "proven":
+            world.problems.append(f"{day} is {found.verdict}: {found.checks}")
+    return {
+        "records": len(world.feeder.acknowledged),
+        "days": len(over),
+        "versions": versions,
+        "published": int(np.sum([published[day] for day in over])),
+        "quarantined": int(np.sum([quarantined[day] for day in over])),
+        "attempts": world.attempts,
+    }
