@@ -11,11 +11,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import yaml
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.batch.objects import archive_rows
+from tests.catalog import another_catalog
 from tidemark.batch.audit import audit_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -210,21 +210,8 @@ class World:
     @contextmanager
     def table_of_another_reader(self) -> Iterator[Table]:
         """The published table as pyiceberg loads it, by a catalog of its own."""
-        catalog = SqlCatalog(
-            self.settings.catalog,
-            uri=self.settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
-            warehouse=self.settings.warehouse,
-            **{
-                "s3.endpoint": str(self.settings.s3_endpoint),
-                "s3.access-key-id": self.settings.s3_access_key.get_secret_value(),
-                "s3.secret-access-key": self.settings.s3_secret_key.get_secret_value(),
-                "s3.region": self.settings.s3_region,
-            },
-        )
-        try:
+        with another_catalog(self.settings) as catalog:
             yield catalog.load_table((self.settings.namespace, self.name))
-        finally:
-            catalog.engine.dispose()
 
     def published(self) -> list[tuple[Any, ...]]:
         """The table's rows, in the form of ``expected_rows``."""

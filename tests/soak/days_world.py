@@ -16,10 +16,10 @@ from threading import Event, Thread
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from tests.archive.apps import ArchiveApp
+from tests.catalog import another_catalog
 from tests.soak.feed import Feeder, is_good
 from tests.speed.live import SpeedApp
 from tests.waiting import wait_until
@@ -149,7 +149,7 @@ class DaysWorld:
             raise failure[0]
 
     def _read_snapshot(self, last: int | None) -> int | None:
-        with self.catalog() as catalog:
+        with another_catalog(self.stack.settings) as catalog:
             table = catalog.load_table((self.stack.settings.namespace, NAME))
             snapshot = table.current_snapshot()
             if snapshot is None or snapshot.snapshot_id == last:
@@ -161,29 +161,9 @@ class DaysWorld:
         self._seen.append((f"snapshot {snapshot.snapshot_id}", found.astype(np.int64)))
         return snapshot.snapshot_id
 
-    @contextmanager
-    def catalog(self) -> Iterator[SqlCatalog]:
-        """The tables' catalog, as another tool opens it."""
-        settings = self.stack.settings
-        catalog = SqlCatalog(
-            settings.catalog,
-            uri=settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),
-            warehouse=settings.warehouse,
-            **{
-                "s3.endpoint": str(settings.s3_endpoint),
-                "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-                "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
-                "s3.region": settings.s3_region,
-            },
-        )
-        try:
-            yield catalog
-        finally:
-            catalog.engine.dispose()
-
     def rows(self, name: str) -> Counter[date]:
         """How many rows of each day a table has now."""
-        with self.catalog() as catalog:
+        with another_catalog(self.stack.settings) as catalog:
             table = catalog.load_table((self.stack.settings.namespace, name))
             return Counter(table.scan(selected_fields=("_day",)).to_arrow()["_day"].to_pylist())
 
