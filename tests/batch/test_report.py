@@ -72,8 +72,10 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
             "read": 1501,
             "published": 1500,
             "quarantined": 1,
+            "duplicates_removed": 0,
             "duplicates_trimmed": 600,
             "conserved": True,
+            "difference": None,
             "seal": run.layout.seal_key(january(14), 1),
         }
     ]
@@ -153,7 +155,7 @@ def finished(log: LogPlan) -> dict[str, dict[str, Any] | None]:
     plan = Plan(stream="t", run="r", days=(day,), unchanged=(), logs=(log,), slices=())
     steps: dict[str, dict[str, Any] | None] = {name: dict(OK) for name in STEPS}
     steps["settled"] = {**OK, "plan": plan_to_value(plan), "broken_chains": []}
-    rows = {"read": 7, "published": 7, "quarantined": 0, "duplicates_trimmed": 2}
+    rows = {"read": 7, "published": 7, "quarantined": 0, "duplicates_removed": 0, "duplicates_trimmed": 2}
     steps["rebuild"] = {**OK, "days": {"2013-01-14": rows}}
     return steps
 
@@ -168,7 +170,8 @@ def test_an_accepted_loss_and_an_unexplained_hole_are_not_called_complete(run: R
     lost = log_plan(used=(used(100, 150),), gaps=(Gap(range=span(150, 200), kind="lost"),))
     verdict = make_report(run, finished(lost))["verdict"]
     assert verdict["title"] == "2013-01-14 is sealed with a known loss"
-    assert verdict["sentences"][0].startswith("Retention took 50 offsets")
+    assert verdict["sentences"][0] == "Retention took 50 offsets before they were archived."
+    assert verdict["sentences"][1].startswith("Lost: t-0 [150, 200), 50 offsets, of unknown time")
     hole = Hole(range=span(120, 130), missing=3, cause="unexplained")
     verdict = make_report(run, finished(log_plan(used=(used(100, 200),), holes=(hole,))))["verdict"]
     assert verdict["title"] == "2013-01-14 is published, with 3 unexplained offsets"

@@ -155,11 +155,13 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
         "Version 3: rolled back to version 1, what readers see now",
     ]
     lines = [f"{DAY} of stream {world.name}"]
-    for item, title in zip(found.versions, titles, strict=True):
+    changes = [None, "1 added, 0 removed, 0 changed", "0 added, 1 removed, 0 changed"]
+    for item, title, change in zip(found.versions, titles, changes, strict=True):
         seal, good = item.seal, len(expected[item.seal.version])
         sealed = datetime.fromtimestamp(seal.sealed_at_us // 1_000_000, UTC).isoformat()
-        values = (good, good - 9, seal.snapshot_id, seal.quarantine_snapshot_id, sealed, seal.run)
-        labels = ("rows", "quarantined", "snapshot", "quarantine snapshot", "sealed", "run")
+        before = {f"against version {seal.version - 1}": change} if change else {}
+        values = (good, good - 9, *before.values(), seal.snapshot_id, seal.quarantine_snapshot_id, sealed, seal.run)
+        labels = ("rows", "quarantined", *before, "snapshot", "quarantine snapshot", "sealed", "run")
         lines += [title, *(f"  {label:<21}{value}" for label, value in zip(labels, values, strict=True))]
     assert capsys.readouterr().out.splitlines() == lines
 

@@ -17,6 +17,8 @@ from tidemark.core.plan import DayPlan
 PASSED = {"expectation": "expect_a", "kwargs": {}, "severity": "critical", "success": True}
 WARNED = {"expectation": "expect_b", "kwargs": {}, "severity": "warning", "success": False}
 
+DUPLICATES = {"duplicates_removed": 0, "duplicates_trimmed": 2}
+
 
 def settled(log: Log, name: str, *days: date, force: bool = False) -> Run:
     run = log.run(name)
@@ -32,9 +34,9 @@ def finish(
     with run.step("rebuild") as out:
         out["plan"] = plan_fingerprint(run.plan())
         out["days"] = {
-            day.isoformat(): {"read": n, "published": n - 1, "quarantined": 1, "duplicates_trimmed": 2}
-            for day, n in rows.items()
+            day.isoformat(): {"read": n, "published": n - 1, "quarantined": 1, **DUPLICATES} for day, n in rows.items()
         }
+        out["differences"] = {}
     with run.step("audit") as out:
         out |= {"checks": list(checks), "passed": all(c["success"] or c["severity"] == "warning" for c in checks)}
     with run.step("publish") as out:

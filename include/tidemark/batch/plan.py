@@ -1,23 +1,28 @@
 """Steps ``plan`` and ``settled``: what a run reads and rebuilds; then, after the refill, that nothing is missing."""
 
+import logging
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from tidemark.archive.history import History
 from tidemark.archive.ledger import Archived, read_and_compact
+from tidemark.archive.retention import read_retention
 from tidemark.batch.holes import classify_holes
+from tidemark.batch.losses import bound_losses, loss_text, new_losses
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
 from tidemark.batch.tables import main_snapshots
 from tidemark.batch.targets import make_targets
 from tidemark.core.codec import encode
-from tidemark.core.errors import IncompleteError
+from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal
+
+_logger = logging.getLogger(__name__)
 
 
 def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
@@ -46,7 +51,7 @@ def settle_run(run: Run) -> Plan:
     Holes get their evidence here, where the plan is final and Kafka still holds the most (``classify_holes``).
 
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
-    accept to lose (``batch.accept_loss``); the plan is saved all the same.
+    accept to lose (``batch.accept_loss``) and no seal has told of; the plan is saved all the same.
     """
     with run.step("settled") as out:
         planned = run.require("plan")
@@ -56,18 +61,20 @@ def settle_run(run: Run) -> Plan:
         # What readers see before anything is read: publication refuses where another run moves a day from here on.
         out["main"] = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
+        history = archived.history()
+        out["retention"] = _retention(run, history)
         seals = latest_seals(run.store, run.layout)
         plan = _plan(
             run,
             out,
             archived,
-            history=archived.history(),
+            history=history,
             requested=requested,
             targets=targets,
             seals=seals,
             force=planned["force"],
         )
-        _require_whole(run, plan)
+        _require_whole(run, plan, seals)
         if plan.days:
             plan, out["holes"] = classify_holes(run, plan, seals)
             out["plan"] = plan_to_value(plan)
@@ -90,6 +97,7 @@ def _plan(
     seals: Sequence[Seal],
     force: bool,
 ) -> Plan:
+    back = run.stream.batch.reopen_days
     plan = plan_committed(
         stream=run.stream.name,
         time_zone=run.stream.time_zone,
@@ -99,7 +107,9 @@ def _plan(
         committed=history.committed(targets, requested, seals, force=force),
         seals=seals,
         force=force,
+        reopen_from=None if back is None else max(requested) - timedelta(days=back),
     )
+    plan = bound_losses(run, plan)
     out |= {
         "plan": plan_to_value(plan),
         "manifests": archived.manifests,
@@ -108,21 +118,46 @@ def _plan(
     return plan
 
 
-def _require_whole(run: Run, plan: Plan) -> None:
-    accepted = run.stream.batch.accept_loss
-    missing = [
-        f"{item.target.log} {gap.range} {'lost to retention' if gap.kind == 'lost' else 'not refilled'}"
-        for item in plan.logs
-        for gap in item.gaps
-        if gap.kind == "refill" or not accepted
+def _retention(run: Run, history: History) -> dict[str, Any]:
+    """What waits in Kafka behind the run, for the report; that it can't be told does not end the run."""
+    try:
+        found = read_retention(run.settings.kafka_bootstrap, run.stream, history, datetime.now(UTC))
+    except ServiceError as error:
+        return {"told": f"unknown: {error}", "alarm": False, "lines": []}
+    for line in found.lines():
+        _logger.warning("retention: %s", line)
+    return {"told": found.told, "alarm": bool(found.late), "lines": list(found.lines())}
+
+
+def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
+    """No gap may be left. A loss must be one that the stream accepts, or has accepted before: then a seal has it."""
+    unfilled = [
+        f"{item.target.log} {gap.range} not refilled" for item in plan.logs for gap in item.gaps if gap.kind == "refill"
     ]
-    if not missing:
+    lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
+    if not unfilled and not lost:
         return
-    lost = not accepted and any(gap.kind == "lost" for item in plan.logs for gap in item.gaps)
+    accept = (
+        "Set batch.accept_loss to seal the days without the lost records, and run them again; a loss that a seal has is"
+        " known from then on, and the setting may be taken back"
+    )
     raise IncompleteError(
         "the archive does not hold every offset of the run's targets",
         expected="no gap",
-        found="; ".join(missing),
+        found="; ".join([*lost, *unfilled]),
         where=f"run {run.name} of stream {run.stream.name}",
-        hint="Set batch.accept_loss to seal the days without the lost records" if lost else "Run step 'refill' again",
+        hint=accept if lost else "Run step 'refill' again",
     )
+
+
+def _lost(run: Run, plan: Plan, seals: Sequence[Seal]) -> list[str]:
+    """A sentence for each loss that no seal has."""
+    told = []
+    for item in plan.logs:
+        new = new_losses(item, seals)
+        told += [
+            loss_text(item.target.log, gap, run.stream.zone)
+            for gap in item.gaps
+            if gap.kind == "lost" and any(gap.range.intersect(span) for span in new)
+        ]
+    return told

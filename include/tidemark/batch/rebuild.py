@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidemark.batch.difference import version_differences
 from tidemark.batch.duplicates import Duplicates, find_duplicates, keyed
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
@@ -142,6 +143,7 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
         out["logs"] = _log_counts(plan, read)
         _require_conserved(out["days"], staged, kept)
         _require_within(out["logs"])
+        out["differences"] = version_differences(run, table, branch, {item.day: item.version for item in plan.days})
 
 
 @contextmanager

@@ -4,19 +4,23 @@ It is made after a failure as well, so it takes nothing for granted: a step that
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+from tidemark.batch.losses import time_text
 from tidemark.batch.report_page import render
 from tidemark.batch.run import Run
+from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange, count
-from tidemark.core.plan import LogPlan, Plan
+from tidemark.core.plan import LogPlan, Neighbours, Plan
 from tidemark.core.plan_json import plan_from_value
 
 STEPS = ("wait", "plan", "refill", "settled", "rebuild", "audit", "publish", "seal")
 CAUSES = ("transactional", "compacted", "unexplained")
 OPTIONAL = frozenset({"wait", "refill"})
+_LOSSES_MAX = 10
+_IGNORED_MAX = 10
 Steps = Mapping[str, dict[str, Any] | None]
 
 
@@ -34,7 +38,7 @@ def make_report(run: Run, steps: Steps) -> dict[str, Any]:
     """The report's JSON object from the steps' results; None stands for a step without one."""
     plan = _plan(run, steps)
     days = _days(plan, steps)
-    logs = [_log(item, steps) for item in plan.logs] if plan else []
+    logs = [_log(item, steps, run.stream.zone) for item in plan.logs] if plan else []
     states = _states(run, steps)
     published = steps["publish"] or {}
     audit = steps["audit"] or {}
@@ -47,8 +51,10 @@ def make_report(run: Run, steps: Steps) -> dict[str, Any]:
         "verdict": _verdict(states, days, logs, plan, audit),
         "days": days,
         "unchanged": [day.isoformat() for day in plan.unchanged] if plan else [],
+        "ignored": [encode(item) for item in plan.ignored] if plan else [],
         "logs": logs,
         "broken_chains": (steps["settled"] or steps["plan"] or {}).get("broken_chains", []),
+        "retention": (steps["settled"] or {}).get("retention"),
         "hole_notes": ((steps["settled"] or {}).get("holes") or {}).get("notes", []),
         "quality": {"passed": audit.get("passed"), "note": audit.get("note"), "checks": audit.get("checks", [])},
         "steps": states,
@@ -117,22 +123,26 @@ def _days(plan: Plan | None, steps: Steps) -> list[dict[str, Any]]:
                 "reason": item.reason,
                 "archived": item.archived_rows,
                 **{name: rows[name] if rows else None for name in ("read", "published", "quarantined")},
+                "duplicates_removed": rows["duplicates_removed"] if rows else None,
                 "duplicates_trimmed": rows["duplicates_trimmed"] if rows else None,
-                "conserved": rows["read"] == rows["published"] + rows["quarantined"] if rows else None,
+                "conserved": rows["read"] == rows["published"] + rows["quarantined"] + rows["duplicates_removed"]
+                if rows
+                else None,
+                "difference": ((steps["rebuild"] or {}).get("differences") or {}).get(day),
                 "seal": seals.get(day),
             }
         )
     return days
 
 
-def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
+def _log(item: LogPlan, steps: Steps, zone: tzinfo) -> dict[str, Any]:
     target = item.target
     refilled = [
         OffsetRange(start=part["start"], end=part["end"])
         for part in (steps["refill"] or {}).get("ranges", [])
         if (part["topic_id"], part["partition"]) == (target.log.topic_id, target.log.partition)
     ]
-    lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
+    lost = [gap for gap in item.gaps if gap.kind == "lost"]
     unfilled = [gap.range for gap in item.gaps if gap.kind == "refill"]
     pending = [item.pending] if item.pending else []
     return {
@@ -154,7 +164,10 @@ def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
             for used in item.used
         ],
         "refilled": _spans(refilled),
-        "lost": _spans(lost),
+        "lost": [
+            {**_span(gap.range), "time": time_text(gap.neighbours, zone), **encode(gap.neighbours or Neighbours())}
+            for gap in lost
+        ],
         "unfilled": _spans(unfilled),
         "pending": _spans(pending),
         "overlaps": [{**_span(overlap.range), "copies": overlap.copies} for overlap in item.overlaps],
@@ -172,7 +185,7 @@ def _log(item: LogPlan, steps: Steps) -> dict[str, Any]:
             "target": target.end - target.origin,
             "used": count(used.range for used in item.used),
             "refilled": count(refilled),
-            "lost": count(lost),
+            "lost": count(gap.range for gap in lost),
             "unfilled": count(unfilled),
             "pending": count(pending),
             "overlapping": count(overlap.range for overlap in item.overlaps),
@@ -221,7 +234,7 @@ def _verdict(
         return {
             "status": "unchanged",
             "title": f"{unchanged or 'No day'} stays as it is",
-            "sentences": ["The seal already covers everything archived for it: nothing was rebuilt."],
+            "sentences": ["The seal already covers everything archived for it: nothing was rebuilt.", *_ignored(plan)],
         }
     lost = sum(log["offsets"]["lost"] for log in logs)
     holes = sum(log["causes"]["unexplained"] for log in logs)
@@ -230,6 +243,7 @@ def _verdict(
     sentences = [
         f"{item['day']}, version {item['version']}: {item['read']:,} records read, {item['published']:,} published, "
         f"{item['quarantined']:,} quarantined, {item['duplicates_trimmed']:,} duplicates trimmed."
+        f"{_removed(item)}{_changed(item)}"
         for item in days
     ]
     refilled = sum(log["offsets"]["refilled"] for log in logs)
@@ -241,8 +255,9 @@ def _verdict(
         sentences.append(f"{warned} quality {'checks' if warned > 1 else 'check'} of severity warning did not pass.")
     if unchanged:
         sentences.append(f"{unchanged} stays as it is: its seal already covers everything archived.")
+    sentences += _ignored(plan)
     if lost:
-        sentences.insert(0, f"Retention took {lost:,} offsets before they were archived; the stream accepts that.")
+        sentences = [f"Retention took {lost:,} offsets before they were archived.", *_losses(logs), *sentences]
         return {
             "status": "complete with losses",
             "title": f"{names} {verb} sealed with a known loss",
@@ -262,8 +277,43 @@ def _verdict(
     }
 
 
+def _ignored(plan: Plan | None) -> Iterator[str]:
+    for item in (plan.ignored if plan else ())[:_IGNORED_MAX]:
+        yield (
+            f"{item.day} was not reopened for {item.records_max:,} late records at most: it lies further back than"
+            " batch.reopen_days. Request the day to have them."
+        )
+    if plan and len(plan.ignored) > _IGNORED_MAX:
+        yield f"{len(plan.ignored) - _IGNORED_MAX:,} more such days are named with the days."
+
+
+def _removed(day: dict[str, Any]) -> str:
+    number = day["duplicates_removed"]
+    return f" {number:,} more were removed as duplicates by key." if number else ""
+
+
+def _changed(day: dict[str, Any]) -> str:
+    """What a later version changed for readers."""
+    told, before = day["difference"], day["version"] - 1
+    if told is None:
+        return f" What it changed against version {before} can't be told: those rows are gone." if before else ""
+    counts = f"{told['added']:,} added, {told['removed']:,} removed, {told['changed']:,} changed"
+    return f" Rows against version {before}: {counts}."
+
+
 def _explained(logs: list[dict[str, Any]]) -> Iterator[str]:
     for cause, what in (("transactional", "aborted or transaction markers"), ("compacted", "compacted by Kafka")):
         number = sum(log["causes"][cause] for log in logs)
         if number:
             yield f"{number:,} offsets gave no record because they were {what}."
+
+
+def _losses(logs: list[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for each of the first losses; the logs' own sections have all of them."""
+    lost = [(log, item) for log in logs for item in log["lost"]]
+    for log, item in lost[:_LOSSES_MAX]:
+        number = item["end"] - item["start"]
+        where = f"{log['topic']}-{log['partition']} [{item['start']}, {item['end']})"
+        yield f"Lost: {where}, {number:,} offsets, {item['time']}."
+    if len(lost) > _LOSSES_MAX:
+        yield f"{len(lost) - _LOSSES_MAX:,} more lost ranges are named with their logs."

@@ -12,14 +12,15 @@ from datetime import UTC, date, datetime
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.batch.difference import version_differences
 from tidemark.batch.iceberg import DAY, IcebergTable, Publication
 from tidemark.batch.publish import snapshot_summary
 from tidemark.batch.rebuild import branch_name
 from tidemark.batch.run import Run
-from tidemark.batch.seal import day_seals, previous_digest, write_seal
-from tidemark.batch.tables import last_publisher, main_snapshots
+from tidemark.batch.seal import day_seals, difference_of, previous_digest, write_seal
+from tidemark.batch.tables import last_publisher, load_table, main_snapshots, published_at, quarantined_at
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
-from tidemark.core.seal import Seal
+from tidemark.core.seal import Difference, Seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
         already = not begun and _rows_of(seals, latest) == _rows_of(seals, wanted)
         sealed = latest
         if not already:
-            sealed = _seal(run, wanted, new, _publish(run, spark, wanted, new))
+            sealed = _seal(run, wanted, new, *_publish(run, spark, wanted, new))
         out |= {
             "already": already,
             "days": {day.isoformat(): sealed.version},
@@ -102,8 +103,11 @@ def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:
     return seal.version
 
 
-def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> dict[str, int]:
-    """Stage the earlier rows in both tables, then publish them; the new snapshots, named as in ``new.main``."""
+def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> tuple[dict[str, int], Difference | None]:
+    """Stage the earlier rows in both tables, then publish them.
+
+    The result are the new snapshots, named as in ``new.main``, and what they change against the latest version.
+    """
     sources = {  # the quarantine first, as in every publication
         "quarantine_snapshot": (
             run.stream.quarantine_table,
@@ -112,22 +116,27 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> dict[str
         ),
         "snapshot": (run.stream.table, wanted.snapshot_id, wanted.rows_published),
     }
+    held = {
+        "quarantine_snapshot": quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted),
+        "snapshot": published_at(load_table(run.settings, run.stream.table), wanted),
+    }
     staged = {}
     for which, (name, snapshot, rows) in sources.items():
         table = IcebergTable(spark, run.settings, name)
-        earlier = table.read_at(snapshot).where(F.col(DAY) == F.lit(wanted.day))
+        earlier = table.read_at(held[which] or snapshot).where(F.col(DAY) == F.lit(wanted.day))
         found = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
         if dict(found.rows) != ({wanted.day: rows} if rows else {}):
             raise IncompleteError(
                 "the earlier version's rows are not as many as its seal says",
                 expected=rows,
                 found=sum(found.rows.values()),
-                where=f"{table.identifier} as of snapshot {snapshot}",
+                where=f"{table.identifier} as of snapshot {held[which]}",
             )
         staged[which] = (table, found)
     used = {item.log: item.used for item in wanted.logs}
+    changes = version_differences(run, staged["snapshot"][0], branch_name(new.run), {wanted.day: new.version})
     try:
-        return {
+        snapshots = {
             which: table.publish(
                 Publication(
                     run=new.run,
@@ -142,6 +151,7 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> dict[str
             ).snapshot
             for which, (table, found) in staged.items()
         }
+        return snapshots, difference_of(changes[wanted.day.isoformat()])
     except ConflictError as error:
         raise ConflictError(
             "the day moved while it was being rolled back",
@@ -152,7 +162,7 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> dict[str
         ) from error
 
 
-def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int]) -> Seal:
+def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int], difference: Difference | None) -> Seal:
     return write_seal(
         run,
         replace(
@@ -166,5 +176,6 @@ def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int]) -> Se
             quarantine_snapshot_id=snapshots["quarantine_snapshot"],
             reason=None,
             rolled_back_to=wanted.version,
+            difference=difference,
         ),
     )

@@ -1,6 +1,6 @@
 """Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
 from tidemark.core.plan import LogPlan, Plan
-from tidemark.core.seal import Deduplicated, Seal, SealedLog, parse_seal
+from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
 
 
@@ -132,9 +132,17 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 logs=logs,
                 reason=day.reason,
                 deduplicated=_deduplicated(run, rows["duplicates_removed"]),
+                difference=difference_of(rebuilt["differences"].get(day.day.isoformat())),
             )
         )
     return seals
+
+
+def difference_of(value: Mapping[str, Any] | None) -> Difference | None:
+    """The counts of a difference as the rebuild step saves it."""
+    if value is None:
+        return None
+    return Difference(added=value["added"], removed=value["removed"], changed=value["changed"])
 
 
 def _deduplicated(run: Run, removed: int) -> Deduplicated | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import last_publisher, missing_snapshots
+from tidemark.batch.tables import last_publisher, load_table, published_at, quarantined_at
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
@@ -15,14 +15,20 @@ from tidemark.streams import Stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version: its seal, whether it is the day's rows now, and whether its snapshots are gone.
+    """One version: its seal, whether it is the day's rows now, and the snapshots to read it by.
 
-    An expired version can neither be read nor brought back.
+    Those are the seal's own until they expire, and then others that have the day's rows still, or None.
     """
 
     seal: Seal
     published: bool
-    expired: bool
+    snapshot_id: int | None
+    quarantine_snapshot_id: int | None
+
+    @property
+    def expired(self) -> bool:
+        """An expired version can neither be read nor brought back."""
+        return self.snapshot_id is None or self.quarantine_snapshot_id is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +55,7 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
         )
     publisher = last_publisher(settings, stream.table, day)
     shown = max((seal.version for seal in seals if publisher in {None, seal.run}), default=None)
-    gone = missing_snapshots(settings, stream.table, {seal.snapshot_id for seal in seals})
-    gone |= missing_snapshots(settings, stream.quarantine_table, {seal.quarantine_snapshot_id for seal in seals})
+    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
     return Versions(
         stream=stream.name,
         day=day,
@@ -58,7 +63,8 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
             Version(
                 seal=seal,
                 published=seal.version == shown,
-                expired=not gone.isdisjoint({seal.snapshot_id, seal.quarantine_snapshot_id}),
+                snapshot_id=published_at(table, seal),
+                quarantine_snapshot_id=quarantined_at(quarantine, seal),
             )
             for seal in seals
         ),

@@ -10,7 +10,7 @@ from tidemark.batch.run import Run, run_name
 from tidemark.batch.versions import Version, day_versions
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
-from tidemark.core.seal import Seal
+from tidemark.core.seal import Difference
 from tidemark.streams import load_stream
 
 REASONS = {"requested": "rebuilt on request", "late": "rebuilt for late records", None: "rebuilt"}
@@ -25,7 +25,7 @@ def print_versions(stack: str | None, stream_name: str, day: str) -> None:
     console.print(f"{found.day} of stream {found.stream}", style="bold")
     for item in found.versions:
         console.print(Text(_title(item), style="bold green" if item.published else "bold"))
-        for label, value in _fields(item.seal).items():
+        for label, value in _fields(item).items():
             console.print(Text(f"  {label:<21}{value}"))  # never folded: snapshots are there to be copied
     if found.unsealed:
         told = f"The day's rows are those of run {found.unsealed}, not sealed: let it finish, or repeat it."
@@ -39,16 +39,25 @@ def _title(item: Version) -> str:
     return f"Version {seal.version}: {why}{now}{', its snapshots have expired' if item.expired else ''}"
 
 
-def _fields(seal: Seal) -> dict[str, str]:
+def _fields(item: Version) -> dict[str, str]:
+    seal = item.seal
     sealed_at = datetime.fromtimestamp(seal.sealed_at_us // 1_000_000, UTC)
     return {
         "rows": f"{seal.rows_published:,}",
         "quarantined": f"{seal.rows_quarantined:,}",
-        "snapshot": str(seal.snapshot_id),
-        "quarantine snapshot": str(seal.quarantine_snapshot_id),
+        **({"duplicates removed": f"{seal.rows_removed:,}"} if seal.deduplicated else {}),
+        **({f"against version {seal.version - 1}": _changes(seal.difference)} if seal.version > 1 else {}),
+        "snapshot": str(item.snapshot_id or seal.snapshot_id),
+        "quarantine snapshot": str(item.quarantine_snapshot_id or seal.quarantine_snapshot_id),
         "sealed": sealed_at.isoformat(),
         "run": seal.run,
     }
+
+
+def _changes(found: Difference | None) -> str:
+    if found is None:
+        return "unknown: its rows were gone when this version was made"
+    return f"{found.added:,} added, {found.removed:,} removed, {found.changed:,} changed"
 
 
 def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> None:

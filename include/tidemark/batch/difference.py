@@ -1,0 +1,130 @@
+"""What a version of a day changes for readers: published rows added, removed and changed against the version before.
+
+Rows are compared by their place in the source. Both versions are hashed in buckets of neighbouring offsets first: one
+pass over each, and next to nothing is shuffled. Only rows of buckets that differ are compared one by one, so that a
+few late records cost little more than reading the day twice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from tidemark.batch.checks import safe
+from tidemark.batch.duplicates import PLACE
+from tidemark.batch.iceberg import DAY, IcebergTable
+from tidemark.batch.run import Run
+from tidemark.batch.seal import read_seal
+from tidemark.batch.tables import load_table, published_at
+
+EXAMPLES_MAX = 5
+_BUCKET_BITS = 16  # offsets of a bucket, as a power of two
+_BUCKET = (DAY, "_topic_id", "_kafka_partition", "_bucket")
+Value = dict[str, Any]
+
+
+def version_differences(
+    run: Run, table: IcebergTable, branch: str, versions: Mapping[date, int]
+) -> dict[str, Value | None]:
+    """Per day with a version before the one on the branch: what ``differences`` tells; None where that one is gone.
+
+    ``versions`` are those of the branch. The rows of the version before are those that its seal names.
+    """
+    found: dict[str, Value | None] = {}
+    snapshots: dict[int, list[date]] = {}
+    loaded = load_table(run.settings, run.stream.table)
+    for day, version in versions.items():
+        seal = read_seal(run.store, run.layout, day, version - 1) if version > 1 else None
+        if seal is None:
+            continue
+        found[day.isoformat()] = None
+        snapshot = published_at(loaded, seal)
+        if snapshot is not None:
+            snapshots.setdefault(snapshot, []).append(day)
+    later = table.read(branch)
+    for snapshot, days in snapshots.items():
+        inside = F.col(DAY).isin(days)
+        told = differences(table.read_at(snapshot).where(inside), later.where(inside), days)
+        found |= {day.isoformat(): value for day, value in told.items()}
+    return found
+
+
+def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> dict[date, Value]:
+    """Per day ``added``, ``removed`` and ``changed`` rows, and of the latter ``examples``: place, and what changed.
+
+    Both frames have the same columns. An example is ``{"topic_id", "partition", "offset", "columns": {name: [before,
+    after]}}``, with values fit for JSON. Two values of one hash of 64 bits would count as the same.
+    """
+    sides = [_hashed(rows, later) for rows in (earlier, later)]
+    counts = [side.groupBy(*_BUCKET).agg(F.count("*").alias("rows"), F.bit_xor("_row").alias("hash")) for side in sides]
+    # A bucket that both sides have alike is there twice.
+    apart = counts[0].unionAll(counts[1]).groupBy(*_BUCKET, "rows", "hash").count().where("count = 1")
+    moved = apart.select(*_BUCKET).distinct()
+    found: dict[date, Value] = {day: {"added": 0, "removed": 0, "changed": 0, "examples": []} for day in days}
+    buckets = moved.collect()
+    if not buckets:
+        return found
+    few = F.broadcast(later.sparkSession.createDataFrame(buckets, moved.schema))
+    before, after = (side.join(few, on=list(_BUCKET), how="left_semi") for side in sides)
+    pairs = before.select(DAY, *PLACE, F.col("_row").alias("_before")).join(
+        after.select(DAY, *PLACE, F.col("_row").alias("_after")), on=[DAY, *PLACE], how="full"
+    )
+    changed = F.col("_before") != F.col("_after")
+    pairs = pairs.persist()
+    try:
+        per_day = pairs.groupBy(DAY).agg(
+            F.count_if(F.col("_before").isNull()).alias("added"),
+            F.count_if(F.col("_after").isNull()).alias("removed"),
+            F.count_if(changed).alias("changed"),
+        )
+        for row in per_day.collect():
+            found[row[DAY]] |= {name: row[name] for name in ("added", "removed", "changed")}
+            if row["changed"]:
+                first = pairs.where(changed & (F.col(DAY) == row[DAY])).orderBy(*PLACE).limit(EXAMPLES_MAX)
+                places = [tuple(place) for place in first.select(*PLACE).collect()]
+                found[row[DAY]]["examples"] = list(_examples(earlier, later, row[DAY], places))
+    finally:
+        pairs.unpersist()
+    return found
+
+
+def _hashed(rows: DataFrame, model: DataFrame) -> DataFrame:
+    """Bucket, place and hash of each row, over the columns of ``model`` in its order."""
+    values = [_hashable(rows, name) for name in model.columns if name not in PLACE]
+    bucket = F.shiftright("_offset", _BUCKET_BITS).alias("_bucket")
+    # With the offset, so that two rows which swap their values do not cancel each other out.
+    return rows.select(DAY, *PLACE, bucket, F.xxhash64("_offset", *values).alias("_row"))
+
+
+def _hashable(rows: DataFrame, name: str) -> Column:
+    """Spark hashes no map, and none inside another type."""
+    column = F.col(f"`{name}`")
+    return F.to_json(column) if "map<" in rows.schema[name].dataType.simpleString() else column
+
+
+def _examples(earlier: DataFrame, later: DataFrame, day: date, places: Sequence[tuple[Any, ...]]) -> Iterator[Value]:
+    wanted = reduce(
+        or_, (reduce(and_, (F.col(name) == at for name, at in zip(PLACE, place, strict=True))) for place in places)
+    )
+    before, after = (
+        {tuple(row[name] for name in PLACE): row for row in rows.where((F.col(DAY) == day) & wanted).collect()}
+        for rows in (earlier, later)
+    )
+    for place in places:
+        topic_id, partition, offset = place
+        yield {
+            "topic_id": topic_id,
+            "partition": partition,
+            "offset": offset,
+            "columns": dict(_apart(before[place], after[place])),
+        }
+
+
+def _apart(before: Row, after: Row) -> Iterator[tuple[str, list[Any]]]:
+    for name, value in after.asDict().items():
+        if repr(before[name]) != repr(value):  # by their text, because NaN is not equal to itself
+            yield name, [safe(before[name]), safe(value)]

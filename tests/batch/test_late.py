@@ -1,0 +1,142 @@
+"""Late records: what a later version changes, how far back days are reopened, and days of 23 and 25 hours."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.test_current import publish
+from tests.batch.test_report import page_of
+from tests.batch.test_seal import finish
+from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
+from tidemark.batch.difference import differences
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.report import report_run
+from tidemark.batch.rollback import rollback_day
+from tidemark.batch.seal import seal_run
+from tidemark.cli import versions as command
+from tidemark.core.plan import DayPlan, LateDay
+from tidemark.core.seal import Difference
+from tidemark.settings import Settings
+
+DAY = january(14)
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World.make(spark, settings, tmp_path)
+    world.produce([(moment(14), value(number)) for number in range(8)])
+    world.archive(0, 8)
+    (first,) = seal_run(publish(world, "first", 14))
+    assert first.difference is None
+
+    # One late record; and the transformation was mended: one row has another value, one is refused.
+    world.produce([(moment(14, 20), value(100, "late"))])
+    world.archive(8, 9)
+    name = f"F.when(F.col('event.id') == 3, F.lit('{HOSTILE}')).otherwise(F.upper('event.name'))"
+    code = TRANSFORM.replace('F.upper("event.name")', name).replace(
+        'F.when(F.col("event.name") == "refused"', 'F.when(F.col("event.id") == 5'
+    )
+    (world.settings.streams_dir / f"{world.name}.py").write_text(code, encoding="utf-8")
+    run = publish(world, "second", 15)
+    example = {"topic_id": "topic-id-1", "partition": 0, "offset": 3, "columns": {"name": ["ROW", HOSTILE]}}
+    told = {"added": 1, "removed": 1, "changed": 1, "examples": [example]}
+    assert run.require("rebuild")["differences"] == {"2013-01-14": told}
+    seals = {item.day: item for item in seal_run(run)}
+    assert seals[DAY].difference == Difference(added=1, removed=1, changed=1)
+    page = page_of(run, report_run(run))
+    assert "Rows against version 1: 1 added, 1 removed, 1 changed." in page.text
+    assert HOSTILE in page.text  # as text
+    assert "img" not in page.tags
+    assert run.require("report")["days"][0]["difference"] == told
+
+    # Built once more after it was published, as a cleared task would: still against the version before.
+    assert world.rebuild(run)["differences"] == {"2013-01-14": told}
+
+    third = rollback_day(world.run("back"), spark, day=DAY, version=1)
+    assert third.difference == Difference(added=1, removed=1, changed=1)
+    monkeypatch.setattr(command, "connect", lambda _: world.settings)
+    command.print_versions(None, world.name, str(DAY))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = [line for line in lines if line[:2] == ["against", "version"]]
+    changes = ["1", "added,", "1", "removed,", "1", "changed"]
+    assert found == [["against", "version", "1", *changes], ["against", "version", "2", *changes]]
+
+
+def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(spark: SparkSession) -> None:
+    schema = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT, v DOUBLE, m MAP<STRING, INT>"
+    far = 1 << 40
+    same = [(DAY, "a", 0, far + number, float("nan"), {"k": number}) for number in range(3)]
+    before = [*same, (DAY, "a", 0, 0, 1.0, None), (DAY, "a", 0, 1, 2.0, None), (DAY, "a", 1, 0, 5.0, {"k": 1})]
+    after = [*same, (DAY, "a", 0, 0, 2.0, None), (DAY, "a", 0, 1, 1.0, None), (DAY, "b", 1, 0, 5.0, {"k": 1})]
+    earlier, later = (spark.createDataFrame(list(data), schema) for data in (before, after))
+    found = differences(earlier, later, [DAY, january(15)])
+    examples = [
+        {"topic_id": "a", "partition": 0, "offset": offset, "columns": {"v": values}}
+        for offset, values in ((0, [1.0, 2.0]), (1, [2.0, 1.0]))
+    ]
+    assert found == {
+        DAY: {"added": 1, "removed": 1, "changed": 2, "examples": examples},
+        january(15): {"added": 0, "removed": 0, "changed": 0, "examples": []},
+    }
+    maps = later.withColumn("m", F.create_map(F.lit("k"), F.lit(7)))
+    changed = differences(later.where("_offset > 1"), maps.where("_offset > 1"), [DAY])[DAY]
+    assert (changed["changed"], changed["examples"][2]["columns"]) == (3, {"m": [{"k": 2}, {"k": 7}]})
+
+
+def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 10)
+    run = log.run("first")
+    plan_run(run, [MONDAY], False)
+    settle_run(run)
+    finish(run, {MONDAY: 10})
+    seal_run(run)
+    log.produce(3, at(MONDAY, 22))
+    log.produce(4, at(TUESDAY, 9))
+    log.archive(10, 17)
+
+    run = log.run("second", reopen_days=0)
+    plan_run(run, [TUESDAY], False)
+    plan = settle_run(run)
+    assert [item.day for item in plan.days] == [TUESDAY]
+    assert plan.ignored == (LateDay(day=MONDAY, records_max=3),)
+    page = page_of(run, report_run(run))
+    assert run.require("report")["ignored"] == [{"day": "2013-01-14", "records_max": 3}]
+    assert "2013-01-14 (3 at most)" in page.text
+    asked = plan_run(log.run("asked", reopen_days=0), [MONDAY, TUESDAY], False)
+    assert [item.day for item in asked.days] == [MONDAY, TUESDAY]
+    for days in (1, None):
+        wider = plan_run(log.run("wider", reopen_days=days), [TUESDAY], False)
+        assert wider.days[0] == DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13)
+        assert wider.ignored == ()
+
+
+def test_days_that_the_clocks_shorten_and_lengthen_are_rebuilt_whole_and_alone(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path)
+    hours = {date(2013, 3, 10): 23, date(2013, 11, 3): 25}
+    for day in hours:
+        start = datetime(day.year, day.month, day.day, tzinfo=ZONE).astimezone(UTC) - timedelta(hours=2)
+        world.produce([(start + timedelta(minutes=30 * step), value(step)) for step in range(60)])
+    world.archive(0, 31)
+    world.archive(20, 120, writer="again")
+    rebuilt = world.rebuild(world.plan("first", list(hours)))
+    assert {day: counts["read"] for day, counts in rebuilt["days"].items()} == {
+        str(day): 2 * number for day, number in hours.items()
+    }
+    rows = IcebergTable(spark, world.settings, world.name).read(rebuilt["branch"])
+    found = sorted((row["_day"], row["_offset"]) for row in rows.select("_day", "_offset").collect())
+    spans = zip(hours, (range(4, 50), range(64, 114)), strict=True)
+    assert found == [(day, offset) for day, span in spans for offset in span]
