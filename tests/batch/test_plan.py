@@ -14,7 +14,7 @@ from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan import DayPlan, Gap, Target, Used
+from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
 from tidemark.kafka import ensure_topic, watermarks
 
 
@@ -83,7 +83,7 @@ def test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept
     saved = run.load("settled")
     assert saved is not None
     assert saved["status"] == "failed"
-    assert saved["plan"]["logs"][0]["gaps"] == [{"kind": "refill", "range": [10, 20]}]
+    assert saved["plan"]["logs"][0]["gaps"] == [{"kind": "refill", "neighbours": None, "range": [10, 20]}]
     with pytest.raises(IncompleteError, match="step 'settled'"):
         run.plan()
 
@@ -127,12 +127,16 @@ def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_i
     log.archive(20, 30)
     drop_below(log, 13)
     plan = plan_run(log.run(), [MONDAY], False)
-    assert plan.logs[0].gaps == (Gap(range=span(10, 13), kind="lost"), Gap(range=span(13, 20), kind="refill"))
+    nine = Neighbours(before_us=at(MONDAY, 9) * 1000, behind_us=at(MONDAY, 9) * 1000)
+    lost = Gap(range=span(10, 13), kind="lost", neighbours=nine)
+    assert plan.logs[0].gaps == (lost, Gap(range=span(13, 20), kind="refill"))
     log.archive(13, 20, writer="refill-run-1")
-    with pytest.raises(IncompleteError, match=r"-0 \[10, 13\) lost to retention \[run run-1 .*accept_loss"):
+    with pytest.raises(
+        IncompleteError, match=r"-0 \[10, 13\) lost to retention: 3 offsets, .*\[run run-1 .*accept_loss"
+    ):
         settle_run(log.run())
     settled = settle_run(log.run(accept_loss=True))
-    assert settled.logs[0].gaps == (Gap(range=span(10, 13), kind="lost"),)
+    assert settled.logs[0].gaps == (lost,)
 
 
 def test_records_older_than_the_archive_and_the_log_are_nobodys_loss(log: Log) -> None:
@@ -168,7 +172,8 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     by_log = {item.target.log: item for item in plan.logs}
     gone = by_log[old]
     assert gone.target == Target(log=old, origin=0, end=10, log_start=10, high_watermark=10)
-    assert gone.gaps == (Gap(range=span(4, 6), kind="lost"),)
+    nine = Neighbours(before_us=at(MONDAY, 9) * 1000, behind_us=at(MONDAY, 9) * 1000)
+    assert gone.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
     assert by_log[log.owner()].gaps == ()
     assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]
     assert plan.days[0].archived_rows == 11

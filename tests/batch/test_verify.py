@@ -85,7 +85,7 @@ def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
     found = verify(day)
     assert (found.verdict, told(found)) == ("proven", "")
     assert {item.name: item.status for item in found.checks} == dict.fromkeys(
-        ("seal", "manifests", "objects", "ranges", "tables", "counts", "readers", "kafka", "holes"), "holds"
+        ("seal", "manifests", "objects", "ranges", "losses", "tables", "counts", "readers", "kafka", "holes"), "holds"
     )
     assert check(found, "objects").notes == []  # every checksum was compared
     assert check(found, "counts").looked_at == "18 archived rows, 18 distinct = 17 published + 1 quarantined"

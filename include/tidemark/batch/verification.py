@@ -67,12 +67,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The checks of one version of a day, in the order they were made."""
+    """The checks of one version of a day, in the order they were made; ``lost`` are offsets that its seal calls so."""
 
     stream: str
     day: str
     version: int
     seal: str
+    lost: int
     checks: tuple[Check, ...]
 
     @property
@@ -91,6 +92,7 @@ class Verification:
             "version": self.version,
             "seal": self.seal,
             "verdict": self.verdict,
+            "lost": self.lost,
             "checks": [
                 {
                     "name": check.name,

@@ -12,15 +12,16 @@ from functools import partial
 from pyiceberg.table import Table
 
 from tidemark.archive.bits import OffsetBits
-from tidemark.batch.tables import RUN_PROPERTY, last_publisher, load_table
+from tidemark.batch.tables import RUN_PROPERTY, last_publisher, load_table, published_at, quarantined_at
 from tidemark.batch.verification import Check, Verification
 from tidemark.batch.verify_archive import ArchiveReader, Derived
 from tidemark.batch.verify_kafka import Held, LogSide, compare_with_kafka, spans
+from tidemark.batch.verify_losses import compare_losses
 from tidemark.batch.verify_seal import Claims, compare_ranges, proven_by_seal, read_claims
-from tidemark.batch.verify_table import Rows, day_files, day_rows
+from tidemark.batch.verify_table import Rows, day_files, day_rows, repeated_keys
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
+from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
 from tidemark.core.seal import Seal
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.s3 import ObjectStore
@@ -33,9 +34,10 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """The derived sides of a day, and the seal to compare them with."""
+    """The derived sides of a day, and the seal to compare them with. ``held`` is the snapshot published rows are in."""
 
     seal: Seal
+    held: int | None
     archive: Derived
     published: Rows | None
     quarantined: Rows | None
@@ -61,6 +63,8 @@ def verify_day(
     _set_aside(claims.seal, archive)
     ranges = Check(name="ranges")
     compare_ranges(claims.seal, archive, layout, ranges)
+    losses = Check(name="losses")
+    compare_losses(settings, stream, claims.seal, archive, losses)
     table, readers = Check(name="tables"), Check(name="readers")
     sides = _tables(settings, stream, claims, archive, table)
     _compare_rows(sides, table)
@@ -71,12 +75,18 @@ def verify_day(
     _KafkaSide(
         settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
     ).compare(progress)
-    return _result(stream, day, claims, [sealed, chains, files, ranges, table, counts, readers, kafka, holes])
+    return _result(stream, day, claims, [sealed, chains, files, ranges, losses, table, counts, readers, kafka, holes])
 
 
 def _result(stream: Stream, day: date, claims: Claims, checks: list[Check]) -> Verification:
+    logs = claims.seal.logs if claims.seal is not None else ()
     return Verification(
-        stream=stream.name, day=day.isoformat(), version=claims.version, seal=claims.key, checks=tuple(checks)
+        stream=stream.name,
+        day=day.isoformat(),
+        version=claims.version,
+        seal=claims.key,
+        lost=count(gap.range for item in logs for gap in item.gaps),
+        checks=tuple(checks),
     )
 
 
@@ -96,24 +106,46 @@ def _windows(archive: Derived) -> dict[TopicPartition, OffsetRange]:
 def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: Check) -> _Sides:
     seal = claims.seal
     assert seal is not None
-    found = []
-    for name, snapshot_id in ((stream.table, seal.snapshot_id), (stream.quarantine_table, seal.quarantine_snapshot_id)):
-        found.append(_rows(load_table(settings, name), name, snapshot_id, seal=seal, archive=archive, check=check))
-    return _Sides(seal=seal, archive=archive, published=found[0], quarantined=found[1])
+    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
+    held = published_at(table, seal)
+    sides = (
+        (table, stream.table, seal.snapshot_id, held),
+        (quarantine, stream.quarantine_table, seal.quarantine_snapshot_id, quarantined_at(quarantine, seal)),
+    )
+    found = [_rows(*side, seal=seal, archive=archive, check=check) for side in sides]
+    if seal.deduplicated is not None and found[0] is not None and table is not None and held is not None:
+        key, where = seal.deduplicated.key, f"{stream.table}, snapshot {held}"
+        repeated = repeated_keys(table, held, seal.day, key)
+        if repeated is None:
+            check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
+        else:
+            check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
+    return _Sides(seal=seal, held=held, archive=archive, published=found[0], quarantined=found[1])
 
 
 def _rows(
-    table: Table | None, name: str, snapshot_id: int | None, *, seal: Seal, archive: Derived, check: Check
+    table: Table | None,
+    name: str,
+    sealed: int | None,
+    held: int | None,
+    *,
+    seal: Seal,
+    archive: Derived,
+    check: Check,
 ) -> Rows | None:
-    snapshot = table.snapshot_by_id(snapshot_id) if table is not None and snapshot_id is not None else None
-    if table is None or snapshot is None or snapshot_id is None:
-        check.unknown.append(f"{name}: snapshot {snapshot_id} is gone; what it published can't be read any more")
+    """The day's rows by the snapshot that holds them: the sealed one, or another once that has expired."""
+    snapshot = table.snapshot_by_id(held) if table is not None and held is not None else None
+    if table is None or snapshot is None:
+        check.unknown.append(f"{name}: snapshot {sealed} is gone; what it published can't be read any more")
         return None
     told = snapshot.summary.additional_properties if snapshot.summary else {}
-    where = f"{name}, snapshot {snapshot_id}"
-    check.equal("the run that published a snapshot", expected=seal.run, found=told.get(RUN_PROPERTY), where=where)
+    where = f"{name}, snapshot {held}"
+    if held == sealed:
+        check.equal("the run that published a snapshot", expected=seal.run, found=told.get(RUN_PROPERTY), where=where)
+    else:
+        check.notes.append(f"{name}: snapshot {sealed} has expired; the files that it added are in snapshot {held}")
     try:
-        rows = day_rows(table, snapshot_id, seal.day, _windows(archive))
+        rows = day_rows(table, snapshot.snapshot_id, seal.day, _windows(archive))
     except OSError as error:
         check.differs("a table does not read", expected="its data files", found=error, where=where)
         return None
@@ -146,6 +178,8 @@ def _compare_rows(sides: _Sides, check: Check) -> None:
             "in a table but not archived", both.without(known), expected="an archived row", found="none", log=log
         )
         check.ranges("in both tables", twice.ranges(), expected=one, found="both", log=log)
+        stands = quarantined.kept[log].without(published.offsets[log])
+        check.ranges("kept of duplicates by key", stands, expected="published", found="no row", log=log)
 
 
 def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
@@ -164,16 +198,20 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
         check.equal("rows_read", expected=read, found=seal.rows_read, where=where)
         if not (archive.late or rolled_back):
             check.equal("duplicates_trimmed", expected=copies - read, found=seal.duplicates_trimmed, where=where)
-    for name, rows, claimed in (
-        ("rows_published", sides.published, seal.rows_published),
-        ("rows_quarantined", sides.quarantined, seal.rows_quarantined),
+    published, aside = sides.published, sides.quarantined
+    for name, number, claimed in (
+        ("rows_published", published and published.rows, seal.rows_published),
+        ("rows_quarantined", aside and aside.rows - aside.removed, seal.rows_quarantined),
+        ("duplicates removed by key", aside and aside.removed, seal.rows_removed),
     ):
-        if rows is None:
+        if number is None:
             check.unknown.append(f"{name}: the snapshot is gone")
         else:
-            check.equal(name, expected=rows.rows, found=claimed, where=where)
-    if sides.published is not None and sides.quarantined is not None:
-        found = f"{sides.published.rows:,} published + {sides.quarantined.rows:,} quarantined"
+            check.equal(name, expected=number, found=claimed, where=where)
+    if published is not None and aside is not None:
+        found = f"{published.rows:,} published + {aside.rows - aside.removed:,} quarantined"
+        if seal.deduplicated is not None:
+            found += f" + {aside.removed:,} removed as duplicates by key"
         check.looked_at = f"{copies:,} archived rows, {read:,} distinct = {found}"
     if archive.late:
         check.notes.append(
@@ -199,7 +237,9 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
         check.notes.append(f"run {publisher} published the day since and has not sealed it yet")
         return
     check.looked_at = where
-    if published is None or day_files(table, now, seal.day) == _sealed_files(table, seal):
+    if published is None or sides.held is None:
+        return
+    if day_files(table, now, seal.day) == day_files(table, sides.held, seal.day):
         return
     rows = day_rows(table, now, seal.day, _windows(sides.archive))
     check.equal("rows of the day", expected=published.rows, found=rows.rows, where=where)
@@ -220,12 +260,6 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
         )
 
 
-def _sealed_files(table: Table, seal: Seal) -> set[tuple[str, tuple[str, ...]]] | None:
-    if seal.snapshot_id is None or table.snapshot_by_id(seal.snapshot_id) is None:
-        return None
-    return day_files(table, seal.snapshot_id, seal.day)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KafkaSide:
     """What is needed to ask Kafka: the archive's side and the two checks it fills."""
@@ -244,12 +278,14 @@ class _KafkaSide:
         try:
             held = self._held()
             for log, bits in self.archive.rows.items():
+                sealed = self.seal.log(log)
                 side = LogSide(
                     bootstrap=self.settings.kafka_bootstrap,
                     log=log,
                     held=held.get(log),
+                    lost=tuple(gap.range for gap in sealed.gaps) if sealed is not None else (),
                     archived=partial(self._archived, log),
-                    proven=partial(proven_by_seal, self.seal.log(log)),
+                    proven=partial(proven_by_seal, sealed),
                 )
                 found = compare_with_kafka(side, spans(bits), self.kafka, progress)
                 total.add(found)

@@ -56,12 +56,14 @@ class LogSide:
     """One log for comparison. ``held`` is what Kafka holds of it, None where that is nothing.
 
     ``archived`` gives the offsets of a window that the archive has rows of, ``proven`` those of some holes that the
-    seal has evidence on: the one word that is taken from it, and only for what retention took.
+    seal has evidence on: the one word that is taken from it, and only for what retention took. ``lost`` are the losses
+    it claims, which are no holes: the check of the losses asks Kafka about them.
     """
 
     bootstrap: str
     log: TopicPartition
     held: OffsetRange | None
+    lost: OffsetSet
     archived: Callable[[OffsetRange], OffsetBits]
     proven: Callable[[OffsetSet], OffsetSet]
 
@@ -81,7 +83,7 @@ def compare_with_kafka(
         for window in _pieces(stretches):
             own = side.archived(window)
             there = held.intersect(window) if held is not None else None
-            holes: OffsetSet = tuple(own.missing())
+            holes = subtract(own.missing(), side.lost)
             if there is not None and found.offsets < LIMIT_OFFSETS:
                 offsets, _, _ = reader.read(there)
                 kafka = OffsetBits(window)

@@ -35,6 +35,8 @@ def print_verification(stack: str | None, stream: str, day: str, version: int | 
 def _print(console: Console, found: Verification) -> None:
     title = f"{found.stream} {found.day}, version {found.version}: {found.verdict}"
     console.print(Text(title, style=VERDICTS[found.verdict]))
+    if found.lost:
+        console.print(Text(f"with a known loss: retention took {found.lost:,} offsets", style="yellow"))
     console.print(Text(found.seal))
     table = Table()
     for name in ("check", "result", "derived from"):

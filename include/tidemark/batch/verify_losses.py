@@ -1,0 +1,45 @@
+"""The losses that a seal claims, held against Kafka: its log must start behind each of them."""
+
+from tidemark.batch.losses import loss_text
+from tidemark.batch.verification import Check
+from tidemark.batch.verify_archive import Derived
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import count, subtract
+from tidemark.core.seal import Seal
+from tidemark.kafka import describe_topic, watermarks
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+
+def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Derived, check: Check) -> None:
+    """A loss holds where Kafka no longer has its offsets: the log starts behind them, or is gone as a whole.
+
+    Each is told as a note; one that the archive has by now, and Kafka not, holds as well: the next run heals it.
+    """
+    lost = [(item.log, gap) for item in seal.logs for gap in item.gaps]
+    check.looked_at = f"{count(gap.range for _, gap in lost):,} offsets lost to retention, in {len(lost):,} ranges"
+    if not lost:
+        return
+    bootstrap = settings.kafka_bootstrap
+    try:
+        starts = {mark.log: mark.log_start for mark in watermarks(bootstrap, describe_topic(bootstrap, stream.topic))}
+    except ServiceError as error:
+        check.unknown.append(str(error))
+        return
+    for log, gap in lost:
+        start = starts.get(log)
+        if start is not None and start < gap.range.end:
+            check.differs(
+                "Kafka still holds offsets that the seal calls lost",
+                expected=f"a log that starts at {gap.range.end} or behind",
+                found=f"a log that starts at {start}",
+                where=f"{log}, offsets {gap.range}",
+            )
+            continue
+        gone = "" if start is not None else "; the topic was made again since, and nothing of that log is left"
+        check.notes.append(f"known loss: {loss_text(log, gap, stream.zone)}{gone}")
+        batches = archive.batches.get(log, {}).values()
+        there = subtract([gap.range], subtract([gap.range], [one.range for own in batches for one in own.values()]))
+        if there:
+            named = ", ".join(map(str, there))
+            check.notes.append(f"{log} {named} is archived by now: the next run of the day makes a version with it")

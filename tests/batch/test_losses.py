@@ -1,0 +1,161 @@
+"""What retention took of a day: its range and time, told everywhere, and sealed only where the stream allows it."""
+
+import json
+from datetime import UTC
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.batch.logs import MONDAY, Log, at
+from tests.batch.test_plan import drop_below
+from tests.batch.test_seal import finish, settled
+from tests.conftest import Record
+from tidemark.batch.audit import audit_run
+from tidemark.batch.losses import time_text
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.refill import refill_run
+from tidemark.batch.report import report_run
+from tidemark.batch.seal import seal_run
+from tidemark.batch.verify import verify_day
+from tidemark.cli.app import app
+from tidemark.core.errors import IncompleteError
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import Gap, Neighbours
+
+NINE, TEN, ELEVEN = (at(MONDAY, hour) * 1000 for hour in (9, 10, 11))
+
+
+def hours(log: Log, partition: int = 0) -> None:
+    """Ten records each of nine, ten and eleven o'clock."""
+    for hour in (9, 10, 11):
+        log.produce(10, at(MONDAY, hour), partition=partition)
+
+
+def lost(start: int, end: int, before_us: int | None, behind_us: int | None) -> Gap:
+    neighbours = Neighbours(before_us=before_us, behind_us=behind_us)
+    return Gap(range=OffsetRange(start=start, end=end), kind="lost", neighbours=neighbours)
+
+
+def refill(start: int, end: int) -> Gap:
+    return Gap(range=OffsetRange(start=start, end=end), kind="refill")
+
+
+def test_a_loss_is_bounded_by_the_records_next_to_it_in_the_archive_or_in_kafka(log: Log) -> None:
+    hours(log)
+    log.archive(0, 10)
+    hours(log, partition=1)
+    log.archive(0, 10, partition=1, writer="query-b")
+    log.archive(25, 28, partition=1, writer="query-b")
+    drop_below(log, 20)
+    drop_below(log, 29, partition=1)
+    first, second = plan_run(log.run(), [MONDAY], False).logs
+    assert first.gaps == (lost(10, 20, NINE, ELEVEN), refill(20, 30))  # Kafka's record
+    assert second.gaps == (lost(10, 25, NINE, ELEVEN), lost(28, 29, ELEVEN, ELEVEN), refill(29, 30))
+    drop_below(log, 30)
+    assert plan_run(log.run(), [MONDAY], False).logs[0].gaps == (lost(10, 30, NINE, None),)
+
+
+def test_an_open_end_is_said_to_be_one() -> None:
+    assert time_text(Neighbours(before_us=NINE, behind_us=TEN), UTC) == (
+        "between records of 2013-01-14T14:00:00.000+00:00 and 2013-01-14T15:00:00.000+00:00"
+    )
+    assert time_text(Neighbours(before_us=NINE), UTC) == (
+        "behind a record of 2013-01-14T14:00:00.000+00:00; no record is known behind them"
+    )
+    assert time_text(Neighbours(behind_us=TEN), UTC) == (
+        "in front of a record of 2013-01-14T15:00:00.000+00:00; no record is known in front of them"
+    )
+    assert time_text(None, UTC) == "of unknown time: no record is known on either side"
+
+
+def test_a_loss_stops_the_run_until_it_is_accepted_and_once_sealed_it_is_known(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    hours(log)
+    log.archive(0, 10)
+    log.archive(20, 30)
+    drop_below(log, 20)
+    told = (
+        f"{log.stream.topic}-0 [10, 20) lost to retention: 10 offsets,"
+        " between records of 2013-01-14T09:00:00.000-05:00 and 2013-01-14T11:00:00.000-05:00"
+    )
+    plan_run(log.run(), [MONDAY], False)
+    with pytest.raises(IncompleteError) as caught:
+        settle_run(log.run())
+    assert f"expected no gap, found {told} [run run-1" in str(caught.value)
+    assert "Set batch.accept_loss" in str(caught.value)
+    assert told in caplog.messages
+    accepted = log.run(accept_loss=True)
+    settle_run(accepted)
+    finish(accepted, {MONDAY: 20})
+    (seal,) = seal_run(accepted)
+    assert seal.logs[0].gaps == (lost(10, 20, NINE, ELEVEN),)
+    assert settled(log, "run-2", MONDAY, force=True).plan().logs[0].gaps == seal.logs[0].gaps
+    log.produce(5, at(MONDAY, 12))
+    log.produce(5, at(MONDAY, 13))
+    log.archive(35, 40)
+    drop_below(log, 35)
+    with pytest.raises(IncompleteError) as caught:
+        settled(log, "run-3", MONDAY)
+    assert "[30, 35) lost to retention: 5 offsets" in str(caught.value)
+    assert "[10, 20)" not in str(caught.value)
+
+
+def test_a_known_loss_of_a_stream_that_never_started_is_sealed_reported_and_verified_against_kafka(
+    log: Log, spark: SparkSession
+) -> None:
+    def produce(hour: int) -> None:
+        records: list[Record] = [(b"k", b'{"n": %d}' % number, at(MONDAY, hour), 0, []) for number in range(10)]
+        log.produce_records(log.stream.topic, records)
+
+    produce(9)
+    early = log.run("early")
+    plan_run(early, [MONDAY], False)
+    refill_run(early, spark)
+    produce(10)
+    produce(11)
+    drop_below(log, 20)
+    run = log.run(accept_loss=True)
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    settle_run(run)
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, spark)
+    seal_run(run)
+    key = report_run(run)
+    between = "between records of 2013-01-14T09:00:00.000-05:00 and 2013-01-14T11:00:00.000-05:00"
+    report = run.require("report")
+    assert report["verdict"]["title"] == "2013-01-14 is sealed with a known loss"
+    assert report["verdict"]["sentences"][:2] == [
+        "Retention took 10 offsets before they were archived.",
+        f"Lost: {log.stream.topic}-0 [10, 20), 10 offsets, {between}.",
+    ]
+    assert report["logs"][0]["lost"] == [
+        {"start": 10, "end": 20, "time": between, "before_us": NINE, "behind_us": ELEVEN}
+    ]
+    assert report["retention"] == {"told": "nothing waits", "alarm": False, "lines": []}
+    page = (run.store.get(key) or b"").decode()
+    assert page.count(between) == 2  # at the top, and with its log
+    found = verify_day(log.settings, log.stream.name, MONDAY)
+    assert {item.name: item.status for item in found.checks if item.status != "holds"} == {}
+    assert (found.verdict, found.lost) == ("proven", 10)
+    losses = next(item for item in found.checks if item.name == "losses")
+    assert losses.notes == [f"known loss: {log.stream.topic}-0 [10, 20) lost to retention: 10 offsets, {between}"]
+    shown = CliRunner().invoke(app, ["verify", log.stream.name, "2013-01-14"])
+    assert (shown.exit_code, "with a known loss: retention took 10 offsets" in shown.stdout) == (0, True)
+    # A seal that calls more lost than retention took is found out.
+    seal_key = log.layout.seal_key(MONDAY, 1)
+    raw = json.loads(log.store.get(seal_key) or b"")
+    raw["logs"][0]["used"][1]["range"] = [25, 30]
+    raw["logs"][0]["gaps"][0]["range"] = [10, 25]
+    log.store.put(seal_key, json.dumps(raw).encode())
+    found = verify_day(log.settings, log.stream.name, MONDAY)
+    (wrong,) = next(item for item in found.checks if item.name == "losses").differences
+    assert found.verdict == "disproven"
+    assert (wrong.what, wrong.found) == (
+        "Kafka still holds offsets that the seal calls lost",
+        "a log that starts at 20",
+    )
