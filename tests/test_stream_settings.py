@@ -24,11 +24,13 @@ def test_the_fingerprint_changes_with_what_cuts_files_and_with_nothing_else() ->
         with_value("archive.format", "jsonl.gz"),
         with_value("archive.rotate_interval_seconds", 60),
         with_value("time_zone", "Asia/Tokyo"),
-        with_value("event_time", {"extractor": "record_field", "field": "$.at"}),
+        (by_field := with_value("event_time", {"extractor": "record_field", "field": "$.at"})),
+        {**by_field, "renamed": {"at": ["time"]}},
     ]
     assert len({base, *(Stream.model_validate(raw).archive_settings for raw in cutting)}) == 1 + len(cutting)
     others = [
         with_value("version", 2),
+        with_value("renamed", {"id": ["number"]}),
         with_value("archive.trigger_seconds", 1),
         with_value("archive.part_bytes", 6_000_000),
         with_value("archive.max_open_files", 3),

@@ -31,7 +31,8 @@ SMALLEST: dict[str, Any] = {
     "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
 }
 TOP_KEYS = (
-    "archive, avro_schema_file, batch, event_time, name, speed, time_zone, topic, value_format, value_schema, version"
+    "archive, avro_schema_file, batch, event_time, name, renamed, speed, time_zone, topic, value_format, value_schema, "
+    "version"
 )
 
 
@@ -149,7 +150,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
                 "trigger_seconds"
             ),
         ),
-        ("batch", "accept_loss, checks, schedule, wait_seconds"),
+        ("batch", "accept_loss, checks, deduplicate, reopen_days, schedule, snapshot_retention_days, wait_seconds"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path, location: str, allowed: str) -> None:
@@ -242,6 +243,9 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("speed.dead_letter_topic", None, ["speed.dead_letter_topic: ", "string", "found None"]),
         ("batch.wait_seconds", -5, ["batch.wait_seconds: ", "found -5"]),
         ("batch.checks", [{"expectation": "column_exists"}], ["batch.checks.0.expectation: ", "pattern"]),
+        ("renamed", {"a": ["b"], "B": ["c"]}, ["renamed: ", "the name 'B' is there twice", "of one field only"]),
+        ("renamed", {"a": []}, ["renamed: ", "'a' has no earlier name"]),
+        ("renamed", {"a": "b"}, ["renamed.a: ", "found 'b'"]),
         ("topic", "_orders", ["topic: ", "'_orders' starts with '_' or '.'", "found '_orders'"]),
         (
             "batch.checks",

@@ -72,6 +72,10 @@ def test_a_right_definition_has_its_columns_and_no_problem(spark: SparkSession, 
             "speed.key: not a plain column of the transformation: expected one of: id, at, found tags",
         ),
         (
+            {"batch": {"deduplicate": {"key": ["id", "tags"]}}},
+            ("batch.deduplicate.key.1: not a plain column of the transformation: expected one of: id, at, found tags"),
+        ),
+        (
             one(NOT_NULL, column="idd"),
             (
                 "batch.checks.0.kwargs.column: not a column of the table: "
@@ -93,7 +97,7 @@ def test_a_right_definition_has_its_columns_and_no_problem(spark: SparkSession, 
             ),
         ),
     ],
-    ids=["event time", "key", "nested key", "column", "column of a pair", "column of a list"],
+    ids=["event time", "key", "nested key", "key for duplicates", "column", "column of a pair", "column of a list"],
 )
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(
     spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
@@ -107,11 +111,21 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(
     [
         ({"value_schema": "id BIGNT"}, ["value_schema: not Spark DDL", "found 'id BIGNT'", "BIGNT"]),
         ({"value_schema": "BIGINT"}, ["value_schema: not Spark DDL", "a type without a field's name"]),
+        ({"renamed": {"id": ["AT"]}}, ["renamed.id: the earlier name is that of a field, too", "found AT"]),
+        ({"renamed": {"idd": ["i"]}}, ["renamed: neither a field", "expected one of: at, id, tags, found idd"]),
         (one("expect_column_values_to_not_be_nul"), ["checks.0.expectation: no such", NOT_NULL, "found expect_"]),
         (one(NOT_NULL, column="id", mostli=1), ["kwargs.mostli: extra fields", "among column,", "mostly", "found 1"]),
         (one(NOT_NULL), ["kwargs.column: field required", "found nothing"]),
     ],
-    ids=["unknown type", "no field", "misspelt expectation", "misspelt argument", "missing argument"],
+    ids=[
+        "unknown type",
+        "no field",
+        "name of two",
+        "name of none",
+        "misspelt expectation",
+        "misspelt argument",
+        "missing argument",
+    ],
 )
 def test_a_value_spark_or_great_expectations_refuses_is_a_problem_of_the_definition(
     spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], parts: list[str]

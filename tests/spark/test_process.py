@@ -222,6 +222,33 @@ def test_a_value_schema_that_is_not_ddl_is_quoted(spark: SparkSession) -> None:
         process(records(kafka_rows(spark, []), broken), broken, flat)
 
 
+def test_a_renamed_field_is_read_under_all_its_names_the_newest_first(spark: SparkSession) -> None:
+    values: dict[bytes, tuple[int | None, str | None] | str] = {
+        b'{"n":1,"b.c":"x"}': (1, "x"),
+        b'{"old":1,"b.c":"x"}': (1, "x"),
+        b'{"older":1}': (1, None),
+        b'{"older":3,"old":2,"n":1}': (1, None),
+        b'{"older":3,"old":2,"n":null}': (2, None),
+        b'{"before":"y","old":2}': (2, "y"),
+        b"{}": (None, None),
+        b'{"old":"text"}': NOT_SCHEMA,
+        b'{"old":1}{"old":2}': NOT_JSON,
+    }
+    wanted = stream("n INT, `b.c` STRING", renamed={"n": ["old", "older"], "b.c": ["before"]})
+    found = classify(records(kafka_rows(spark, list(values)), wanted), wanted, flat)
+    assert found.columns == ["source", "event_time", "_reason", "n", "b.c"]
+    read = [row["_reason"] or (row["n"], row["b.c"]) for row in found.orderBy("source.offset").collect()]
+    assert read == list(values.values())
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("from_json(") == 1
+
+
+def test_an_earlier_name_that_is_a_field_of_its_own_is_refused(spark: SparkSession) -> None:
+    wrong = stream("n INT, Old INT", renamed={"n": ["old"]})
+    with pytest.raises(ConfigError, match=r"renamed.n: the earlier name is that of a field, too.*found old"):
+        process(records(kafka_rows(spark, []), wrong), wrong, flat)
+
+
 @pytest.mark.parametrize("value_format", ["json", "avro"])
 def test_decoding_parses_a_value_once_and_in_the_jvm(spark: SparkSession, value_format: str) -> None:
     wanted = stream("n BIGINT, text STRING") if value_format == "json" else avro_stream({"n": "long", "text": "string"})

@@ -108,6 +108,21 @@ def test_a_field_inside_an_object_and_a_list_is_found_by_its_path(spark: SparkSe
     assert extracted(spark, [value], "epoch_s", "$.trip.stops[1].t") == [60_000_000]
 
 
+def test_a_renamed_field_gives_the_event_time_under_all_its_names(spark: SparkSession) -> None:
+    values = [
+        b'{"trip":{"t":1}}',
+        b'{"tour.1":{"t":2}}',
+        b'{"way":{"t":3}}',
+        b'{"tour.1":{"t":4},"trip":{"t":5}}',
+        b"{}",
+    ]
+    event_time = {"extractor": "record_field", "field": "$.trip.t", "format": "epoch_s"}
+    wanted = stream("trip STRING", event_time=event_time, renamed={"trip": ["tour.1", "way"]})
+    rows = records(kafka_rows(spark, values), wanted).orderBy("offset")
+    found = [row.us for row in rows.select(F.unix_micros("event_time").alias("us")).collect()]
+    assert found == [1_000_000, 2_000_000, 3_000_000, 5_000_000, microseconds(NOON)]
+
+
 @pytest.mark.parametrize(
     ("year", "wanted"), [(10001, utc(9999, 12, 30)), (45000, utc(9999, 12, 30)), (2013, utc(2013, 1, 1))]
 )

@@ -22,4 +22,5 @@ def require_once(renamed: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[s
 def paths(path: str, renamed: Renamed) -> list[str]:
     """A JSON path such as ``$.trip.at``, then the same below each earlier name of its first field."""
     top = re.split(r"[.\[]", path.removeprefix("$."), maxsplit=1)[0]
-    return [path, *(f"$.{name}{path.removeprefix(f'$.{top}')}" for name in renamed.get(top, ()))]
+    rest = path.removeprefix(f"$.{top}")
+    return [path, *(f"$['{name}']{rest}" for name in renamed.get(top, ()))]
