@@ -65,7 +65,8 @@ def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapp
 
 def test_every_stream_has_its_dags(parsed: Mapping[str, Any]) -> None:
     streams = [path.stem for path in STREAMS.glob("*.yaml")]
-    assert set(parsed["dags"]) == {f"{kind}_{name}" for kind in ("reconcile", "replay", "rollback") for name in streams}
+    kinds = ("reconcile", "backfill", "replay", "rollback", "maintain")
+    assert set(parsed["dags"]) == {f"{kind}_{name}" for kind in kinds for name in streams}
 
 
 def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights: Mapping[str, Any]) -> None:
@@ -111,6 +112,25 @@ def test_the_form_asks_for_days_and_force(flights: Mapping[str, Any]) -> None:
     assert flights["undescribed"] == []
 
 
+def test_no_day_waits_for_another_and_airflow_may_backfill_them(flights: Mapping[str, Any]) -> None:
+    assert {name for name, task in flights["tasks"].items() if task["depends_on_past"]} == set()
+
+
+def test_a_backfill_is_started_by_hand_with_a_span_of_days_and_has_a_task_per_day(parsed: Mapping[str, Any]) -> None:
+    dag = parsed["dags"]["backfill_flights"]
+    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
+    assert dag["params"] == {
+        "from_day": {"type": "string", "format": "date", "title": "From day"},
+        "to_day": {"type": "string", "format": "date", "title": "To day"},
+        "at_once": {"type": "integer", "minimum": 1, "maximum": 2, "title": "Days at once"},
+        "force": {"type": "boolean", "title": "Rebuild unchanged days"},
+    }
+    assert dag["undescribed"] == []
+    found = {name: (task["mapped"], task["downstream"], task["retries"]) for name, task in dag["tasks"].items()}
+    assert found == {"reconcile": (False, ["day"], 2), "day": (True, [], 0)}
+    assert all(task["bounded"] for task in dag["tasks"].values())
+
+
 def test_a_replay_is_started_by_hand_one_at_a_time_and_not_retried(parsed: Mapping[str, Any]) -> None:
     dag = parsed["dags"]["replay_flights"]
     assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
@@ -137,6 +157,16 @@ def test_a_rollback_is_started_by_hand_with_a_day_and_a_version_and_announces_th
     assert task["outlets"] == ["tidemark://streams/flights/sealed"]
 
 
+def test_maintenance_runs_every_week_and_a_stream_is_looked_after_by_one_run_at_a_time(
+    parsed: Mapping[str, Any],
+) -> None:
+    dag = parsed["dags"]["maintain_flights"]
+    assert (dag["timetable"], dag["cron"], dag["catchup"]) == ("CronTriggerTimetable", ["0 4 * * 0", "UTC"], False)
+    assert (dag["max_active_runs"], dag["params"]) == (1, {})
+    ((name, task),) = dag["tasks"].items()
+    assert (name, task["operator"], task["retries"], task["bounded"]) == ("maintain", "SparkStep", 0, True)
+
+
 def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(tmp_path: Path) -> None:
     streams = tmp_path / "streams"
     shutil.copytree(STREAMS, streams, ignore=shutil.ignore_patterns("__pycache__"))
@@ -152,8 +182,9 @@ def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream
     assert "trains.yaml" in error
     good, bad = found["dags"]["reconcile_flights"], found["dags"]["reconcile_trains"]
     assert good["cron"] == ["30 0 * * *", "America/New_York"]
-    assert bad["timetable"] == "NullTimetable"
+    assert bad["timetable"] == found["dags"]["maintain_trains"]["timetable"] == "NullTimetable"
     assert "batch.scedule: unknown key" in bad["doc"]
     assert list(bad["tasks"]) == list(good["tasks"])
     assert "batch.scedule: unknown key" in found["dags"]["replay_trains"]["doc"]
     assert "batch.scedule: unknown key" in found["dags"]["rollback_trains"]["doc"]
+    assert "batch.scedule: unknown key" in found["dags"]["backfill_trains"]["doc"]

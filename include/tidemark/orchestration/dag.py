@@ -16,8 +16,10 @@ from airflow.sdk import (
 
 from tidemark.orchestration.operators import PythonStep, SparkStep, WaitStep
 from tidemark.orchestration.steps import (
+    LAST_TASK,
     RETRIES,
     RETRY_DELAY,
+    RUNS_AT_ONCE,
     SPAN_DAYS_MAX,
     STEPS,
     Reconcile,
@@ -53,14 +55,14 @@ def reconcile_dag(item: Reconcile) -> DAG:
         schedule=_timetable(stream) if stream else None,
         start_date=START,
         catchup=False,
-        max_active_runs=2,
+        max_active_runs=RUNS_AT_ONCE,
         params=_params(),
         default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     ) as dag:
         tasks = {step.name: _operator(step, item.name, stream) for step in STEPS}
         chain(*tasks.values())
         # The report runs after a failure too. This task doesn't, and so decides whether the run succeeded.
-        complete = EmptyOperator(task_id="complete", doc_md="Succeeds when the days are sealed and reported.")
+        complete = EmptyOperator(task_id=LAST_TASK, doc_md="Succeeds when the days are sealed and reported.")
         chain([tasks["seal"], tasks["report"]], complete)
     return dag
 

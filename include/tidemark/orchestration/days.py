@@ -4,7 +4,7 @@ from datetime import date, datetime, timedelta, tzinfo
 
 from tidemark.core.days import day_end, day_of, days_between
 from tidemark.core.errors import ConfigError
-from tidemark.orchestration.steps import SPAN_DAYS_MAX
+from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, SPAN_DAYS_MAX
 
 
 def run_days(
@@ -19,7 +19,7 @@ def run_days(
     Raises ConfigError where the form is filled in by half, wrong or too wide, and where there is neither.
     """
     if from_day or to_day:
-        return _form_days(from_day, to_day)
+        return form_days(from_day, to_day, days_max=SPAN_DAYS_MAX)
     if interval is None:
         raise ConfigError(
             "the run says no days",
@@ -47,15 +47,16 @@ def _last_ended(moment: datetime, zone: tzinfo) -> date:
     return today if day_end(today, zone) <= moment else today - timedelta(days=1)
 
 
-def _form_days(from_day: str | None, to_day: str | None) -> tuple[date, ...]:
+def form_days(from_day: str | None, to_day: str | None, *, days_max: int) -> tuple[date, ...]:
+    """The days of a form, both ends included; raises ConfigError where one is missing or wrong, or too many."""
     first, last = _parse("from_day", from_day), _parse("to_day", to_day)
     days = days_between(first, last)
-    if len(days) > SPAN_DAYS_MAX:
+    if len(days) > days_max:
         raise ConfigError(
             "the span of days is too wide for one run",
-            expected=f"at most {SPAN_DAYS_MAX} days",
+            expected=f"at most {days_max} days",
             found=f"{len(days)} days, {first} to {last}",
-            hint="Trigger one run per part of it, or use a backfill",
+            hint=f"Trigger one run per part of it. A backfill, with a run per day, takes {BACKFILL_DAYS_MAX} days",
         )
     return days
 

@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 from tidemark.core.errors import ConfigError
+from tidemark.orchestration.steps import STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,16 @@ def failure(step: str, stream: str, run_id: str) -> tuple[str, bool] | None:
     if saved is None or saved.get("status") != "failed":
         return None
     return str(saved.get("error")), step == "audit" and saved.get("passed") is False
+
+
+def reason(stream: str, run_id: str) -> str | None:
+    """The first step of the run that has saved itself as failed, and why; None where none has."""
+    run = _run(stream, run_id)
+    for step in STEPS:
+        saved = run.load(step.name)
+        if saved is not None and saved.get("status") == "failed":
+            return f"{step.name}: {saved.get('error')}"
+    return None
 
 
 def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:
