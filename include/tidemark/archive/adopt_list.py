@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidemark.archive.adopt_scan import Listed, Scanned
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.commit import each_manifest
 from tidemark.core.connect import parse_connect_key
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
@@ -137,12 +137,7 @@ def match_known(store: ObjectStore, layout: Layout, groups: Iterable[LogObjects]
     Raises ConflictError for an object that was adopted for another topic id, was changed since, or (being the last of
     its partition then) does not end where the next one starts.
     """
-    adopted = {
-        file.key: file
-        for manifest in read_manifests(store, layout)
-        if manifest.writer.startswith(WRITER)
-        for file in manifest.files
-    }
+    adopted = {file.key: file for manifest in each_manifest(store, layout, WRITER) for file in manifest.files}
     for group in groups:
         for item in group.objects:
             file = adopted.get(item.key)

@@ -1,6 +1,8 @@
 """Commit points: one manifest per batch, written once, after every object it lists exists."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
@@ -10,6 +12,8 @@ from tidemark.s3 import ObjectStore
 from tidemark.streams import Stream
 
 Ranges = Mapping[TopicPartition, OffsetRange]
+_READERS = 16
+_AT_ONCE = 1_000
 
 
 def commit_batch(
@@ -84,13 +88,19 @@ def read_manifests(store: ObjectStore, layout: Layout, *, writer: str | None = N
 
     Planning does not read them all: see tidemark.archive.ledger.
     """
-    found = []
-    for item in store.list(layout.manifest_prefix if writer is None else f"{layout.manifest_prefix}{writer}/"):
-        layout.parse_manifest_key(item.key)
-        body = store.get(item.key)
-        if body is not None:  # removed since it was listed
-            found.append(parse_manifest(body, where=item.key))
-    return tuple(found)
+    return tuple(each_manifest(store, layout, "" if writer is None else f"{writer}/"))
+
+
+def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iterator[Manifest]:
+    """``read_manifests`` without holding them all: those of writers whose names, with a slash behind, begin so."""
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
+        keys = (item.key for item in store.list(f"{layout.manifest_prefix}{writers}"))
+        while some := list(islice(keys, _AT_ONCE)):
+            for key in some:
+                layout.parse_manifest_key(key)
+            for key, body in zip(some, pool.map(store.get, some), strict=True):
+                if body is not None:  # removed since it was listed
+                    yield parse_manifest(body, where=key)
 
 
 def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:

@@ -7,7 +7,7 @@ that repeats small segments inside a large one links past them; those stay, unre
 Manifests stay the truth: they are never removed, and a new ledger can be made of them at any time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -153,7 +153,7 @@ def rebuild(store: ObjectStore, layout: Layout, stream: Stream) -> Segment:
             return segment
 
 
-def require_agreement(segments: Sequence[Segment], manifests: Sequence[Manifest]) -> None:
+def require_agreement(segments: Sequence[Segment], manifests: Iterable[Manifest]) -> None:
     """Raises ConflictError, naming the writer, where the ledger is not what the manifests up to its positions say."""
     if not segments:
         return

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.commit import each_manifest
 from tidemark.archive.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
@@ -48,7 +48,7 @@ def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintai
     aborted = tuple(item for item in stale if _abort(store, item))
     # The objects first: one that is committed while this runs is in a manifest read afterwards.
     objects = [item for item in store.list(layout.data_prefix) if item.modified < before]
-    listed = {file.key for manifest in read_manifests(store, layout) for file in manifest.files}
+    listed = {file.key for manifest in each_manifest(store, layout) for file in manifest.files}
     return Maintained(
         aborted=aborted,
         left=tuple(item for item in uploads if item.started >= before),
@@ -74,7 +74,7 @@ def maintain_ledger(store: ObjectStore, layout: Layout, stream: Stream, *, anew:
         made = rebuild(store, layout, stream)
         return Compacted(manifests=made.manifests, new=made.manifests, segments=1)
     archived = read_archived(store, layout, stream)
-    require_agreement(archived.segments, read_manifests(store, layout))
+    require_agreement(archived.segments, each_manifest(store, layout))
     compact(store, layout, stream, archived)
     after = read_archived(store, layout, stream)
     held = sum(item.manifests for item in after.segments)
