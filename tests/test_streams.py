@@ -139,8 +139,8 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "archive",
             (
                 "flush_size, format, max_bytes, max_offsets_per_trigger, max_open_files, max_trigger_delay_seconds, "
-                "min_offsets_per_trigger, on_loss, part_bytes, partitioner, rotate_interval_seconds, rotate_schedule, "
-                "storage, trigger_seconds"
+                "min_offsets_per_trigger, on_loss, part_bytes, partitioner, retention_alarm_hours, "
+                "rotate_interval_seconds, rotate_schedule, storage, trigger_seconds"
             ),
         ),
         (

@@ -254,6 +254,7 @@ class Batch(_Model):
         default=None, ge=0, description="days before a run's newest one that late records reopen by themselves"
     )
     deduplicate: Deduplicate = Deduplicate()
+    snapshot_retention_days: int = Field(default=90, ge=7, description="how long earlier snapshots stay readable")
     checks: tuple[Check, ...] = ()
 
 

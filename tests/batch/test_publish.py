@@ -113,13 +113,12 @@ def test_a_day_that_another_run_published_before_the_seal_is_not_sealed(world: W
 
 
 def test_a_record_stands_where_the_snapshots_of_its_seal_have_it(world: World) -> None:
-    done = world.reconcile("first", [january(14)]).require("publish")
-    stream = world.run("first").stream
-    snapshots = {name: done[name] for name in ("snapshot_id", "quarantine_snapshot_id")}
+    run = world.reconcile("first", [january(14)])
+    (seal,) = seal_run(run)
     log = TopicPartition(topic=world.name, topic_id="topic-id-1", partition=0)
 
     def found(offset: int) -> Standing | None:
-        return standing(world.settings, stream, log, offset, **snapshots)
+        return standing(world.settings, run.stream, seal, log, offset)
 
     assert found(9) == ("published", None)
     assert found(10) == ("quarantined", "the value is not one JSON object")

@@ -9,9 +9,8 @@ import json
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import DataScan, Table
 
 from tidemark.archive.history import History
@@ -19,7 +18,7 @@ from tidemark.archive.ledger import read_archived
 from tidemark.batch.current_plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
 from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
 from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import DAYS_PROPERTY, load_table
+from tidemark.batch.tables import DAYS_PROPERTY, added_by, load_table
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
@@ -28,7 +27,6 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
 
-_EPOCH = date(1970, 1, 1)
 _READERS = 16
 
 
@@ -72,7 +70,8 @@ def pin(settings: Settings, stream_name: str) -> View:
     stream = load_stream(stream_name, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     table = load_table(settings, stream.table)
-    added = _added_by(table) if table else {}
+    snapshot = table.current_snapshot() if table else None
+    added = added_by(table, snapshot) if table and snapshot else {}
     archived = read_archived(store, layout, stream)
     parts = [*(item.tables for item in archived.segments), *archived.tables]
     history = History(parts)
@@ -96,26 +95,6 @@ def pin(settings: Settings, stream_name: str) -> View:
         ),
         table=table,
     )
-
-
-def _added_by(table: Table) -> dict[date, set[int]]:
-    """The days with files in the current snapshot, and the snapshots that added those."""
-    snapshot = table.current_snapshot()
-    if snapshot is None:
-        return {}
-    manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
-
-    def read(manifest: ManifestFile) -> list[tuple[int, int]]:
-        entries = manifest.fetch_manifest_entry(table.io)
-        found = [(item.data_file.partition[0], item.snapshot_id or 0) for item in entries]
-        return [(day, identity) for day, identity in found if day is not None]  # without a day it is nobody's we know
-
-    added: dict[date, set[int]] = {}
-    with ThreadPoolExecutor(_READERS) as pool:
-        for entries in pool.map(read, manifests):
-            for day, identity in entries:
-                added.setdefault(_EPOCH + timedelta(days=day), set()).add(identity)
-    return added
 
 
 def _told(table: Table, day: date, identity: int) -> Ranges | None:

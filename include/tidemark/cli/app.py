@@ -124,7 +124,7 @@ def health(
     stale_seconds: Annotated[float, typer.Option(min=0, help="A heartbeat older than this is not well.")] = 60,
     stack: Stack = None,
 ) -> None:
-    """Show what every stream last said of itself; 1 when one failed, fell silent or never started."""
+    """Show every stream's last word, and how long Kafka keeps what is not archived; 1 when one is not well."""
     from tidemark.cli.health import print_health
 
     if not print_health(stack, stream, stale_seconds=stale_seconds):
@@ -198,16 +198,23 @@ def delivery(
 def maintain(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
-    older_than: Annotated[str, typer.Option(help="A number and s, m, h or d.")] = "1d",
+    older_than: Annotated[str, typer.Option(help="Of uploads and objects: a number and s, m, h or d.")] = "1d",
+    clean_tables: Annotated[
+        bool,
+        typer.Option(
+            "--clean-tables",
+            help="Drop old audit branches, expire snapshots, delete files of none: else they are only shown.",
+        ),
+    ] = False,
     rebuild_ledger: Annotated[
         bool, typer.Option("--rebuild-ledger", help="Make the ledger anew, from the manifests alone.")
     ] = False,
     stack: Stack = None,
 ) -> None:
-    """Abort uploads that nobody finished, list objects that no manifest lists, compact manifests into the ledger."""
+    """Abort uploads that nobody finished, list objects that no manifest lists, clean the tables, compact the ledger."""
     from tidemark.cli.maintain import print_maintenance
 
-    print_maintenance(stack, stream, older_than, rebuild_ledger=rebuild_ledger)
+    print_maintenance(stack, stream, older_than, clean_tables=clean_tables, rebuild_ledger=rebuild_ledger)
 
 
 @app.command()

@@ -1,7 +1,9 @@
-"""``tidemark maintain``: abort stale uploads, list what no manifest lists, compact manifests into the ledger."""
+"""``tidemark maintain``: what crashes and time leave behind in archive, tables and ledger."""
 
+import os
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -11,13 +13,21 @@ from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.s3 import ObjectStore
-from tidemark.streams import load_stream
+from tidemark.settings import Settings
+from tidemark.streams import Stream, load_stream
+
+if TYPE_CHECKING:
+    from tidemark.batch.upkeep import TableUpkeep
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def print_maintenance(stack: str | None, stream: str, older_than: str, *, rebuild_ledger: bool) -> None:
+def print_maintenance(
+    stack: str | None, stream: str, older_than: str, *, clean_tables: bool, rebuild_ledger: bool
+) -> None:
     """Do it for one stream and say what was done; raises ConfigError for an unknown stream or an age like none.
+
+    Of the tables it is only shown what would go, unless ``clean_tables``.
 
     The ledger comes last: what is wrong with it is raised, as ``maintain_ledger`` says, with all else done and told.
     """
@@ -37,11 +47,51 @@ def print_maintenance(stack: str | None, stream: str, older_than: str, *, rebuil
     )
     for orphan in found.orphans:
         console.print(Text(f"  {orphan.size:>12}  {orphan.key}"))
+    _print_tables(console, settings, definition, delete=clean_tables)
     ledger = maintain_ledger(store, layout, definition, anew=rebuild_ledger)
     console.print(
         f"Ledger {'made anew' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} of them in"
         f" {ledger.segments} segments, {ledger.new} new"
     )
+
+
+def _print_tables(console: Console, settings: Settings, stream: Stream, *, delete: bool) -> None:
+    from tidemark.batch.upkeep import has_tables, look_after_tables
+    from tidemark.spark.session import quiet_session
+    from tidemark.stack.java import BRIEF_JVM, java_command
+
+    if not has_tables(settings, stream):
+        return
+    java_command()
+    os.environ.update(BRIEF_JVM)
+    with console.status("starting Spark, some ten seconds"):
+        spark = quiet_session(settings, f"tidemark-maintain-{stream.name}")
+    try:
+        with console.status("looking after the tables"):
+            found = look_after_tables(spark, settings, stream, now=datetime.now(UTC), delete=delete)
+    finally:
+        spark.stop()
+    for item in found:
+        print_table(console, item)
+    if not delete:
+        console.print("Nothing of the tables was changed: --clean-tables does what is shown")
+
+
+def print_table(console: Console, item: "TableUpkeep") -> None:
+    """What of one table went, or would go."""
+    went = "" if item.done else " that would be"
+    expiry = item.expiry
+    console.print(f"Table {item.name}", style="bold")
+    console.print(f"Audit branches{went} dropped: {len(expiry.branches)}")
+    for branch in expiry.branches:
+        console.print(Text(f"  {branch}"))
+    files = f", {item.deleted} files with them" if item.done else ""
+    console.print(f"Snapshots{went} expired: {len(expiry.snapshots)}, kept: {expiry.kept}{files}")
+    for day, run in expiry.unsealed:
+        console.print(Text(f"  history is kept from run {run} on: it published {day} and did not seal it"))
+    console.print(f"Files of no snapshot{went} deleted: {len(item.orphans)}")
+    for orphan in item.orphans:
+        console.print(Text(f"  {orphan}"))
 
 
 def parse_age(text: str) -> timedelta:

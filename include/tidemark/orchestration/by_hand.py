@@ -1,4 +1,4 @@
-"""DAGs that people start by hand, one per stream. Parsing imports neither Spark nor Great Expectations."""
+"""DAGs of one Spark step, mostly started by hand, one per stream. Parsing imports no Spark, no Great Expectations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,10 @@ from tidemark.orchestration.steps import Reconcile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByHand:
-    """A DAG of one Spark step, which is called as it; ``form`` are the parameters that its application is given."""
+    """A DAG of one Spark step, which is called as it; ``form`` are the parameters that its application is given.
+
+    ``schedule`` is a cron expression, in UTC, of one that also runs by itself.
+    """
 
     step: str
     description: str  # in front of the stream's name
@@ -21,6 +24,7 @@ class ByHand:
     timeout: timedelta
     form: Mapping[str, Param] = field(default_factory=dict)
     seals: bool = False
+    schedule: str | None = None
 
     def dag_id(self, stream_name: str) -> str:
         """The id of a stream's DAG."""
@@ -37,7 +41,7 @@ class ByHand:
             description=f"{self.description} {item.name}",
             doc_md=(broken if item.error else "") + self.help,
             tags=["tidemark", item.name, *(["broken"] if item.error else [])],
-            schedule=None,
+            schedule=None if item.error else self.schedule,
             start_date=START,
             catchup=False,
             max_active_runs=1,
@@ -87,4 +91,16 @@ ROLLBACK = ByHand(
         ),
     },
     seals=True,
+)
+
+MAINTAIN = ByHand(
+    step="maintain",
+    description="Look after archive and tables of stream",
+    help=(
+        "Abort uploads that nobody finished within a day, drop audit branches that nobody wrote to for a week, expire"
+        " the tables' snapshots behind the stream's `batch.snapshot_retention_days`, delete files of no snapshot, and"
+        " compact the ledger. Safe beside everything else; a run that failed or was stopped can be repeated."
+    ),
+    timeout=timedelta(hours=6),
+    schedule="0 4 * * 0",
 )

@@ -1,0 +1,13 @@
+"""One Airflow DAG ``maintain_<stream>`` per file in the folder of stream definitions."""
+
+from airflow.sdk import get_parsing_context
+
+from tidemark.orchestration.by_hand import MAINTAIN
+from tidemark.orchestration.steps import reconciles
+from tidemark.settings import settings
+
+wanted = get_parsing_context().dag_id  # a running task needs its own DAG only
+for item in reconciles(settings().streams_dir):
+    dag_id = MAINTAIN.dag_id(item.name)
+    if wanted in (None, dag_id):
+        globals()[dag_id] = MAINTAIN.dag(item)

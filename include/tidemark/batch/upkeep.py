@@ -1,0 +1,210 @@
+"""Upkeep of a stream's two tables: old audit branches dropped, snapshots expired, files of no snapshot deleted.
+
+What can go is decided from the tables' metadata, which needs no Spark; Iceberg's own procedures do it. Each step is
+whole by itself: a metadata commit first, then the files it set free. What a kill leaves in between are orphan files.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from json import loads
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidemark.archive.maintenance import maintain, maintain_ledger
+from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.run import Run
+from tidemark.batch.seal import day_seals
+from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY, load_table
+from tidemark.core.errors import ServiceError
+from tidemark.core.layout import Layout
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+_MAIN = "main"
+_READERS = 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableUpkeep:
+    """One table: what can go (``expiry``), and its ``orphans``, urls of old files that no snapshot has.
+
+    ``done`` says whether it went or is only shown; ``deleted`` counts the files that went with the snapshots.
+    """
+
+    name: str
+    expiry: Expiry
+    orphans: tuple[str, ...]
+    deleted: int
+    done: bool
+
+
+def has_tables(settings: Settings, stream: Stream) -> bool:
+    """Whether there is anything to keep up; without Spark."""
+    return any(load_table(settings, name) is not None for name in _names(stream))
+
+
+def look_after_tables(
+    spark: SparkSession, settings: Settings, stream: Stream, *, now: datetime, delete: bool
+) -> tuple[TableUpkeep, ...]:
+    """Both tables' upkeep, or without ``delete`` what it would be. Orphans are files older than ``LEFT_BEHIND``.
+
+    Safe beside readers and runs: nothing goes that was current within the stream's retention, that an audit branch
+    younger than ``LEFT_BEHIND`` needs, or that a branch or tag of somebody else's holds. Raises ServiceError where
+    catalog or S3 refuse; what was done until then stays done.
+    """
+    found = []
+    for name in _names(stream):
+        if load_table(settings, name) is None:
+            continue
+        table = _Upkept(spark, settings, name)
+        expiry = _plan(settings, stream, name, now)
+        dropped = expiry.branches
+        deleted = 0
+        if delete:
+            dropped = {branch: tip for branch, tip in expiry.branches.items() if table.drop(branch, tip)}
+            expiry = _plan(settings, stream, name, now)  # a branch that moved meanwhile needs its snapshots
+            deleted = table.expire(expiry.snapshots)
+        orphans = table.orphans(datetime.now(UTC) - LEFT_BEHIND, delete=delete)
+        told = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
+        found.append(TableUpkeep(name=name, expiry=told, orphans=orphans, deleted=deleted, done=delete))
+    return tuple(found)
+
+
+def maintain_run(run: Run, spark: SparkSession) -> None:
+    """All upkeep of a stream: stale uploads of a day, both tables, the ledger; save maintain.json.
+
+    Raises what ``maintain``, ``look_after_tables`` and ``maintain_ledger`` raise, in that order.
+    """
+    with run.step("maintain") as out:
+        now = datetime.now(UTC)
+        found = maintain(run.store, run.layout, before=now - timedelta(days=1))
+        out["uploads_aborted"] = [item.key for item in found.aborted]
+        out["objects_unlisted"] = [item.key for item in found.orphans]
+        tables = look_after_tables(spark, run.settings, run.stream, now=now, delete=True)
+        out["tables"] = {
+            item.name: {
+                "branches_dropped": sorted(item.expiry.branches),
+                "snapshots_expired": len(item.expiry.snapshots),
+                "snapshots_kept": item.expiry.kept,
+                "files_deleted": item.deleted,
+                "orphans_deleted": list(item.orphans),
+            }
+            for item in tables
+        }
+        ledger = maintain_ledger(run.store, run.layout, run.stream)
+        out["ledger"] = {"manifests": ledger.manifests, "new": ledger.new, "segments": ledger.segments}
+
+
+def _names(stream: Stream) -> tuple[str, str]:
+    return stream.quarantine_table, stream.table
+
+
+def _plan(settings: Settings, stream: Stream, name: str, now: datetime) -> Expiry:
+    table = load_table(settings, name)
+    assert table is not None
+    state = _state(name, table)
+    days = {day for item in state.snapshots.values() for day in item.days}
+    sealed = _sealed(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name), days)
+    return plan_expiry(state, sealed, now=now, retention=timedelta(days=stream.batch.snapshot_retention_days))
+
+
+def _state(name: str, table: Table) -> TableState:
+    refs = table.metadata.refs
+    snapshots = {}
+    for item in table.metadata.snapshots:
+        told = item.summary.additional_properties if item.summary else {}
+        snapshots[item.snapshot_id] = Snapshot(
+            id=item.snapshot_id,
+            parent=item.parent_snapshot_id,
+            at=_EPOCH + timedelta(milliseconds=item.timestamp_ms),
+            run=told.get(RUN_PROPERTY),
+            days=frozenset(map(date.fromisoformat, loads(told.get(DAYS_PROPERTY, "[]")))),
+        )
+    return TableState(
+        name=name,
+        snapshots=snapshots,
+        main=table.metadata.current_snapshot_id or 0,
+        branches={
+            key: ref.snapshot_id
+            for key, ref in refs.items()
+            if ref.snapshot_ref_type == SnapshotRefType.BRANCH and key != _MAIN
+        },
+        tags={key: ref.snapshot_id for key, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG},
+    )
+
+
+def _sealed(store: ObjectStore, layout: Layout, days: Iterable[date]) -> Mapping[date, str]:
+    """The run of each day's latest seal."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = pool.map(lambda day: (day, day_seals(store, layout, day)), sorted(days))
+        return {day: seals[-1].run for day, seals in found if seals}
+
+
+class _Upkept(IcebergTable):
+    """A table with what only upkeep does to it."""
+
+    def drop(self, branch: str, tip: int) -> bool:
+        """Remove a branch that still is at ``tip``; False where it moved or went meanwhile."""
+
+        def act() -> bool:
+            table = self._load()
+            found = table.refs().get(branch)
+            if found is None or found.snapshotId() != tip:
+                return False
+            # Iceberg commits this against the very metadata it looked at: who moves the branch in between wins.
+            table.manageSnapshots().removeBranch(branch).commit()
+            return True
+
+        return self._retry(act)
+
+    def expire(self, snapshots: tuple[int, ...]) -> int:
+        """Expire exactly these; how many files went with them.
+
+        Ids by name make Iceberg compare what is reachable before and after. Its faster way, by age alone, goes by what
+        each snapshot removed, and would delete a file that a later one has added again.
+        """
+        if not snapshots:
+            return 0
+        # Without a moment Iceberg would expire by its default age as well.
+        (row,) = self._call(
+            "expire_snapshots",
+            older_than="TIMESTAMP '1970-01-01 00:00:00'",
+            snapshot_ids=f"array({', '.join(map(str, snapshots))})",
+            stream_results="true",
+        )
+        return int(sum(row[name] for name in row.__fields__ if name.startswith("deleted_")))
+
+    def orphans(self, before: datetime, *, delete: bool) -> tuple[str, ...]:
+        """Urls of files below the table's folder that no snapshot has and that were written before a moment."""
+        moment = before.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+        rows = self._call(
+            "remove_orphan_files",
+            older_than=f"TIMESTAMP '{moment}'",
+            dry_run=str(not delete).lower(),
+            prefix_listing="true",  # by the catalog's own client: s3:// is no file system of Hadoop's
+        )
+        return tuple(sorted(row.orphan_file_location for row in rows))
+
+    def _call(self, procedure: str, **arguments: str) -> list[Any]:
+        """Call a procedure of the catalog; ``arguments`` are SQL. The session's time zone is UTC."""
+        catalog = self.identifier.partition(".")[0]
+        told = ", ".join(f"{name} => {value}" for name, value in arguments.items())
+        try:
+            return self._spark.sql(f"CALL {catalog}.system.{procedure}(table => '{self.identifier}', {told})").collect()
+        except (PySparkException, Py4JJavaError) as error:
+            raise ServiceError(
+                f"Iceberg's {procedure} failed",
+                found=str(error).splitlines()[0],
+                where=self.identifier,
+                hint="What it had done stays done; run the maintenance again",
+            ) from error

@@ -1,0 +1,168 @@
+"""Maintenance of the tables: what nobody needs goes, and readers, proofs, rollbacks and runs do not notice."""
+
+import os
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.conftest import MakeStream, Produce
+from tidemark.batch.audit import audit_run
+from tidemark.batch.current_view import pin
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.refill import refill_run
+from tidemark.batch.rollback import rollback_day
+from tidemark.batch.run import Run
+from tidemark.batch.seal import seal_run
+from tidemark.batch.tables import load_table
+from tidemark.batch.upkeep import look_after_tables, maintain_run
+from tidemark.batch.verify import verify_day
+from tidemark.batch.versions import day_versions
+from tidemark.cli.app import app
+from tidemark.core.errors import ConflictError
+from tidemark.settings import Settings
+from tidemark.stack.local import LocalStack
+
+
+@pytest.fixture
+def log(spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
+    """Monday in two versions, Tuesday in one, and a run that was given up on its audit branch."""
+    stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    log.produce(4, at(MONDAY, 9))
+    log.produce(3, at(TUESDAY, 9))
+    reconcile(log, spark, "first", MONDAY, TUESDAY)
+    log.produce(2, at(MONDAY, 20))
+    reconcile(log, spark, "second", TUESDAY)
+    staged(log, spark, "given-up", TUESDAY, force=True)
+    return log
+
+
+def staged(log: Log, spark: SparkSession, name: str, *days: date, force: bool = False) -> Run:
+    run = log.run(name)
+    plan_run(run, list(days), force)
+    refill_run(run, spark)
+    settle_run(run)
+    rebuild_run(run, spark)
+    return run
+
+
+def reconcile(log: Log, spark: SparkSession, name: str, *days: date) -> None:
+    run = staged(log, spark, name, *days)
+    audit_run(run, spark)
+    publish_run(run, spark)
+    seal_run(run)
+
+
+def table_of(log: Log, name: str) -> Table:
+    table = load_table(log.settings, name)
+    assert table is not None
+    return table
+
+
+def offsets(log: Log) -> dict[date, list[int]]:
+    """The published offsets of each day, as a reader without Spark sees them now."""
+    table = table_of(log, log.stream.table)
+    found: dict[date, list[int]] = {}
+    for row in table.scan(selected_fields=("_day", "_offset")).to_arrow().sort_by("_offset").to_pylist():
+        found.setdefault(row["_day"], []).append(row["_offset"])
+    return found
+
+
+def objects(log: Log, table: str) -> dict[str, int]:
+    return {item.key: item.size for item in log.store.list(f"warehouse/{log.settings.namespace}/{table}/")}
+
+
+def age(stack: LocalStack, log: Log) -> None:
+    """Make everything in the folders of both tables eight days old."""
+    then = time.time() - timedelta(days=8).total_seconds()
+    folder = stack.folder / "s3" / "data" / log.settings.bucket  # where the S3 server keeps objects
+    for table in (log.stream.table, log.stream.quarantine_table):
+        for key in objects(log, table):
+            os.utime(folder / key, (then, then))
+
+
+def verdict(log: Log, day: date, version: int | None = None) -> str:
+    found = verify_day(log.settings, log.stream.name, day, version)
+    return f"{found.verdict} {[str(one) for item in found.checks for one in item.differences]}"
+
+
+def test_the_tables_lose_what_nobody_needs_and_nothing_else(
+    stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, settings = log.stream, log.settings
+    tables = (stream.quarantine_table, stream.table)
+    published = {MONDAY: [0, 1, 2, 3, 7, 8], TUESDAY: [4, 5, 6]}
+    orphans = [f"warehouse/{settings.namespace}/{table}/data/_day=2013-01-14/orphan.parquet" for table in tables]
+    for orphan in orphans:
+        log.store.put(orphan, b"left by a killed task")
+    age(stack, log)
+    young = [orphan.replace("orphan", "young") for orphan in orphans]
+    for key in young:  # of a rebuild that is running
+        log.store.put(key, b"not committed yet")
+    before = {table: objects(log, table) for table in tables}
+    branches = [table_of(log, table).metadata.refs.keys() for table in tables]
+    assert branches == [{"main", "audit_given-up"}] * 2
+
+    monkeypatch.setattr(
+        SparkSession, "stop", lambda _self: None
+    )  # the command ends its Spark, which is all tests' here
+    shown = CliRunner().invoke(app, ["maintain", stream.name])
+
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    for table, orphan in zip(tables, orphans, strict=True):
+        place = lines.index(f"Table {table}")
+        kept = len(table_of(log, table).metadata.snapshots)
+        assert lines[place + 1 : place + 5] == [
+            "Audit branches that would be dropped: 0",
+            f"Snapshots that would be expired: 0, kept: {kept}",
+            "Files of no snapshot that would be deleted: 1",
+            f"  s3://{settings.bucket}/{orphan}",
+        ]
+    assert {table: objects(log, table) for table in tables} == before
+
+    run = log.run("maintain")
+    maintain_run(run, spark)  # every file looks old, but only the orphans are nobody's
+
+    saved: dict[str, Any] = run.require("maintain")["tables"]
+    for table, orphan in zip(tables, orphans, strict=True):
+        assert (saved[table]["branches_dropped"], saved[table]["snapshots_expired"]) == ([], 0)
+        assert saved[table]["orphans_deleted"] == [f"s3://{settings.bucket}/{orphan}"]
+        assert objects(log, table) == {key: size for key, size in before[table].items() if key != orphan}
+    assert (verdict(log, MONDAY), verdict(log, MONDAY, 1), verdict(log, TUESDAY)) == ("proven []",) * 3
+
+    done = look_after_tables(spark, settings, stream, now=datetime.now(UTC) + timedelta(days=100), delete=True)
+
+    assert [(set(item.expiry.branches), item.expiry.kept, item.orphans) for item in done] == [
+        ({"audit_given-up"}, 1, ())
+    ] * 2
+    for table, orphan, item in zip(tables, orphans, done, strict=True):
+        assert item.deleted > 0
+        assert table_of(log, table).metadata.refs.keys() == {"main"}
+        assert before[table].keys() - objects(log, table).keys() > {orphan}
+    assert set(young) <= {key for table in tables for key in objects(log, table)}
+    assert offsets(log) == published
+    # What readers see stays proven, although Tuesday's own snapshot is gone; Monday's first version is gone for good.
+    assert (verdict(log, MONDAY), verdict(log, TUESDAY)) == ("proven []",) * 2
+    assert verdict(log, MONDAY, 1) == "unknown []"
+    view = pin(settings, stream.name)
+    assert (view.foreign_days, [item.behind_max for item in view.plan.positions]) == ((), [0])
+    assert [item.expired for item in day_versions(settings, stream, MONDAY).versions] == [True, False]
+    with pytest.raises(ConflictError, match="the snapshot has expired"):
+        rollback_day(log.run("too-late"), spark, day=MONDAY, version=1)
+
+    # Tuesday's rows are those that its expired snapshot added, so they can still be brought back.
+    log.produce(1, at(TUESDAY, 20))
+    reconcile(log, spark, "third", TUESDAY)
+    assert offsets(log) == {**published, TUESDAY: [4, 5, 6, 9]}
+    rollback_day(log.run("back"), spark, day=TUESDAY, version=1)
+    assert offsets(log) == published
+    assert verdict(log, TUESDAY) == "proven []"
