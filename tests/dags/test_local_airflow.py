@@ -1,7 +1,10 @@
 """Airflow of the local stack, for real: what its own scheduler and DAG processor make of our DAGs."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -10,12 +13,14 @@ from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.batch.run import Run, run_name
+from tidemark.core.errors import ServiceError
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
 
 pytestmark = pytest.mark.timeout(900)
+ZONE = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +34,13 @@ def mended(settings: Settings, make_stream: MakeStream, produce: Produce) -> Str
 
 
 @pytest.fixture(scope="module")
-def airflow(stack: LocalStack, mended: Stream) -> Iterator[LocalAirflow]:
+def berlin(make_stream: MakeStream) -> Stream:
+    """East of Greenwich, where a day begins before it does in UTC."""
+    return make_stream(time_zone=str(ZONE))
+
+
+@pytest.fixture(scope="module")
+def airflow(stack: LocalStack, mended: Stream, berlin: Stream) -> Iterator[LocalAirflow]:
     """Started when every definition is there: it looks for new ones only now and then."""
     broken = stack.streams_dir / "trains.yaml"
     text = (stack.streams_dir / "flights.yaml").read_text(encoding="utf-8")
@@ -95,6 +106,43 @@ def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_
     assert [(item.source, item.value, item.header("attempt")) for item in again] == [((0, 1), b"{", "1")]
     saved = Run.open(mended.name, run_name(run), settings).require("replay")
     assert (saved["read"], saved["published"], saved["dead_again"], saved["status"]) == (3, 2, 1, "ok")
+
+
+def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_takes_those_days(
+    airflow: LocalAirflow, berlin: Stream
+) -> None:
+    api, dag = airflow.api, f"reconcile_{berlin.name}"
+    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
+    span = (date(2024, 3, 30), date(2024, 4, 1))  # the one between them has 23 hours
+    start, end = (datetime.combine(day, datetime.min.time(), tzinfo=ZONE) for day in span)
+    asked = {"dag_id": dag, "from_date": start.isoformat(), "to_date": (end + timedelta(hours=23)).isoformat()}
+    found = api._authorised("POST", "/api/v2/backfills/dry_run", json=asked)["backfills"]
+    moments = [datetime.fromisoformat(item["logical_date"]).astimezone(UTC).isoformat() for item in found]
+    # Half past midnight in Berlin, where the data interval of each day's run begins.
+    assert moments == [f"2024-03-{at}+00:00" for at in ("29T23:30:00", "30T23:30:00", "31T22:30:00")]
+
+
+def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_and_starts_no_run(
+    airflow: LocalAirflow, berlin: Stream
+) -> None:
+    api, dag = airflow.api, f"backfill_{berlin.name}"
+    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
+    api.unpause(dag)
+    tomorrow = str(datetime.now(ZONE).date() + timedelta(days=1))
+    run = api.trigger(dag, {"from_day": tomorrow, "to_day": tomorrow})
+
+    def ended() -> bool:
+        with suppress(ServiceError):  # a busy Airflow may take longer to answer than its client waits
+            return api.run_state(dag, run) in {"success", "failed"}
+        return False
+
+    wait_until(ended, "the run ends", timeout_s=600)
+
+    states = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    assert states == {"reconcile": ("failed", 1), "day": ("upstream_failed", 0)}
+    (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=reconcile").glob("*.log")
+    assert "the last day of the backfill is not over" in log.read_text(encoding="utf-8")
+    assert api._authorised("GET", f"/api/v2/dags/reconcile_{berlin.name}/dagRuns")["dag_runs"] == []
 
 
 def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:
