@@ -8,7 +8,7 @@ SOAK ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test soak demo bench-archive bench-speed bench-plan lock clean
+.PHONY: help install java check test soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -35,7 +35,7 @@ check: install ## Lint, types, layers
 test: install ## Run the tests against a real Kafka, S3 server and Spark (TESTS=path for some of them)
 	$(BIN)/python -m pytest $(TESTS)
 
-soak: install ## Fifty random faults against the speed stream in each mode (SOAK="--seed 1 --faults 5": those of that seed)
+soak: install ## Fifty random faults against either speed mode and the batch layer (SOAK="--seed 1 --faults 5": those of that seed)
 	$(BIN)/python -m pytest -m soak tests
 	$(BIN)/python -u -m tests.soak $(SOAK)
 
@@ -50,6 +50,9 @@ bench-speed: install ## The speed stream in both modes against Spark's bare Kafk
 
 bench-plan: install ## A plan of 1,000 new ranges behind 1,000, 100,000 and 1,000,000 in the ledger: seconds, peak memory
 	$(BIN)/python -m benchmarks.plan $(BENCH)
+
+bench-rebuild: install ## A day's rebuild by ranges against a plain copy and dropDuplicates, and its memory (BENCH="--records 1000000": a trial)
+	$(BIN)/python -m benchmarks.rebuild $(BENCH)
 
 lock: .venv/.installed ## Pin and hash packages and jars anew, after a change of requirements.in or jars/ivy.xml
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements.in -o requirements.txt

@@ -81,14 +81,12 @@ def produce(settings: Settings, topic: str, records: int, *, partitions: int, he
         task = bar.add_task(f"producing {topic}", total=records)
         for number in range(records):
             start = number * 7919 % (len(pool) - VALUE_BYTES)
-            head = f'{{"ride": "r-{number:012d}", "fare": {number % 9973}, "currency": "EUR", "kind": "bus", "note": "'
-            value = (head + pool[start : start + VALUE_BYTES])[: VALUE_BYTES - 2] + '"}'
             moment = START_MS + number % 10 * 86_400_000 + number // 10 % 10 * 3_600_000
             while True:
                 try:
                     producer.produce(
                         topic,
-                        value,
+                        value(number, pool[start : start + VALUE_BYTES]),
                         partition=number % partitions,
                         timestamp=moment,
                         headers=list(headers),
@@ -104,6 +102,12 @@ def produce(settings: Settings, topic: str, records: int, *, partitions: int, he
         bar.update(task, completed=records)
     if failures:
         raise SystemExit(f"{len(failures)} records were not accepted, the first: {failures[0]}")
+
+
+def value(number: int, noise: str) -> str:
+    """A record's value, VALUE_BYTES long: JSON of VALUE_SCHEMA, with some of the noise as its note."""
+    head = f'{{"ride": "r-{number:012d}", "fare": {number % 9973}, "currency": "EUR", "kind": "bus", "note": "'
+    return (head + noise)[: VALUE_BYTES - 2] + '"}'
 
 
 def workers() -> Iterator[psutil.Process]:

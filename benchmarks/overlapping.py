@@ -1,0 +1,177 @@
+"""An archive of one day without Kafka: files by the archive's own encoder, manifests by its own commit.
+
+A stream that loses its checkpoint starts again at an earlier position. From there on records are archived that were
+archived before, in ranges cut elsewhere: that is how the archives in here come to hold records twice.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import lru_cache, partial
+from itertools import groupby
+from multiprocessing import get_context
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
+from tidemark.archive.commit import commit_batch
+from tidemark.archive.file import OpenFile, Target
+from tidemark.archive.ledger import read_archived
+from tidemark.archive.schema import SCHEMA
+from tidemark.batch.run import Run
+from tidemark.core.layout import DataName, Layout
+from tidemark.core.manifest import DataFile
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Plan
+from tidemark.core.plan import Target as PlanTarget
+from tidemark.core.plan_json import plan_to_value
+from tidemark.core.planner import plan_committed
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+
+DAY = datetime.fromtimestamp(START_MS / 1000, UTC).date()
+DAY_US = 86_400_000_000
+TOPIC_ID = "id-1"
+LOGS = tuple(TopicPartition(topic="rides", topic_id=TOPIC_ID, partition=number) for number in range(PARTITIONS))
+WRITERS = 3  # the checkpoint was lost twice
+RANGE_RECORDS = 100_000
+PIECE_RECORDS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """One object to write."""
+
+    writer: str
+    batch: int
+    log: TopicPartition
+    range: OffsetRange
+    log_end: int
+
+
+def overlapping(records: int, copies: float) -> list[OffsetRange]:
+    """What each writer archived of every log, so that ``copies`` of all archived records are there a second time."""
+    twice = int(records * copies) // PARTITIONS
+    distinct = records // PARTITIONS - twice
+    ends = [distinct * number // WRITERS for number in range(1, WRITERS + 1)]
+    starts = [0, *(end - twice // (WRITERS - 1) for end in ends[:-1])]
+    return [OffsetRange(start=start, end=end) for start, end in zip(starts, ends, strict=True)]
+
+
+def archive_day(run: Run, spans: Sequence[OffsetRange]) -> None:
+    """Archive DAY, a writer per span, and settle the run: what the rebuild needs of the steps before it."""
+    end = max(span.end for span in spans)
+    jobs = [
+        _File(writer=f"query-{number}", batch=batch, log=log, range=part, log_end=end)
+        for number, span in enumerate(spans)
+        for batch, part in enumerate(_batches(span))
+        for log in LOGS
+    ]
+    context = get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool, progress() as bar:
+        task = bar.add_task(f"archiving {run.stream.name}", total=sum(len(job.range) for job in jobs))
+        files = []
+        for file in pool.map(partial(_write, run.settings, run.stream), jobs):
+            files.append(file)
+            bar.advance(task, file.rows)
+    done = zip(jobs, files, strict=True)
+    for (writer, batch), group in groupby(done, key=lambda item: (item[0].writer, item[0].batch)):
+        batch_files = [file for _, file in group]
+        commit_batch(
+            run.store,
+            run.layout,
+            run.stream,
+            writer=writer,
+            batch=batch,
+            ranges={file.log: file.range for file in batch_files},
+            files=batch_files,
+            now_us=batch,
+        )
+    with run.step("settled") as out:
+        out["plan"] = plan_to_value(_plan(run))
+
+
+def _batches(span: OffsetRange) -> list[OffsetRange]:
+    return [
+        OffsetRange(start=start, end=min(start + RANGE_RECORDS, span.end))
+        for start in range(span.start, span.end, RANGE_RECORDS)
+    ]
+
+
+def _plan(run: Run) -> Plan:
+    history = read_archived(run.store, run.layout, run.stream).history()
+    targets = [
+        PlanTarget(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        for log, (start, end) in history.extents().items()
+    ]
+    return plan_committed(
+        stream=run.stream.name,
+        time_zone=run.stream.time_zone,
+        run=run.name,
+        requested=[DAY],
+        targets=targets,
+        committed=history.committed(targets, [DAY], ()),
+        seals=(),
+    )
+
+
+def _write(settings: Settings, stream: Stream, job: _File) -> DataFile:
+    """In a process of its own."""
+    target = Target(
+        store=_store(settings),
+        layout=Layout(prefix=settings.prefix, stream=stream.name),
+        part_bytes=stream.archive.part_bytes,
+        settings=stream.archive_settings,
+    )
+    path = f"partition={job.log.partition}"
+    name = DataName(path=path, topic=job.log.topic, partition=job.log.partition, range=job.range, seq=0)
+    file = OpenFile(target, job.log, name)
+    for start in range(job.range.start, job.range.end, PIECE_RECORDS):
+        rows = _rows(job, start, min(start + PIECE_RECORDS, job.range.end))
+        payload = sum(pc.sum(pc.binary_length(rows.column(name))).as_py() for name in ("key", "value"))
+        file.add(rows, np.full(rows.num_rows, (DAY - date(1970, 1, 1)).days, dtype=np.int32), payload)
+    return file.finish()
+
+
+@lru_cache(maxsize=1)
+def _store(settings: Settings) -> ObjectStore:
+    return ObjectStore(settings)
+
+
+def _rows(job: _File, start: int, end: int) -> pa.RecordBatch:
+    """Records ``[start, end)``, spread evenly over the day; the same ones whoever archives them."""
+    size = end - start
+    offsets = np.arange(start, end, dtype=np.int64)
+    moments = pa.array(START_MS * 1000 + offsets * (DAY_US // job.log_end)).cast(SCHEMA.field("timestamp").type)
+    key, payload, headers = (column.slice(0, size) for column in _payloads())
+    kind = np.zeros(size, dtype=np.int32)
+    columns = [
+        pa.repeat(job.log.topic, size),
+        kind + np.int32(job.log.partition),
+        offsets,
+        moments,
+        kind,
+        key,
+        payload,
+        headers,
+        moments,
+    ]
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=SCHEMA)
+
+
+@lru_cache(maxsize=1)
+def _payloads() -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Keys, values and headers. They come again in every piece, which is farther back than a compressor looks."""
+    numbers = range(PIECE_RECORDS)
+    noise = np.random.default_rng(1).bytes(PIECE_RECORDS * VALUE_BYTES // 2).hex()
+    values = [value(number, noise[number * VALUE_BYTES : (number + 1) * VALUE_BYTES]).encode() for number in numbers]
+    return (
+        pa.array([b"bus-%06d" % (number % 5_000) for number in numbers], SCHEMA.field("key").type),
+        pa.array(values, SCHEMA.field("value").type),
+        pa.array([[]] * PIECE_RECORDS, SCHEMA.field("headers").type),
+    )
