@@ -12,7 +12,8 @@ All three decode and transform the same records with the stream's own code and w
 table of the same properties, which is there before. The two others keep no counts, quarantine nothing and would
 not notice an object that is gone. Not part of it: planning (``make bench-plan``), the audit's checks, and publication,
 which moves no rows. Values are raw by default: there is nothing to parse, so that what the three do differently is the
-largest part of their time. Copies that interleave, so that each object would be trimmed, are not what is measured.
+largest part of their time: strict for the ratio to the copy, kind to the one to dropDuplicates, whose shuffle no
+parsing dilutes. Copies that interleave, so that each object would be trimmed, are not what is measured.
 
 Then the step as its own application, over a quarter and over twice as many records: the highest resident size of its
 JVM and Python processes together. Ends with one JSON line: median seconds by ranges ÷ those of the others, peak MiB.
