@@ -4,6 +4,7 @@ It does what Airflow would do next: the steps that have not succeeded, in order.
 Before and behind each step it looks at the live view, and writes what it saw: a file of (partition, offset) per look.
 """
 
+import fcntl
 import sys
 import uuid
 from collections.abc import Callable
@@ -17,12 +18,12 @@ from pyspark.sql import functions as F
 from tidemark.batch.audit import audit_run
 from tidemark.batch.current import current
 from tidemark.batch.plan import plan_run, refill_gaps, settle_run
-from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.report import report_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
+from tidemark.batch.start_over import publish_or_start_over
 from tidemark.core.errors import TidemarkError
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
@@ -36,7 +37,7 @@ def main() -> None:
     try:
         run = Run.open(stream, name, settings())
         with spark_session(run.settings, f"soak-{name}") as spark:
-            for step, act in _steps(run, spark, [date.fromisoformat(day) for day in days]):
+            for step, act in _steps(run, spark, [date.fromisoformat(day) for day in days], Path(views) / "lock"):
                 if _done(run, step):
                     continue
                 _look(spark, run, Path(views))
@@ -47,14 +48,21 @@ def main() -> None:
         sys.exit(f"{type(error).__name__}: {error}")
 
 
-def _steps(run: Run, spark: SparkSession, days: list[date]) -> list[tuple[str, Callable[[], object]]]:
+def _publish(run: Run, spark: SparkSession, lock: Path) -> None:
+    """One run of the stream at a time, as Airflow lets them in; the lock goes with the process."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        publish_or_start_over(run, spark)
+
+
+def _steps(run: Run, spark: SparkSession, days: list[date], lock: Path) -> list[tuple[str, Callable[[], object]]]:
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=False),
         lambda: refill_run(run, spark) if refill_gaps(run.plan("plan")) else None,
         lambda: settle_run(run),
         lambda: rebuild_run(run, spark),
         lambda: audit_run(run, spark),
-        lambda: publish_run(run, spark),
+        lambda: _publish(run, spark, lock),
         lambda: seal_run(run),
         lambda: report_run(run),
     )
