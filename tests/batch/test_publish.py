@@ -3,15 +3,18 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from tests.batch.world import World, january, moment, value
 from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import Standing, standing
@@ -58,6 +61,27 @@ def test_every_step_retried_changes_nothing(world: World) -> None:
     assert runs_published(world) == ["first"]
     for name in (world.name, f"{world.name}_quarantine"):
         assert IcebergTable(world.spark, world.settings, name).branches() == {"main"}
+
+
+def test_first_rebuilds_at_once_share_one_table(spark: SparkSession, settings: Settings) -> None:
+    class Together(IcebergTable):
+        """None creates the table before all have seen that it is not there."""
+
+        waited = False
+
+        def _create(self, schema: StructType) -> None:
+            if not self.waited:  # at a second attempt nobody else comes
+                self.waited = True
+                all_looked.wait(300)
+            super()._create(schema)
+
+    runs = 4
+    all_looked = Barrier(runs)
+    new = settings.model_copy(update={"namespace": f"new_{uuid4().hex[:8]}"})
+    with ThreadPoolExecutor(runs) as pool:
+        tables = [Together(spark, new, "together") for _ in range(runs)]
+        assert list(pool.map(lambda table: table.ensure(QUARANTINE_SCHEMA, {}), tables)) == [()] * runs
+    assert len(IcebergTable(spark, new, "together").history()) == 1
 
 
 def test_the_snapshot_says_what_it_was_made_from(world: World) -> None:

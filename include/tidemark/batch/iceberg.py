@@ -93,15 +93,7 @@ class IcebergTable:
         Raises ConfigError, with every difference and before any change, where the columns can't become those.
         """
         if not self._spark.catalog.tableExists(self.identifier):
-            self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.namespace}")
-            writer = self._spark.createDataFrame([], schema).writeTo(self.identifier).using("iceberg")
-            for key, value in _PROPERTIES.items():
-                writer = writer.tableProperty(key, value)
-            try:
-                writer.partitionedBy(F.col(DAY)).create()
-            except AnalysisException as error:
-                if "ALREADY_EXISTS" not in str(error):
-                    raise
+            self._retry(lambda: self._create(schema))
         return self._retry(lambda: self._evolve(schema, renamed))
 
     def read(self, branch: str) -> DataFrame:
@@ -174,6 +166,23 @@ class IcebergTable:
             self._spark._jsparkSession,
             self.identifier,
         )
+
+    def _create(self, schema: StructType) -> None:
+        """Namespace and table. Where a neighbour is first, each kind of catalog says so in its own way."""
+        catalog = self._spark.catalog
+        try:
+            self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.namespace}")
+        except Py4JJavaError:
+            if not catalog.databaseExists(self.namespace):
+                raise
+        writer = self._spark.createDataFrame([], schema).writeTo(self.identifier).using("iceberg")
+        for key, value in _PROPERTIES.items():
+            writer = writer.tableProperty(key, value)
+        try:
+            writer.partitionedBy(F.col(DAY)).create()
+        except (AnalysisException, Py4JJavaError):
+            if not catalog.tableExists(self.identifier):
+                raise
 
     def _columns(self, schema: Any) -> StructType:
         return StructType.fromJson(json.loads(self._convert(schema).json()))
