@@ -116,6 +116,18 @@ def test_a_damaged_object_stops_the_rebuild_and_is_named_with_its_line(world: Wo
         world.rebuild(run)
 
 
+def test_an_object_with_fewer_rows_than_its_manifest_lists_stops_the_rebuild(world: World) -> None:
+    world.produce([(moment(14), value(number)) for number in range(6)])
+    world.archive(0, 3)
+    key = world.archive(3, 6)
+    run = world.plan("first", [january(14)])
+    shorter = run.store.get(world.archive(3, 5, writer="other"))
+    assert shorter is not None
+    run.store.put(key, shorter)
+    with pytest.raises(IncompleteError, match=r"expected 6 rows read, found 5 published .*'tidemark verify' tells"):
+        world.rebuild(run)
+
+
 def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     dropping = TRANSFORM.replace("return records", "return records.where('event.id <> 2')")
     world = World.make(spark, settings, tmp_path, transform=dropping)

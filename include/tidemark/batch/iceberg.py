@@ -121,14 +121,18 @@ class IcebergTable:
         earlier = [(then.findColumnName(field.fieldId()), field.name()) for field in now.columns()]
         return rows.select(*(F.col(f"`{was}`").alias(name) for was, name in earlier if was)).to(self._columns(now))
 
-    def stage(self, branch: str, rows: DataFrame, days: Sequence[date], *, distribution: str) -> Staged:
+    def stage(self, branch: str, rows: DataFrame | None, days: Sequence[date], *, distribution: str) -> Staged:
         """Cut (or cut anew) the branch from main and replace ``days`` on it by ``rows``, in one commit.
 
-        ``distribution`` is Iceberg's write distribution mode. A day without rows becomes empty.
+        ``distribution`` is Iceberg's write distribution mode. A day without rows becomes empty; None is no rows at all.
         """
         base = self._retry(lambda: self._cut(branch))
-        target = f"{self.identifier}.`branch_{branch}`"
-        rows.writeTo(target).option("distribution-mode", distribution).overwrite(F.col(DAY).isin(list(days)))
+        if rows is None:  # without a query's work
+            days_only = self._of(days)
+            self._retry(lambda: self._load().newOverwrite().overwriteByRowFilter(days_only).toBranch(branch).commit())
+        else:
+            target = f"{self.identifier}.`branch_{branch}`"
+            rows.writeTo(target).option("distribution-mode", distribution).overwrite(F.col(DAY).isin(list(days)))
         table = self._load()
         snapshot = table.snapshot(branch)
         added = list(snapshot.addedDataFiles(table.io()))
@@ -246,10 +250,7 @@ class IcebergTable:
         return Published(snapshot=ours.snapshotId(), already=False)
 
     def _overwrite(self, change: Any, table: Any, wanted: Publication) -> Any:
-        days = self._jvm.java.util.ArrayList()
-        for day in wanted.days:
-            days.add(day.isoformat())
-        which = getattr(self._jvm.org.apache.iceberg.expressions.Expressions, "in")(DAY, days)
+        which = self._of(wanted.days)
         change = change.overwriteByRowFilter(which).validateFromSnapshot(wanted.base).conflictDetectionFilter(which)
         change = change.validateNoConflictingData().validateNoConflictingDeletes()
         added = list(table.snapshot(wanted.staged).addedDataFiles(table.io()))
@@ -266,6 +267,13 @@ class IcebergTable:
         for key, value in summary.items():
             change = change.set(key, value)
         return change
+
+    def _of(self, days: Sequence[date]) -> Any:
+        """Iceberg's filter of these days' rows."""
+        values = self._jvm.java.util.ArrayList()
+        for day in days:
+            values.add(day.isoformat())
+        return getattr(self._jvm.org.apache.iceberg.expressions.Expressions, "in")(DAY, values)
 
     def _require_branch(self, table: Any, wanted: Publication) -> None:
         tip = table.snapshot(wanted.branch) if table.refs().get(wanted.branch) is not None else None

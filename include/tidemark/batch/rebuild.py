@@ -1,8 +1,10 @@
 """The rebuild step: archive slices → the stream's transformation → the plan's days on an audit branch.
 
-The day's rows are read once, in one pass without a shuffle, and counted as they pass; what was written is counted from
-Iceberg's metadata. The two counts are independent, so conservation (read = published + quarantined + removed as
-duplicates by key) proves something. Only a stream with a key has its rows read once more before, to find duplicates.
+The day's rows are read once, in one pass without a shuffle. How many there are to read, the manifests say of whole
+objects; the rows of trimmed ones are counted as they pass. What was written is counted from Iceberg's metadata. The two
+counts are independent, so conservation (read = published + quarantined + removed as duplicates by key) proves that no
+row was lost on the way, nor by an object that has others than its manifest lists. Only a stream with a key has its rows
+read once more before, to find duplicates.
 """
 
 from collections import Counter
@@ -10,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
+from functools import partial, reduce
 from math import ceil
 from typing import Any
 
@@ -33,10 +35,10 @@ from tidemark.batch.duplicates import Duplicates, find_duplicates, keyed
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.batch.run import Run
-from tidemark.batch.slices import read_slices
+from tidemark.batch.slices import read_slices, together
 from tidemark.core.errors import IncompleteError
 from tidemark.core.offsets import TopicPartition, count
-from tidemark.core.plan import Plan
+from tidemark.core.plan import Plan, Slice
 from tidemark.spark import records
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
@@ -65,18 +67,18 @@ FILES_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One topic id's rows on their way: ``good`` and ``rejected`` in table form, and the counter they pass through.
+    """One topic id's rows on their way: ``good`` and ``rejected`` in table form.
 
-    ``raw`` are the good ones as the quarantine has them; ``keyed``, past the counter, what tells duplicates by key.
+    ``raw`` are the good ones as the quarantine has them; ``keyed`` what tells duplicates by key. ``counter`` counts the
+    rows of ``good`` that no manifest does, None where it does for all.
     """
 
     topic_id: str
-    partitions: tuple[int, ...]
     good: DataFrame
     rejected: DataFrame
     raw: DataFrame
     keyed: DataFrame | None
-    observation: Observation | None
+    counter: "_Counter | None"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +125,17 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
         table = IcebergTable(spark, run.settings, run.stream.table)
         quarantine = IcebergTable(spark, run.settings, run.stream.quarantine_table)
         keys = [item.keyed for item in sources if item.keyed is not None]
-        with find_duplicates(_together(keys) if keys else None, run.stream.batch.deduplicate) as duplicates:
-            good = duplicates.leave_out(_together([item.good for item in sources])).coalesce(tasks)
+        with find_duplicates(together(keys) if keys else None, run.stream.batch.deduplicate) as duplicates:
+            good = duplicates.leave_out(together([item.good for item in sources])).coalesce(tasks)
             out["columns_changed"] = [str(item) for item in table.ensure(good.schema, run.stream.renamed)]
             staged = table.stage(branch, good, days, distribution=distribution)
             out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
             read = _counted(sources, plan, days)
 
-            aside = spark.createDataFrame([], QUARANTINE_SCHEMA)
+            aside = None
             if dict(staged.rows) != {day: rows for day, rows in read.days.items() if rows}:
                 # Only now is it worth a second pass over the archive: most days have nothing to quarantine.
-                aside = _aside(aside, sources, duplicates, run.stream).coalesce(tasks)
+                aside = _aside(spark, sources, duplicates, run.stream).coalesce(tasks)
             quarantine.ensure(QUARANTINE_SCHEMA, {})
             kept = quarantine.stage(branch, aside, days, distribution=distribution)
         out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
@@ -161,36 +163,52 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     """One source per topic id among the slices; an empty one where the plan reads nothing."""
     transform = load_transform(run.stream, run.settings.streams_dir)
     day = records.day(run.stream)
+    inside = day.isin(list(days))
     topic_ids = sorted({item.log.topic_id for item in plan.slices})
     wanted = run.stream.batch.deduplicate
     sources = []
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
-        partitions = tuple(sorted({item.log.partition for item in slices}))
-        rows = archived = read_slices(spark, run.settings, run.stream, slices).where(day.isin(list(days)))
-        observation = None
-        if slices:
-            observation = Observation()
-            counters = [F.count_if(day == value).alias(f"day {value}") for value in days]
-            counters += [F.count_if(F.col("partition") == item).alias(f"partition {item}") for item in partitions]
-            rows = rows.observe(observation, *counters)
-        processed = process(rows, run.stream, transform)
+        counter = _Counter(day, days, slices) if any(item.rows is None for item in slices) else None
+        read = partial(read_slices, spark, run.settings, run.stream, slices)
+        processed = process((read(counter.count) if counter else read()).where(inside), run.stream, transform)
+        again = process(read().where(inside), run.stream, transform).good if wanted.key else None
         lineage = identity(day, topic_id)
         columns = [name for name in processed.good.columns if name not in PLATFORM_COLUMNS]
         sources.append(
             Source(
                 topic_id=topic_id,
-                partitions=partitions,
                 good=processed.good.select(*lineage, *columns),
                 rejected=processed.rejected.select(*lineage, "reason", "source.key", "source.value"),
                 raw=processed.good.select(*lineage, "source.key", "source.value"),
-                keyed=keyed(process(archived, run.stream, transform).good.select(*lineage, *columns), wanted)
-                if wanted.key
-                else None,
-                observation=observation,
+                keyed=None if again is None else keyed(again.select(*lineage, *columns), wanted),
+                counter=counter,
             )
         )
     return sources
+
+
+class _Counter:
+    """Counts the rows of some days, per day and per partition, while they are read for the first time."""
+
+    def __init__(self, day: Column, days: Sequence[date], slices: Sequence[Slice]) -> None:
+        self._day, self._days = day, tuple(days)
+        self._partitions = tuple(sorted({item.log.partition for item in slices if item.rows is None}))
+        self._observation = Observation()
+
+    def count(self, rows: DataFrame) -> DataFrame:
+        """The rows of the days, through the counter."""
+        counts = [F.count_if(self._day == item).alias(f"day {item}") for item in self._days]
+        counts += [F.count_if(F.col("partition") == item).alias(f"partition {item}") for item in self._partitions]
+        return rows.where(self._day.isin(list(self._days))).observe(self._observation, *counts)
+
+    def per_day(self) -> dict[date, int]:
+        """Once the rows were read."""
+        return {item: self._observation.get[f"day {item}"] for item in self._days}
+
+    def per_partition(self) -> dict[int, int]:
+        """Once the rows were read."""
+        return {item: self._observation.get[f"partition {item}"] for item in self._partitions}
 
 
 def identity(day: Column, topic_id: str) -> list[Column]:
@@ -205,14 +223,7 @@ def identity(day: Column, topic_id: str) -> list[Column]:
     ]
 
 
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
-    first, *rest = frames
-    for frame in rest:
-        first = first.unionByName(frame)
-    return first
-
-
-def _aside(empty: DataFrame, sources: list[Source], duplicates: Duplicates, stream: Stream) -> DataFrame:
+def _aside(spark: SparkSession, sources: list[Source], duplicates: Duplicates, stream: Stream) -> DataFrame:
     """The rows of the quarantine: the rejected ones, and the duplicates by key with the record that was kept."""
     frames = [item.rejected for item in sources]
     reason = F.lit(f"duplicate by key ({', '.join(stream.batch.deduplicate.key)})")
@@ -220,6 +231,7 @@ def _aside(empty: DataFrame, sources: list[Source], duplicates: Duplicates, stre
         found = duplicates.pick(item.raw)
         if found is not None:
             frames.append(found.withColumn("reason", reason))
+    empty = spark.createDataFrame([], QUARANTINE_SCHEMA)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames, empty)
 
 
@@ -243,18 +255,18 @@ def _removed(quarantine: DataFrame, duplicates: Duplicates) -> dict[date, int]:
 
 
 def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
-    """The counters' values, after the first write has run."""
+    """What the manifests list of whole objects and the counters counted of others, once the rows are written."""
     per_day: Counter[date] = Counter(dict.fromkeys(days, 0))
     per_log: Counter[TopicPartition] = Counter({item.target.log: 0 for item in plan.logs})
+    for item in plan.slices:
+        for found in item.rows or ():
+            per_day[found.day] += found.rows
+            per_log[item.log] += found.rows
     logs = {(item.log.topic_id, item.log.partition): item.log for item in plan.slices}
     for source in sources:
-        if source.observation is None:
-            continue
-        seen = source.observation.get
-        for day in days:
-            per_day[day] += seen[f"day {day}"]
-        for partition in source.partitions:
-            per_log[logs[source.topic_id, partition]] += seen[f"partition {partition}"]
+        if source.counter is not None:
+            per_day.update(source.counter.per_day())
+            per_log.update({logs[source.topic_id, at]: rows for at, rows in source.counter.per_partition().items()})
     return Read(days=per_day, logs=per_log)
 
 
@@ -304,7 +316,8 @@ def _require_conserved(days: Mapping[str, Mapping[str, int]], staged: Staged, ke
                 found=f"{rows['published']} published + {rows['quarantined']} quarantined"
                 f" + {rows['duplicates_removed']} removed as duplicates by key",
                 where=day,
-                hint="A transformation must return one row per row and mark those it does not want in 'reject'",
+                hint="A transformation must return one row per row and mark those it does not want in 'reject';"
+                " 'tidemark verify' tells whether an object has other rows than its manifest lists",
             )
         if rows["duplicates_trimmed"] < 0:
             raise IncompleteError(

@@ -5,7 +5,7 @@ Spark reads Parquet itself. Objects of any other kind are streamed by the archiv
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -27,34 +27,52 @@ TASKS_MAX = 200  # each is sent the list of slices: thousands of tasks would cos
 _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
 
 
-def read_slices(spark: SparkSession, settings: Settings, stream: Stream, slices: Sequence[Slice]) -> DataFrame:
+def read_slices(
+    spark: SparkSession,
+    settings: Settings,
+    stream: Stream,
+    slices: Sequence[Slice],
+    passing: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+) -> DataFrame:
     """The slices' rows, in ARCHIVE_SCHEMA; every row once, because slices of a plan are disjoint.
 
-    Adopted objects hold values only: their rows get their event time here, as the stream extracts it.
+    Adopted objects hold values only: their rows get their event time here, as the stream extracts it. ``passing`` is
+    put on the rows of slices without ``rows`` alone, in one frame; it is not called where there are none.
 
     Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
     FormatError and PositionError for an object that is damaged, as ``tidemark.archive.decoders`` tells it.
     """
-    for_spark = [item for item in slices if not decoded(item.key)]
-    adopted = [item for item in slices if is_connect_key(item.key)]
+    parquet = _Parquet(spark, settings.bucket, [item for item in slices if not decoded(item.key)])
+    streamed = {item.key for item in slices if decoded(item.key)}
+    if streamed:
+        _require_present(_gone(settings, streamed), slices)
+    listed = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is not None])
+    counted = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is None])
+    parts = listed + ([passing(together(counted))] if counted else [])
+    return together(parts) if parts else spark.createDataFrame([], ARCHIVE_SCHEMA)
+
+
+def _read(
+    spark: SparkSession, settings: Settings, stream: Stream, parquet: "_Parquet", slices: Sequence[Slice]
+) -> list[DataFrame]:
+    parts = parquet.read([item for item in slices if not decoded(item.key)])
     own = [item for item in slices if decoded(item.key) and not is_connect_key(item.key)]
-    parts = _parquet(spark, settings.bucket, for_spark) if for_spark else []
     if own:
         parts.append(_streamed(spark, settings, own))
+    adopted = [item for item in slices if is_connect_key(item.key)]
     if adopted:
         rows = _streamed(spark, settings, adopted).withColumn("event_time", event_time(stream))
         parts.append(rows.select(*ARCHIVE_SCHEMA.fieldNames()))
-    if not parts:
-        return spark.createDataFrame([], ARCHIVE_SCHEMA)
-    together, *rest = parts
-    for frame in rest:
-        together = together.unionByName(frame)
-    return together
+    return parts
+
+
+def together(parts: Sequence[DataFrame]) -> DataFrame:
+    """All their rows; of one part at least, and all of the same columns."""
+    return reduce(DataFrame.unionByName, parts)
 
 
 def _streamed(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
     """Rows of objects that a decoder reads; of adopted ones without their event time."""
-    _require_present(_gone(settings, {item.key for item in slices}), slices)
     # A row per slice, without a Python object having to pass through Spark.
     numbers = spark.range(0, len(slices), 1, min(len(slices), TASKS_MAX))
     return numbers.mapInArrow(_reader(settings, tuple(slices)), ARCHIVE_SCHEMA)
@@ -95,30 +113,38 @@ def _gone(settings: Settings, keys: set[str]) -> list[str]:
     return sorted(keys - found)
 
 
-def _parquet(spark: SparkSession, bucket: str, slices: Sequence[Slice]) -> list[DataFrame]:
-    uris = {key: _uri(spark, f"s3a://{bucket}/{key}") for key in {item.key for item in slices}}
-    reader = spark.read.schema(ARCHIVE_SCHEMA).option("recursiveFileLookup", True)
-    archive = reader.parquet(*(f"s3a://{bucket}/{folder}" for folder in _folders(uris)))
-    listed = set(archive.inputFiles())
-    _require_present(sorted(key for key, uri in uris.items() if uri not in listed), slices)
-    whole = [uris[item.key] for item in slices if item.whole]
-    trimmed = [(uris[item.key], item.range.start, item.range.end) for item in slices if not item.whole]
-    parts = []
-    path = F.col("_metadata.file_path")
-    if whole:
-        parts.append(archive.where(path.isin(whole)))
-    if trimmed:
-        bounds = spark.createDataFrame(trimmed, "_path string, _start long, _end long")
-        at = F.col("offset")
-        parts.append(
-            # The path as a plain column first: Spark fails on a join condition with a metadata column in it.
-            archive.select("*", path.alias("_path"))
-            .where(F.col("_path").isin(sorted({uri for uri, _, _ in trimmed})))
-            .join(F.broadcast(bounds), on="_path", how="inner")
-            .where((at >= F.col("_start")) & (at < F.col("_end")))
-            .select(*ARCHIVE_SCHEMA.fieldNames())
-        )
-    return parts
+class _Parquet:
+    """The objects that Spark reads itself, listed once."""
+
+    def __init__(self, spark: SparkSession, bucket: str, slices: Sequence[Slice]) -> None:
+        self._spark = spark
+        self._uris = {key: _uri(spark, f"s3a://{bucket}/{key}") for key in {item.key for item in slices}}
+        if not slices:
+            return
+        reader = spark.read.schema(ARCHIVE_SCHEMA).option("recursiveFileLookup", True)
+        self._archive = reader.parquet(*(f"s3a://{bucket}/{folder}" for folder in _folders(self._uris)))
+        listed = set(self._archive.inputFiles())
+        _require_present(sorted(key for key, uri in self._uris.items() if uri not in listed), slices)
+
+    def read(self, slices: Sequence[Slice]) -> list[DataFrame]:
+        whole = [self._uris[item.key] for item in slices if item.whole]
+        trimmed = [(self._uris[item.key], item.range.start, item.range.end) for item in slices if not item.whole]
+        parts = []
+        path = F.col("_metadata.file_path")
+        if whole:
+            parts.append(self._archive.where(path.isin(whole)))
+        if trimmed:
+            bounds = self._spark.createDataFrame(trimmed, "_path string, _start long, _end long")
+            at = F.col("offset")
+            parts.append(
+                # The path as a plain column first: Spark fails on a join condition with a metadata column in it.
+                self._archive.select("*", path.alias("_path"))
+                .where(F.col("_path").isin(sorted({uri for uri, _, _ in trimmed})))
+                .join(F.broadcast(bounds), on="_path", how="inner")
+                .where((at >= F.col("_start")) & (at < F.col("_end")))
+                .select(*ARCHIVE_SCHEMA.fieldNames())
+            )
+        return parts
 
 
 def _folders(keys: Iterable[str]) -> list[str]:

@@ -125,13 +125,26 @@ class LogPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowsOfDay:
+    """How many rows of a day there are."""
+
+    day: date
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed)."""
+    """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed).
+
+    ``rows`` are those of the plan's days that the manifest lists of a whole object; None of a part, where only reading
+    it tells.
+    """
 
     key: str
     log: TopicPartition
     range: OffsetRange
     whole: bool
+    rows: tuple[RowsOfDay, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

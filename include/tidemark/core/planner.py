@@ -8,7 +8,7 @@ from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
-from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, Slice, Target, Used
+from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, RowsOfDay, Slice, Target, Used
 from tidemark.core.seal import Seal, SealedLog
 
 
@@ -301,16 +301,23 @@ def _archived_rows(
 def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> list[Slice]:
     """The objects behind the used ranges that may have rows of the days inside the used part."""
     return [
-        Slice(
-            key=file.key,
-            log=log_plan.target.log,
-            range=OffsetRange(start=max(used.range.start, file.range.start), end=min(used.range.end, file.range.end)),
-            whole=file.first_offset in used.range and file.last_offset in used.range,
-        )
+        _slice(log_plan.target.log, used, file, days)
         for used, source in zip(log_plan.used, sources, strict=True)
         for file in sorted(source.files, key=lambda item: (item.range, item.key))
         if _has_rows_of(file, used.range, days)
     ]
+
+
+def _slice(log: TopicPartition, used: Used, file: DataFile, days: set[date]) -> Slice:
+    whole = file.first_offset in used.range and file.last_offset in used.range
+    rows = tuple(RowsOfDay(day=item.day, rows=item.rows) for item in file.days if item.day in days)
+    return Slice(
+        key=file.key,
+        log=log,
+        range=OffsetRange(start=max(used.range.start, file.range.start), end=min(used.range.end, file.range.end)),
+        whole=whole,
+        rows=rows if whole else None,
+    )
 
 
 def _has_rows_of(file: DataFile, used: OffsetRange, days: set[date]) -> bool:
