@@ -139,7 +139,8 @@ def _killed(world: DaysWorld, fault: Fault, app: SpeedApp) -> str:
             _ended(world, app)
             return "it ended before"
         assert time.monotonic() < deadline, app.output[-6000:]
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks: the moment is to be near the step's start
+    # Not for anything to happen: the fault comes at a random moment of the step, more often an early one.
     time.sleep(fault.share**2 * 6)
     signal_all(app, signal.SIGKILL)
     app.process.wait(60)
@@ -158,7 +159,7 @@ def _kill_step(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -
 def _kill_archive(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
     """The archive stream dies while the run goes on, and comes back in the middle of it."""
     with world.attempt(run, days) as app:
-        time.sleep(fault.share * 10)
+        time.sleep(fault.share * 10)  # not for anything to happen: the fault comes at a random moment of the run
         world.archive_down()
         world.archive_up()
         first = _ended(world, app)

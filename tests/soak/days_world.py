@@ -3,12 +3,10 @@
 A day has ``DAY_RECORDS`` records; one in ten comes a day late, one in a hundred two days late.
 """
 
-import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -21,10 +19,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from tests.archive.apps import ArchiveApp
 from tests.catalog import another_catalog
 from tests.soak.feed import Feeder, is_good
-from tests.speed.live import SpeedApp
+from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
 from tidemark.kafka import ensure_topic
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 NAME = "soak_days"
 PARTITIONS = 2
@@ -84,29 +82,12 @@ class DaysWorld:
         """An application that ends once everything there is is archived."""
         return ArchiveApp(self.stack, NAME, self.folder / "archive.log")
 
-    @contextmanager
-    def attempt(self, run: str, days: Sequence[date], endpoint: str | None = None) -> Iterator[SpeedApp]:
+    def attempt(self, run: str, days: Sequence[date], endpoint: str | None = None) -> AbstractContextManager[SpeedApp]:
         """A process that works on a run; whatever is left of it at the end is killed."""
         self.attempts += 1
-        log = self.folder / f"{run}-{self.attempts:04}.log"
-        environment = {**os.environ, **self.stack.env, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"}
-        if endpoint is not None:
-            environment["TIDEMARK_S3_ENDPOINT"] = endpoint
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.attempt", NAME, run, str(self._looks), *map(str, days)],
-                env=environment,
-                cwd=PROJECT,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        app = SpeedApp(process, log)
-        try:
-            yield app
-        finally:
-            if process.poll() is None:
-                app.kill()
+        environment = {**self.stack.env, **({"TIDEMARK_S3_ENDPOINT": endpoint} if endpoint else {})}
+        command = [sys.executable, "-m", "tests.soak.attempt", NAME, run, str(self._looks), *map(str, days)]
+        return running(command, self.folder / f"{run}-{self.attempts:04}.log", environment)
 
     def burst(self, records: int) -> list[date]:
         """Feed records; the days that are over by then and no run was asked for yet."""

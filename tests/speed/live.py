@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,13 @@ class SpeedApp:
 
 
 @contextmanager
-def speed_app(stack: LocalStack, stream: Stream, log: Path, *arguments: str) -> Iterator[SpeedApp]:
-    """Start it; whatever is left of it at the end is killed."""
-    command = [sys.executable, str(PROJECT / "spark_apps" / "speed_stream.py"), stream.name, *arguments]
+def running(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[SpeedApp]:
+    """Start an application of the project; whatever is left of it at the end is killed."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **stack.env, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"},
+            env={**os.environ, **environment, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"},
+            cwd=PROJECT,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -156,6 +156,12 @@ def speed_app(stack: LocalStack, stream: Stream, log: Path, *arguments: str) -> 
     finally:
         if process.poll() is None:
             app.kill()
+
+
+def speed_app(stack: LocalStack, stream: Stream, log: Path, *arguments: str) -> AbstractContextManager[SpeedApp]:
+    """Start the speed stream; whatever is left of it at the end is killed."""
+    program = str(PROJECT / "spark_apps" / "speed_stream.py")
+    return running([sys.executable, program, stream.name, *arguments], log, stack.env)
 
 
 def deliver_all(stack: LocalStack, stream: Stream, log: Path) -> SpeedApp:
