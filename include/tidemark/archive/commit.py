@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+from tidemark.archive.ledger_format import REBUILD
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest, digest, parse_manifest
@@ -89,6 +90,17 @@ def read_manifests(store: ObjectStore, layout: Layout, *, writer: str | None = N
     Planning does not read them all: see tidemark.archive.ledger.
     """
     return tuple(each_manifest(store, layout, "" if writer is None else f"{writer}/"))
+
+
+def require_manifest(store: ObjectStore, layout: Layout, writer: str, batch: int) -> tuple[Manifest, str]:
+    """A manifest that the ledger or another manifest names, and its digest; raises ConflictError where it is gone."""
+    key = layout.manifest_key(writer, batch)
+    body = store.get(key)
+    if body is None:
+        raise ConflictError(
+            "a manifest in the ledger was removed", expected="a manifest", found="no object", where=key, hint=REBUILD
+        )
+    return parse_manifest(body, where=key), digest(body)
 
 
 def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iterator[Manifest]:

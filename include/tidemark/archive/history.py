@@ -7,6 +7,7 @@ planner (tidemark.core.planner), which then costs what is new plus what is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 from typing import Any
@@ -27,8 +28,17 @@ Ints = npt.NDArray[np.int64]
 _EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A committed range by its manifest."""
+
+    writer: str
+    batch: int
+    range: OffsetRange
+
+
 class History:
-    """The ranges, files and rows per day of every manifest that the parts were made of."""
+    """The ranges, files and rows per day of every manifest that the parts were made of, without replaced ranges."""
 
     def __init__(self, parts: Sequence[Tables]) -> None:
         self._parts = tuple(parts)
@@ -41,14 +51,23 @@ class History:
             counts = part.counts()
             ranges.append(ranges[-1] + counts[0])
             files.append(files[-1] + counts[1])
-        self._first_file = files
+        self._first_range, self._first_file = ranges, files
         tables, days = [part.ranges for part in parts], [part.days for part in parts]
-        self._log = _joined(
-            [_renumbered(_ints(part.ranges, "log"), [logs[log] for log in part.logs]) for part in parts]
-        )
-        self._writer = _joined(
-            [_renumbered(_ints(part.ranges, "writer"), [writers[name] for name in part.writers]) for part in parts]
-        )
+
+        def numbered(tables: Sequence[pa.Table]) -> tuple[Ints, Ints]:
+            """Log and writer of each row of some of the parts' tables, as places in everybody's lists."""
+            pairs = list(zip(parts, tables, strict=True))
+            return (
+                _joined([_renumbered(_ints(table, "log"), [logs[log] for log in part.logs]) for part, table in pairs]),
+                _joined(
+                    [
+                        _renumbered(_ints(table, "writer"), [writers[name] for name in part.writers])
+                        for part, table in pairs
+                    ]
+                ),
+            )
+
+        self._log, self._writer = numbered(tables)
         self._batch, self._start, self._end, self._rows = (
             _joined([_ints(table, name) for table in tables]) for name in ("batch", "start", "end", "rows")
         )
@@ -57,6 +76,26 @@ class History:
         self._day, self._day_rows, self._day_first, self._day_last = (
             _joined([_ints(table, name) for table in days]) for name in ("day", "rows", "first_offset", "last_offset")
         )
+        self._kept: npt.NDArray[np.bool_] | None = None  # of the parts' ranges; None for all of them
+        if any(part.replaced.num_rows for part in parts):
+            replaced = [part.replaced for part in parts]
+            self._leave_out(*numbered(replaced), _joined([_ints(table, "batch") for table in replaced]))
+
+    def _leave_out(self, log: Ints, writer: Ints, batch: Ints) -> None:
+        """Forget the ranges of these logs, writers and batches, with their rows per day."""
+        own = len(self._batch)
+        # One number per range: batches are renumbered first, so that the product can't overflow.
+        _, places = np.unique(np.append(self._batch, batch), return_inverse=True)
+        logs, writers = np.append(self._log, log), np.append(self._writer, writer)
+        numbers = (writers * len(self._logs) + logs) * len(places) + places
+        kept = ~np.isin(numbers[:own], numbers[own:])
+        self._kept = kept
+        for name in ("_log", "_writer", "_batch", "_start", "_end", "_rows"):
+            setattr(self, name, getattr(self, name)[kept])
+        rows = kept[self._day_range]
+        self._day_range = (np.cumsum(kept) - 1)[self._day_range]
+        for name in ("_day_range", "_day_file", "_day", "_day_rows", "_day_first", "_day_last"):
+            setattr(self, name, getattr(self, name)[rows])
 
     def __len__(self) -> int:
         """How many ranges there are."""
@@ -86,6 +125,60 @@ class History:
         logs = [at for at, log in enumerate(self._logs) if (log.topic, log.partition) == (topic, partition)]
         rows = np.flatnonzero(np.isin(self._log, logs) & (self._start <= offset) & (self._end > offset))
         return sorted({(self._writers[self._writer[at]], int(self._batch[at])) for at in rows})
+
+    def sharing(self, log: TopicPartition, within: OffsetRange) -> list[Committed]:
+        """The log's ranges that share an offset with ``within``, each with all of its files."""
+        if log not in self._logs:
+            return []
+        own = self._log == self._logs.index(log)
+        rows = np.flatnonzero(own & (self._start < within.end) & (self._end > within.start))
+        files = self._data_files(np.isin(self._day_range, rows))
+        return [
+            Committed(
+                range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
+                rows=int(self._rows[row]),
+                writer=self._writers[self._writer[row]],
+                batch=int(self._batch[row]),
+                files=files.get(row, ()),
+            )
+            for row in rows.tolist()
+        ]
+
+    def small_neighbours(self, bytes_max: int, rows_max: int) -> Iterator[tuple[TopicPartition, tuple[Standing, ...]]]:
+        """Rows of two and more ranges of a log, each complete, shared with no other, starting where the one before it
+        ends, and with files of at most so many bytes and rows."""
+        small = np.ones(self._first_range[-1], dtype=bool)
+        for part, first in zip(self._parts, self._first_range, strict=False):
+            files = part.all_files(["range", "bytes", "rows"])
+            large = (_ints(files, "bytes") > bytes_max) | (_ints(files, "rows") > rows_max)
+            small[_ints(files, "range")[large] + first] = False
+        if self._kept is not None:
+            small = small[self._kept]
+        for at, log in enumerate(self._logs):
+            rows = self._in_order(np.flatnonzero(self._log == at))
+            if not len(rows):
+                continue
+            start, end = self._start[rows], self._end[rows]
+            fit = _alone(start, end) & (self._rows[rows] >= end - start) & small[rows]
+            apart = ~(fit[1:] & fit[:-1] & (end[:-1] == start[1:]))
+            for group in np.split(rows, np.flatnonzero(apart) + 1):
+                if len(group) > 1:
+                    yield (
+                        log,
+                        tuple(
+                            Standing(
+                                writer=self._writers[self._writer[row]],
+                                batch=int(self._batch[row]),
+                                range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
+                            )
+                            for row in group.tolist()
+                        ),
+                    )
+
+    def _in_order(self, rows: Ints) -> Ints:
+        """By range, writer and batch."""
+        found: Ints = rows[np.lexsort((self._batch[rows], self._writer[rows], self._end[rows], self._start[rows]))]
+        return found
 
     def committed(
         self, targets: Sequence[Target], requested: Sequence[date], seals: Sequence[Seal], *, force: bool = False
@@ -216,14 +309,11 @@ class History:
         if target.log not in self._logs:
             return []
         own = self._log == self._logs.index(target.log)
-        rows = np.flatnonzero(own & (self._start < target.end) & (self._end > target.origin))
-        rows = rows[np.lexsort((self._batch[rows], self._writer[rows], self._end[rows], self._start[rows]))]
+        rows = self._in_order(np.flatnonzero(own & (self._start < target.end) & (self._end > target.origin)))
         if not len(rows):
             return []
         start, end, batch, writer = self._start[rows], self._end[rows], self._batch[rows], self._writer[rows]
-        reach = np.maximum.accumulate(end)
-        alone = (start >= np.append([np.int64(0)], reach[:-1])) & (np.append(start[1:], reach[-1:]) >= reach)
-        dull = alone & (self._rows[rows] >= end - start) & (start >= target.origin) & (end <= target.end)
+        dull = _alone(start, end) & (self._rows[rows] >= end - start) & (start >= target.origin) & (end <= target.end)
         joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:])
         joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])
         firsts = np.flatnonzero(np.append([True], ~joined))
@@ -259,6 +349,13 @@ def _renumbered(places: Ints, new: Sequence[int]) -> Ints:
     """Places in a part's own list as places in everybody's."""
     found: Ints = np.array(new, dtype=np.int64)[places] if len(places) else places
     return found
+
+
+def _alone(start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the ranges, given in order, share an offset with no other."""
+    reach = np.maximum.accumulate(end)
+    alone: npt.NDArray[np.bool_] = start >= np.append([np.int64(0)], reach[:-1])
+    return alone & (np.append(start[1:], reach[-1:]) >= reach)
 
 
 def _touched(ranges: Sequence[OffsetRange], start: Ints, end: Ints) -> npt.NDArray[np.bool_]:

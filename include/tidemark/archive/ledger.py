@@ -22,6 +22,7 @@ from tidemark.archive.ledger_format import (
     FILES,
     RANGES,
     REBUILD,
+    REPLACED,
     Position,
     Segment,
     Tables,
@@ -179,13 +180,14 @@ def merge_tables(parts: Sequence[Tables]) -> Tables:
     """The tables one behind the other, as one."""
     logs = sorted({log for part in parts for log in part.logs})
     writers = sorted({writer for part in parts for writer in part.writers})
-    ranges, files, days = [], [], []
+    ranges, files, days, replaced = [], [], [], []
     first_range = first_file = 0
     for part in parts:
         counts = part.counts()
         new_logs = np.array([logs.index(log) for log in part.logs], dtype=np.int64)
         new_writers = np.array([writers.index(writer) for writer in part.writers], dtype=np.int64)
         ranges.append(_mapped(part.ranges, {"log": new_logs, "writer": new_writers}))
+        replaced.append(_mapped(part.replaced, {"log": new_logs, "writer": new_writers}))
         files.append(_shifted(part.all_files(), {"range": first_range}))
         days.append(_shifted(part.days, {"range": first_range, "file": first_file}))
         first_range, first_file = first_range + counts[0], first_file + counts[1]
@@ -195,6 +197,7 @@ def merge_tables(parts: Sequence[Tables]) -> Tables:
         ranges=pa.concat_tables(ranges) if ranges else RANGES.empty_table(),
         files=pa.concat_tables(files) if files else FILES.empty_table(),
         days=pa.concat_tables(days) if days else DAYS.empty_table(),
+        replaced=pa.concat_tables(replaced) if replaced else REPLACED.empty_table(),
     )
 
 

@@ -2,12 +2,14 @@
 
 The tables hold what the manifests say of ranges, files and rows per day, in columns: a million of them are read in
 less than a second, where a million manifests would take an hour. ``Tables.build`` makes them, of manifests.
+Where some of the manifests replace ranges there is a fourth table, of those, and the format is another: who does not
+know of that must refuse the segment.
 """
 
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -22,6 +24,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.core.planner import files_by_range, require_origin
 
 FORMAT = 1
+FORMAT_REPLACED = 2
 MAGIC = b"tidemark-ledger"
 REBUILD = "The manifests are the truth: 'tidemark maintain STREAM --rebuild-ledger' makes a new ledger from them"
 _EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
@@ -35,6 +38,7 @@ FILES = pa.schema(
     + [("key", pa.string()), ("checksum", pa.string())]
 )
 DAYS = pa.schema([(name, _INT) for name in ("range", "file", "day", "rows", "first_offset", "last_offset")])
+REPLACED = pa.schema([(name, _INT) for name in ("log", "writer", "batch")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,8 @@ class Position:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
     """Ranges, files and days in columns. ``log`` and ``writer`` are places in ``logs`` and ``writers``; ``range`` and
-    ``file`` are rows of the other tables, ``day`` is in days since 1970-01-01.
+    ``file`` are rows of the other tables, ``day`` is in days since 1970-01-01. ``replaced`` are ranges of these or of
+    other tables, that are no longer to be used.
 
     A segment's ``files`` are read when they are wanted, so they come from ``take_files``.
     """
@@ -72,6 +77,7 @@ class Tables:
     writers: tuple[str, ...]
     ranges: pa.Table
     days: pa.Table
+    replaced: pa.Table = field(default_factory=REPLACED.empty_table)
     files_body: pa.Buffer | None = None
     files: pa.Table | None = None
 
@@ -83,8 +89,13 @@ class Tables:
         ranges: list[tuple[int, ...]] = []
         files: list[tuple[Any, ...]] = []
         days: list[tuple[int, ...]] = []
+        replaced: list[tuple[int, ...]] = []
         for manifest in manifests:
             writer = writers.setdefault(manifest.writer, len(writers))
+            replaced += [
+                (logs.setdefault(item.log, len(logs)), writers.setdefault(item.writer, len(writers)), item.batch)
+                for item in manifest.replaces
+            ]
             own = files_by_range(manifest)
             for item in manifest.ranges:
                 log = logs.setdefault(item.log, len(logs))
@@ -107,6 +118,7 @@ class Tables:
             writers=tuple(writers),
             ranges=_table(ranges, RANGES),
             days=_table(days, DAYS),
+            replaced=_table(replaced, REPLACED),
             files=_table(files, FILES),
         )
 
@@ -126,11 +138,11 @@ class Tables:
             start = end
         return pa.concat_tables(taken)
 
-    def all_files(self) -> pa.Table:
-        """The whole files table."""
+    def all_files(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The whole files table, or some columns of it."""
         if self.files is not None:
-            return self.files
-        return _read(self.files_body)
+            return self.files if columns is None else self.files.select(columns)
+        return _read(self.files_body, columns)
 
     def counts(self) -> tuple[int, int, int]:
         """Rows of ranges, files and days."""
@@ -162,6 +174,8 @@ class Segment:
         """What ``parse_segment`` reads back; the same for the same segment."""
         tables = self.tables
         parts = [_parquet(item) for item in (tables.ranges, tables.all_files(), tables.days)]
+        if tables.replaced.num_rows:
+            parts.append(_parquet(tables.replaced))
         header = canonical_json(
             {
                 "stream": self.stream,
@@ -177,7 +191,8 @@ class Segment:
             }
         )
         body = b"".join([header, *parts])
-        return b"%s %d %s\n%s" % (MAGIC, FORMAT, sha256(body).hexdigest().encode(), body)
+        form = FORMAT_REPLACED if tables.replaced.num_rows else FORMAT
+        return b"%s %d %s\n%s" % (MAGIC, form, sha256(body).hexdigest().encode(), body)
 
 
 def segment_digest(body: bytes) -> str:
@@ -196,8 +211,9 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
             raise FormatError(
                 "not a ledger segment", expected=MAGIC.decode(), found=line[:40], where=where, hint=REBUILD
             )
-    if int(form) != FORMAT:
-        raise FormatError("unknown ledger format", expected=FORMAT, found=int(form), where=where, hint=REBUILD)
+    if int(form) not in {FORMAT, FORMAT_REPLACED}:
+        expected = f"{FORMAT} or {FORMAT_REPLACED}"
+        raise FormatError("unknown ledger format", expected=expected, found=int(form), where=where, hint=REBUILD)
     actual = sha256(rest).hexdigest()
     if actual.encode() != found:
         raise FormatError(
@@ -214,7 +230,7 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
     for size in raw["bytes"]:
         parts.append(whole.slice(at, size))
         at += size
-    ranges, files, days = parts
+    ranges, files, days, *replaced = parts
     return Segment(
         stream=raw["stream"],
         time_zone=raw["time_zone"],
@@ -230,6 +246,7 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
             writers=tuple(raw["writers"]),
             ranges=_read(ranges),
             days=_read(days),
+            replaced=_read(replaced[0]) if replaced else REPLACED.empty_table(),
             files_body=files,
         ),
     )
@@ -256,9 +273,9 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _read(body: pa.Buffer) -> pa.Table:
+def _read(body: pa.Buffer, columns: Sequence[str] | None = None) -> pa.Table:
     # pq.read_table would do as well, but imports half of pyarrow first.
-    return pq.ParquetFile(pa.BufferReader(body)).read()
+    return pq.ParquetFile(pa.BufferReader(body)).read(None if columns is None else list(columns))
 
 
 def _parquet(table: pa.Table) -> bytes:

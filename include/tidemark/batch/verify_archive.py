@@ -19,12 +19,13 @@ from tidemark.archive.connect import is_connect_key
 from tidemark.archive.objects import archived_offsets, object_batches
 from tidemark.archive.schema import SCHEMA
 from tidemark.batch.verification import Check
+from tidemark.batch.verify_lineage import Lineage
 from tidemark.core.chain import broken_links
 from tidemark.core.days import day_end, day_start
 from tidemark.core.errors import FormatError, PositionError, TidemarkError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile, Manifest, digest, parse_manifest
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
 from tidemark.s3 import ObjectStore
 
 _READERS = 16
@@ -38,13 +39,15 @@ class Batch:
 
     range: OffsetRange
     rows: int
+    replaced: bool
 
 
 @dataclass(slots=True, kw_only=True)
 class Derived:
-    """``batches`` by log, writer and batch. ``rows`` are the offsets with a row of the day, by log, of what was there
-    until ``until_us``; ``copies`` counts those rows with all their copies; ``late`` those that were committed since.
-    ``undated`` are offsets of adopted objects with rows of several days: of which day each is, only Spark can tell."""
+    """``batches`` by log, writer and batch, those of replaced ranges too. ``rows`` are the offsets with a row of the
+    day, by log, of what was there until ``until_us``; ``copies`` counts those rows with all their copies; ``late``
+    those that were committed since. ``undated`` are offsets of adopted objects with rows of several days: of which day
+    each is, only Spark can tell."""
 
     manifests: int = 0
     objects: int = 0
@@ -54,6 +57,11 @@ class Derived:
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     copies: dict[TopicPartition, int] = field(default_factory=dict)
     undated: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
+
+    def committed(self, log: TopicPartition) -> OffsetSet:
+        """The offsets that ranges in use hold."""
+        batches = self.batches.get(log, {}).values()
+        return normalise(item.range for own in batches for item in own.values() if not item.replaced)
 
 
 class ArchiveReader:
@@ -67,22 +75,29 @@ class ArchiveReader:
     def derive(self, until_us: int, chains: Check, files: Check, progress: Callable[[str], None]) -> Derived:
         """Everything the archive says of the day; what does not fit goes to the checks."""
         found = Derived()
-        todo: list[tuple[DataFile, bool]] = []
+        todo: list[tuple[DataFile, Manifest]] = []
         seen: set[str] = set()
+        lineage = Lineage(self._compactions())
         for manifest in self._manifests(chains, progress):
             found.manifests += 1
-            self._take(manifest, found, chains)
+            if lineage.too_new(manifest):
+                continue
+            self._take(manifest, found, chains, lineage)
             for file in manifest.files:
+                if lineage.replaced((manifest.writer, manifest.batch, file.log)):
+                    continue
                 if file.key not in seen and any(rows.day == self._day for rows in file.days):
                     seen.add(file.key)
-                    todo.append((file, manifest.committed_at_us > until_us))
+                    todo.append((file, manifest))
+        for log in found.batches:
+            lineage.compare(log, found.committed(log), chains)
         windows = _windows([file for file, _ in todo])
         found.rows = {log: OffsetBits(window) for log, window in windows.items()}
         found.copies = dict.fromkeys(windows, 0)
-        for number, (file, late) in enumerate(sorted(todo, key=lambda item: item[0].key)):
+        for number, (file, manifest) in enumerate(sorted(todo, key=lambda item: item[0].key)):
             progress(f"object {number + 1:,} of {len(todo):,}")
-            self._read(file, found, files, late=late)
-        chains.looked_at = f"{found.manifests:,} manifests"
+            self._read(file, found, files, late=lineage.late(manifest, file, until_us))
+        chains.looked_at = f"{found.manifests:,} manifests{lineage.looked_at}"
         files.looked_at = f"{found.objects:,} objects, every row and checksum"
         if todo and found.gone == len(todo):
             files.differences.clear()
@@ -95,7 +110,7 @@ class ArchiveReader:
         bits = OffsetBits(window)
         for writer, batches in found.batches.get(log, {}).items():
             for number, batch in batches.items():
-                if batch.range.start >= window.end or batch.range.end <= window.start:
+                if batch.replaced or batch.range.start >= window.end or batch.range.end <= window.start:
                     continue
                 key = self._layout.manifest_key(writer, number)
                 body = self._store.get(key)
@@ -111,6 +126,14 @@ class ArchiveReader:
                 else:
                     bits.bits |= own.bits
         return bits
+
+    def _compactions(self) -> Iterator[Manifest]:
+        """Manifests that replace ranges, which must be known before the others are counted."""
+        for item in self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/"):
+            try:
+                yield parse_manifest(self._store.get(item.key) or b"", where=item.key)
+            except TidemarkError:
+                continue  # the check of the manifests names it
 
     def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
         behind: dict[str, tuple[int, str]] = {}
@@ -147,14 +170,19 @@ class ArchiveReader:
                 progress(f"{read:,} manifests")
                 yield from manifests
 
-    def _take(self, manifest: Manifest, found: Derived, check: Check) -> None:
+    def _take(self, manifest: Manifest, found: Derived, check: Check, lineage: Lineage) -> None:
         key = self._layout.manifest_key(manifest.writer, manifest.batch)
+        lineage.see(manifest, key, check)
+        for before in manifest.replaces:  # a seal may have used it, though its manifest is gone
+            known = found.batches.setdefault(before.log, {}).setdefault(before.writer, {})
+            known.setdefault(before.batch, Batch(range=before.range, rows=len(before.range), replaced=True))
         rows: dict[tuple[TopicPartition, OffsetRange], int] = {}
         for file in manifest.files:
             rows[file.log, file.range] = rows.get((file.log, file.range), 0) + file.rows
         for item in manifest.ranges:
             batches = found.batches.setdefault(item.log, {}).setdefault(manifest.writer, {})
-            batches[manifest.batch] = Batch(range=item.range, rows=item.rows)
+            replaced = lineage.replaced((manifest.writer, manifest.batch, item.log))
+            batches[manifest.batch] = Batch(range=item.range, rows=item.rows, replaced=replaced)
             listed = rows.pop((item.log, item.range), 0)
             check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)
         for log, span in rows:
@@ -162,8 +190,8 @@ class ArchiveReader:
                 "an object is of no range of its manifest", expected="its range", found=span, where=f"{key}, {log}"
             )
 
-    def _read(self, file: DataFile, found: Derived, check: Check, *, late: bool) -> None:
-        """One object against its manifest; its rows of the day into ``found``."""
+    def _read(self, file: DataFile, found: Derived, check: Check, *, late: Sequence[OffsetRange]) -> None:
+        """One object against its manifest; its rows of the day into ``found``, those in ``late`` only counted."""
         checksum = RowChecksum(SCHEMA.names) if file.checksum.startswith(ALGORITHM) else None
         columns = ["offset", "event_time"] if checksum is None else SCHEMA.names
         connect = is_connect_key(file.key)
@@ -189,9 +217,10 @@ class ArchiveReader:
                     continue
                 own = offsets if connect else offsets[self._of_day(batch)]
                 of_day += len(own)
-                if late:
-                    found.late += len(own)
-                    continue
+                for span in late:
+                    inside = (own >= span.start) & (own < span.end)
+                    found.late += int(inside.sum())
+                    own = own[~inside]
                 found.copies[file.log] += len(own)
                 found.rows[file.log].add(own)
         except (FormatError, PositionError) as error:

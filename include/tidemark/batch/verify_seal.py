@@ -9,7 +9,7 @@ from tidemark.batch.verify_archive import Batch, Derived
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.offsets import OffsetRange, OffsetSet, normalise, range_or_none, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, range_or_none, subtract
 from tidemark.core.plan import Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
@@ -78,7 +78,7 @@ def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: Check) -
     for item in seal.logs:
         whole = range_or_none(item.origin, item.end)
         batches = archive.batches.get(item.log, {})
-        committed = normalise(batch.range for own in batches.values() for batch in own.values())
+        committed = archive.committed(item.log)
         lost = [gap.range for gap in item.gaps]
         check.ranges(
             "no manifest commits offsets that the seal proves",
@@ -147,10 +147,13 @@ def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -
 def _batches(used: Used, batches: dict[int, Batch]) -> Sequence[Batch] | None:
     """The batches behind a used range, which follow each other from its start to its end; None where they do not."""
     last = used.batch if used.last_batch is None else used.last_batch
-    found = [batches[number] for number in sorted(batches) if used.batch <= number <= last]
+    # Of two that start alike the later one is a compaction, which has replaced the other.
+    starting = {
+        batches[number].range.start: batches[number] for number in sorted(batches) if used.batch <= number <= last
+    }
+    found = []
     at = used.committed.start
-    for batch in found:
-        if batch.range.start != at:
-            return None
-        at = batch.range.end
+    while at < used.committed.end and at in starting:
+        found.append(starting[at])
+        at = starting[at].range.end
     return found if at == used.committed.end and last in batches and used.batch in batches else None

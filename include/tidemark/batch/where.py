@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidemark.archive.commit import require_manifest
 from tidemark.archive.connect import is_connect_key
 from tidemark.archive.decoders import decoded, read_rows
 from tidemark.archive.ledger import read_archived
-from tidemark.archive.ledger_format import REBUILD
 from tidemark.archive.schema import SCHEMA
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import CommittedRange, DataFile, Manifest, parse_manifest
+from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.kafka import describe_topic, watermarks
@@ -29,11 +29,20 @@ from tidemark.streams import Stream, load_stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A batch that committed the offset and was compacted since."""
+
+    writer: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
     """One committed range that holds the offset.
 
     ``object`` is the key of the object with its row, None for an offset that came out as no row (a transaction marker,
-    an aborted or a compacted record).
+    an aborted or a compacted record). ``origins`` are the batches it came from, where its object was compacted, back to
+    the first.
     """
 
     log: TopicPartition
@@ -42,6 +51,12 @@ class Copy:
     batch: int
     manifest: str
     object: str | None
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def batches(self) -> tuple[tuple[str, int], ...]:
+        """Writer and batch of every manifest that commits this very row."""
+        return ((self.writer, self.batch), *((item.writer, item.batch) for item in self.origins))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +106,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     history = read_archived(store, layout, stream).history()
     copies, times = [], set()
     for writer, batch in history.holding(topic, partition, offset):
-        manifest = _manifest(store, layout, writer, batch)
+        manifest, _ = require_manifest(store, layout, writer, batch)
         for item in manifest.ranges:
             if (item.log.topic, item.log.partition) != (topic, partition) or offset not in item.range:
                 continue
@@ -106,6 +121,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
                     batch=manifest.batch,
                     manifest=layout.manifest_key(manifest.writer, manifest.batch),
                     object=key,
+                    origins=_origins(store, layout, manifest, item.log, offset),
                 )
             )
     if not copies:
@@ -123,14 +139,17 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     )
 
 
-def _manifest(store: ObjectStore, layout: Layout, writer: str, batch: int) -> Manifest:
-    key = layout.manifest_key(writer, batch)
-    body = store.get(key)
-    if body is None:
-        raise ConflictError(
-            "a manifest in the ledger was removed", expected="a manifest", found="no object", where=key, hint=REBUILD
-        )
-    return parse_manifest(body, where=key)
+def _origins(
+    store: ObjectStore, layout: Layout, manifest: Manifest, log: TopicPartition, offset: int
+) -> tuple[Origin, ...]:
+    """The batches that the offset came from, where compactions have written it anew: the last one's first."""
+    found: list[Origin] = []
+    while replaced := next((item for item in manifest.replaces if item.log == log and offset in item.range), None):
+        found.append(Origin(writer=replaced.writer, batch=replaced.batch))
+        if replaced.writer != COMPACTION:
+            break
+        manifest, _ = require_manifest(store, layout, replaced.writer, replaced.batch)
+    return tuple(found)
 
 
 def _row(
@@ -218,9 +237,8 @@ def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy]
 def _batch(copies: Sequence[Copy], used: Used) -> int:
     """The one batch that holds the offset, of those a used range stands for."""
     last = used.batch if used.last_batch is None else used.last_batch
-    return next(
-        (copy.batch for copy in copies if copy.writer == used.writer and used.batch <= copy.batch <= last), used.batch
-    )
+    batches = (batch for copy in copies for writer, batch in copy.batches if writer == used.writer)
+    return next((batch for batch in batches if used.batch <= batch <= last), used.batch)
 
 
 def _explain_absence(

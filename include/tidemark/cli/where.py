@@ -1,9 +1,11 @@
 """``tidemark where``: one record's object, manifest, seal and snapshot."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
-from tidemark.batch.where import Located, Sealed, locate
+from tidemark.batch.where import Copy, Located, Origin, Sealed, locate
 from tidemark.cli.connect import connect
 
 
@@ -29,18 +31,27 @@ Block = tuple[str, dict[str, str]]
 def _copies(found: Located) -> list[Block]:
     """The copies, those that a seal's rebuild read first."""
     used = {(seal.writer, seal.batch) for seal in found.seals}
+
+    def was_used(copy: Copy) -> bool:
+        return not used.isdisjoint(copy.batches)
+
     return [
         (
-            "Copy in the archive" + (", the one used" if (copy.writer, copy.batch) in used else ""),
+            "Copy in the archive" + (", the one used" if was_used(copy) else ""),
             {
                 "object": copy.object or "none: the offset came out as no row",
                 "manifest": copy.manifest,
                 "committed range": f"{copy.range}, batch {copy.batch} of writer {copy.writer}",
+                **({"compacted from": _told(copy.origins)} if copy.origins else {}),
                 "topic id": copy.log.topic_id,
             },
         )
-        for copy in sorted(found.copies, key=lambda item: (item.writer, item.batch) not in used)
+        for copy in sorted(found.copies, key=lambda item: not was_used(item))
     ]
+
+
+def _told(origins: Sequence[Origin]) -> str:
+    return ", before that ".join(f"batch {item.batch} of writer {item.writer}" for item in origins)
 
 
 def _sealed(seal: Sealed) -> Block:

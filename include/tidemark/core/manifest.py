@@ -6,15 +6,18 @@ spaces, one trailing newline), so that ``digest`` of the bytes chains a writer's
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
 FORMAT = 1
+# Of a manifest that replaces ranges: who does not know of that must refuse it, or he would read deleted objects.
+FORMAT_REPLACES = 2
+COMPACTION = "compact"  # the writer of such manifests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +77,32 @@ class CommittedRange:
     rows: int
 
 
+Identity: TypeAlias = tuple[str, int, TopicPartition]  # of a committed range: writer, batch, log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A complete range whose rows a compaction has written anew: what its manifest committed, by writer, batch and log.
+
+    ``files`` are key and checksum of each of its files; ``digest`` is that of its manifest.
+    """
+
+    writer: str
+    batch: int
+    log: TopicPartition
+    range: OffsetRange
+    files: tuple[tuple[str, str], ...]
+    digest: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One committed batch.
 
-    ``writer`` is the streaming query's id or ``refill-<run>``; ``previous`` the digest of the same
-    writer's manifest before this one, None for its first; ``time_zone`` the one days were cut in.
+    ``writer`` is the streaming query's id, ``refill-<run>`` or ``COMPACTION``; ``previous`` the digest of the same
+    writer's manifest before this one, None for its first; ``time_zone`` the one days were cut in. Of a compaction
+    ``replaces`` are the ranges that nobody uses any more once this manifest is there. They tile its own ranges, which
+    are complete.
     """
 
     stream: str
@@ -91,12 +114,19 @@ class Manifest:
     previous: str | None
     ranges: tuple[CommittedRange, ...]
     files: tuple[DataFile, ...]
+    replaces: tuple[Replaced, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.replaces:
+            _require_tiles(self)
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_manifest`` reads them back to an equal value."""
+        replaces = {"replaces": [_replaced(item) for item in self.replaces]} if self.replaces else {}
         return canonical_json(
             {
-                "format": FORMAT,
+                "format": FORMAT_REPLACES if self.replaces else FORMAT,
+                **replaces,
                 "stream": self.stream,
                 "writer": self.writer,
                 "batch": self.batch,
@@ -113,6 +143,11 @@ class Manifest:
         )
 
 
+def replaced_by(manifests: Iterable[Manifest]) -> set[Identity]:
+    """The ranges that these manifests replace: whoever reads manifests leaves those out, as ``History`` does."""
+    return {(item.writer, item.batch, item.log) for manifest in manifests for item in manifest.replaces}
+
+
 def canonical_json(value: Mapping[str, Any]) -> bytes:
     """The one JSON form of everything persisted: sorted keys, no spaces, a newline at the end."""
     return (json.dumps(value, sort_keys=True, separators=(",", ":")) + "\n").encode()
@@ -127,8 +162,17 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
     """The manifest in ``body``; raises FormatError, naming ``where``, for anything else."""
     try:
         raw = json.loads(body)
-        if raw["format"] != FORMAT:
-            raise FormatError("unknown manifest format", expected=FORMAT, found=raw["format"], where=where)
+        if raw["format"] not in {FORMAT, FORMAT_REPLACES}:
+            expected = f"{FORMAT} or {FORMAT_REPLACES}"
+            raise FormatError("unknown manifest format", expected=expected, found=raw["format"], where=where)
+        replaces = tuple(_parse_replaced(item) for item in raw.get("replaces", ()))
+        if bool(replaces) != (raw["format"] == FORMAT_REPLACES):
+            raise FormatError(
+                "a manifest's format is not that of what it says",
+                expected=FORMAT_REPLACES if replaces else FORMAT,
+                found=raw["format"],
+                where=where,
+            )
         return Manifest(
             stream=raw["stream"],
             writer=raw["writer"],
@@ -144,11 +188,36 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
                 for item in raw["ranges"]
             ),
             files=tuple(_parse_file(item) for item in raw["files"]),
+            replaces=replaces,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
             "a manifest does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
         ) from error
+
+
+def _require_tiles(manifest: Manifest) -> None:
+    """What is replaced must be whole in the ranges that replace it, or rows would vanish with it."""
+    where = f"manifest {manifest.writer}/{manifest.batch}"
+    whole = {item.log: item.range for item in manifest.ranges if item.rows == len(item.range)}
+    at = {log: item.start for log, item in whole.items()}
+    for item in sorted(manifest.replaces, key=lambda item: (item.log, item.range)):
+        if at.get(item.log) != item.range.start:
+            raise PositionError(
+                "replaced ranges do not tile a complete range of their manifest",
+                expected=f"one that starts at {at[item.log]}" if item.log in at else "none of this log",
+                found=f"{item.range} of {item.writer}/{item.batch}",
+                where=f"{where}, {item.log}",
+            )
+        at[item.log] = item.range.end
+    for committed in manifest.ranges:
+        if at.get(committed.log) != committed.range.end:
+            raise PositionError(
+                "a compacted range is not what it replaces",
+                expected=f"{committed.range}, complete, of replaced ranges",
+                found=f"{committed.rows} rows, replaced ranges up to {at.get(committed.log)}",
+                where=f"{where}, {committed.log}",
+            )
 
 
 def _log(log: TopicPartition) -> dict[str, Any]:
@@ -157,6 +226,29 @@ def _log(log: TopicPartition) -> dict[str, Any]:
 
 def _parse_log(raw: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(topic=raw["topic"], topic_id=raw["topic_id"], partition=raw["partition"])
+
+
+def _replaced(item: Replaced) -> dict[str, Any]:
+    return {
+        **_log(item.log),
+        "writer": item.writer,
+        "batch": item.batch,
+        "start": item.range.start,
+        "end": item.range.end,
+        "files": [list(file) for file in item.files],
+        "digest": item.digest,
+    }
+
+
+def _parse_replaced(raw: Mapping[str, Any]) -> Replaced:
+    return Replaced(
+        writer=raw["writer"],
+        batch=raw["batch"],
+        log=_parse_log(raw),
+        range=OffsetRange(start=raw["start"], end=raw["end"]),
+        files=tuple((key, checksum) for key, checksum in raw["files"]),
+        digest=raw["digest"],
+    )
 
 
 def _file(item: DataFile) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import ConflictError, FormatError
-from tidemark.core.manifest import DataFile, DayRows, Manifest
+from tidemark.core.manifest import DataFile, DayRows, Manifest, replaced_by
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
 from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, RowsOfDay, Slice, Target, Used
 from tidemark.core.seal import Seal, SealedLog
@@ -137,13 +137,14 @@ def latest_of(seals: Iterable[Seal]) -> dict[date, Seal]:
     return latest
 
 
-def _index(targets: Sequence[Target], manifests: Iterable[Manifest]) -> dict[TopicPartition, list[Committed]]:
-    """Each target's committed ranges, in an order that does not depend on the manifests'."""
+def _index(targets: Sequence[Target], manifests: Sequence[Manifest]) -> dict[TopicPartition, list[Committed]]:
+    """Each target's committed ranges that none replaces, in an order that does not depend on the manifests'."""
     found: dict[TopicPartition, list[Committed]] = {target.log: [] for target in targets}
+    replaced = replaced_by(manifests)
     for manifest in manifests:
         files = files_by_range(manifest)
         for item in manifest.ranges:
-            if item.log in found:
+            if item.log in found and (manifest.writer, manifest.batch, item.log) not in replaced:
                 found[item.log].append(
                     Committed(
                         range=item.range,

@@ -1,0 +1,90 @@
+"""Compacted ranges followed back to the batches that they came from."""
+
+from collections.abc import Iterable, Iterator
+
+from tidemark.batch.verification import Check
+from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
+
+
+class Lineage:
+    """What the compactions' manifests say, and what was seen of the manifests that they replace ranges of.
+
+    That the replaced ranges tile a complete one is part of such a manifest's form: no other one parses.
+    """
+
+    def __init__(self, compactions: Iterable[Manifest]) -> None:
+        known = tuple(compactions)
+        self._compactions = {(item.writer, item.batch): item for item in known}
+        self._replaced = replaced_by(known)
+        self._expected: dict[tuple[str, int], list[tuple[Replaced, Manifest]]] = {}
+        for manifest in known:
+            for item in manifest.replaces:
+                self._expected.setdefault((item.writer, item.batch), []).append((item, manifest))
+        self._committed_at_us: dict[tuple[str, int], int] = {}  # of the manifests that ranges are replaced of
+
+    @property
+    def looked_at(self) -> str:
+        """How much there is of it; empty where nothing was compacted."""
+        return f", {len(self._replaced):,} ranges compacted since" if self._replaced else ""
+
+    def too_new(self, manifest: Manifest) -> bool:
+        """Whether it is a compaction that came after the others were read: what it replaces counts once more."""
+        return bool(manifest.replaces) and (manifest.writer, manifest.batch) not in self._compactions
+
+    def replaced(self, identity: Identity) -> bool:
+        """Whether nobody uses the range any more."""
+        return identity in self._replaced
+
+    def see(self, manifest: Manifest, where: str, check: Check) -> None:
+        """Compare a manifest with what compactions say of its ranges."""
+        expected = self._expected.get((manifest.writer, manifest.batch))
+        if expected is None:
+            return
+        self._committed_at_us[manifest.writer, manifest.batch] = manifest.committed_at_us
+        own = digest(manifest.to_json())
+        ranges = {item.log: (item.range, item.rows) for item in manifest.ranges}
+        for item, by in expected:
+            told = f"{where}, replaced by {by.writer}/{by.batch}"
+            check.equal("the digest of a replaced range's manifest", expected=item.digest, found=own, where=told)
+            check.equal(
+                "a replaced range and its rows",
+                expected=(str(item.range), len(item.range)),
+                found=(str(ranges[item.log][0]), ranges[item.log][1]) if item.log in ranges else "no range of the log",
+                where=told,
+            )
+            files = sorted((file.key, file.checksum) for file in manifest.files if file.log == item.log)
+            check.equal("the files of a replaced range", expected=sorted(item.files), found=files, where=told)
+
+    def late(self, manifest: Manifest, file: DataFile, until_us: int) -> tuple[OffsetRange, ...]:
+        """Where the file's rows were committed after a moment; of a compacted file that is when they were first."""
+        if not manifest.replaces:
+            return (file.range,) if manifest.committed_at_us > until_us else ()
+        return tuple(
+            item.range
+            for item in self._origins(manifest, file.log)
+            if self._committed_at_us.get((item.writer, item.batch), 0) > until_us
+        )
+
+    def compare(self, log: TopicPartition, used: OffsetSet, check: Check) -> None:
+        """Every replaced range of the log lies in ranges that are used."""
+        replaced = [pair for expected in self._expected.values() for pair in expected if pair[0].log == log]
+        missing = subtract(normalise(item.range for item, _ in replaced), used)
+        for item, by in replaced if missing else ():
+            for span in subtract([item.range], subtract([item.range], missing)):
+                check.differs(
+                    "a range was replaced, and nothing is there in its place",
+                    expected=f"a complete range in place of {item.range} of {item.writer}/{item.batch}",
+                    found=f"none with {span}",
+                    where=f"{by.writer}/{by.batch}, {log}",
+                )
+
+    def _origins(self, manifest: Manifest, log: TopicPartition) -> Iterator[Replaced]:
+        """What a compaction has replaced, back to ranges that are no compaction's."""
+        for item in manifest.replaces:
+            if item.log == log:
+                before = self._compactions.get((item.writer, item.batch))
+                if before is None:
+                    yield item
+                else:
+                    yield from self._origins(before, log)
