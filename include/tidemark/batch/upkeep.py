@@ -6,7 +6,7 @@ whole by itself: a metadata commit first, then the files it set free. What a kil
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from json import loads
 from typing import Any
@@ -17,7 +17,9 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidemark.archive.compaction import Compaction
 from tidemark.archive.maintenance import maintain, maintain_ledger
+from tidemark.archive.replaced import delete_replaced
 from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.run import Run
@@ -81,9 +83,10 @@ def look_after_tables(
 
 
 def maintain_run(run: Run, spark: SparkSession) -> None:
-    """All upkeep of a stream: stale uploads of a day, both tables, the ledger; save maintain.json.
+    """All upkeep of a stream: stale uploads of a day, both tables, the ledger, small files; save maintain.json.
 
-    Raises what ``maintain``, ``look_after_tables`` and ``maintain_ledger`` raise, in that order.
+    Raises what ``maintain``, ``look_after_tables``, ``maintain_ledger``, ``Compaction.run`` and ``delete_replaced``
+    raise, in that order.
     """
     with run.step("maintain") as out:
         now = datetime.now(UTC)
@@ -103,6 +106,15 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
         }
         ledger = maintain_ledger(run.store, run.layout, run.stream)
         out["ledger"] = {"manifests": ledger.manifests, "new": ledger.new, "segments": ledger.segments}
+        compaction = Compaction(store=run.store, layout=run.layout, stream=run.stream, now=now)
+        out["compacted"] = asdict(compaction.run())
+        went = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True)
+        out["replaced"] = {
+            "deleted": went.objects,
+            "bytes": went.bytes,
+            "waiting": went.waiting,
+            "kept": list(map(str, went.kept)),
+        }
 
 
 def _names(stream: Stream) -> tuple[str, str]:

@@ -206,15 +206,25 @@ def maintain(
             help="Drop old audit branches, expire snapshots, delete files of none: else they are only shown.",
         ),
     ] = False,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact",
+            help="Write small files anew as large ones, delete those replaced a week ago: else it is only shown.",
+        ),
+    ] = False,
     rebuild_ledger: Annotated[
         bool, typer.Option("--rebuild-ledger", help="Make the ledger anew, from the manifests alone.")
     ] = False,
     stack: Stack = None,
 ) -> None:
-    """Abort uploads that nobody finished, list objects that no manifest lists, clean the tables, compact the ledger."""
+    """Abort uploads that nobody finished, list objects that no manifest lists, clean the tables, compact ledger and
+    files."""
     from tidemark.cli.maintain import print_maintenance
 
-    print_maintenance(stack, stream, older_than, clean_tables=clean_tables, rebuild_ledger=rebuild_ledger)
+    print_maintenance(
+        stack, stream, older_than, clean_tables=clean_tables, compact=compact, rebuild_ledger=rebuild_ledger
+    )
 
 
 @app.command()

@@ -3,12 +3,16 @@
 import os
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tidemark.archive.compaction import Compaction
 from tidemark.archive.maintenance import maintain, maintain_ledger
+from tidemark.archive.replaced import delete_replaced
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
@@ -23,13 +27,15 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def print_maintenance(
-    stack: str | None, stream: str, older_than: str, *, clean_tables: bool, rebuild_ledger: bool
+    stack: str | None, stream: str, older_than: str, *, clean_tables: bool, compact: bool, rebuild_ledger: bool
 ) -> None:
     """Do it for one stream and say what was done; raises ConfigError for an unknown stream or an age like none.
 
-    Of the tables it is only shown what would go, unless ``clean_tables``.
+    Of the tables it is only shown what would go, unless ``clean_tables``, and of small files what would be done, unless
+    ``compact``.
 
-    The ledger comes last: what is wrong with it is raised, as ``maintain_ledger`` says, with all else done and told.
+    The ledger comes behind all that does not need it: what is wrong with it is raised, as ``maintain_ledger`` says, and
+    so is what ``Compaction`` and ``delete_replaced`` find wrong.
     """
     age = parse_age(older_than)
     settings = connect(stack)
@@ -53,6 +59,39 @@ def print_maintenance(
         f"Ledger {'made anew' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} of them in"
         f" {ledger.segments} segments, {ledger.new} new"
     )
+    _compact_files(console, store, layout, definition, do=compact)
+
+
+def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream: Stream, *, do: bool) -> None:
+    now = datetime.now(UTC)
+    with console.status("looking for small files"):
+        found = Compaction(store=store, layout=layout, stream=stream, now=now).look()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        if do and found.batches:
+            task = bar.add_task("compacting", total=found.bytes)
+            progress = partial(bar.advance, task)
+            found = Compaction(store=store, layout=layout, stream=stream, now=now, progress=progress).run()
+        went = delete_replaced(store, layout, stream, now=now, delete=False)
+        if do and went.objects:
+            task = bar.add_task("deleting", total=went.objects)
+            went = delete_replaced(store, layout, stream, now=now, delete=True, progress=partial(bar.advance, task))
+    would = "" if do else " that would be"
+    into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
+    console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")
+    if found.young or found.otherwise_cut or found.foreign:
+        console.print(
+            f"  small ranges left alone: {found.young} younger than a day, {found.otherwise_cut} of other archive"
+            f" settings, {found.foreign} adopted or without a checksum to compare"
+        )
+    console.print(
+        f"Replaced objects{would} deleted: {went.objects}, {went.bytes} bytes; {went.waiting} were replaced less than a"
+        " week ago"
+    )
+    for item in went.kept:
+        console.print(Text(f"  kept: {item}"))
+    if not do and (found.batches or went.objects):
+        console.print("No file was changed: --compact does what is shown")
 
 
 def _print_tables(console: Console, settings: Settings, stream: Stream, *, delete: bool) -> None:

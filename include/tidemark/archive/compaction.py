@@ -1,0 +1,236 @@
+"""Small files of adjacent ranges are written anew as few large ones, and committed as one batch that replaces those.
+
+All of it is one writer's, ``COMPACTION``, whose batches follow each other: of two compactions at once one gets the next
+manifest's key, and the other looks at the archive anew. So no range is ever replaced twice. A crash in front of the
+manifest leaves objects that a repetition takes for its own; behind it everything is done.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.archive.checksum import ALGORITHM, RowChecksum
+from tidemark.archive.commit import require_manifest
+from tidemark.archive.connect import is_connect_key
+from tidemark.archive.file import Target
+from tidemark.archive.grouping import SMALL, Group, Input, group_inputs
+from tidemark.archive.history import History, Standing
+from tidemark.archive.ledger import read_archived
+from tidemark.archive.objects import object_batches
+from tidemark.archive.schema import SCHEMA
+from tidemark.archive.task import Cuts, write_files
+from tidemark.core.days import day_start
+from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
+from tidemark.core.offsets import TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.streams import Stream
+
+# What was committed just now may still be read, or compared, as it is.
+MIN_AGE = timedelta(days=1)
+_READERS = 16
+_AT_ONCE = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
+
+Progress = Callable[[int], object]  # called with the bytes that were read since
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactedFiles:
+    """Ranges that became one each (``batches``), or would, with their files; and the files they became.
+
+    Of small neighbours that stay as they are, ``young`` ones are too new, ``otherwise_cut`` of other archive settings,
+    ``foreign`` ones adopted, or without a checksum that can be compared.
+    """
+
+    batches: int = 0
+    ranges: int = 0
+    files: int = 0
+    bytes: int = 0
+    files_written: int = 0
+    bytes_written: int = 0
+    young: int = 0
+    otherwise_cut: int = 0
+    foreign: int = 0
+
+    def add(self, group: Group, written: Sequence[DataFile] = ()) -> None:
+        """Count a group and what came out of it."""
+        self.batches += 1
+        self.ranges += len(group.inputs)
+        self.files += len(group.files)
+        self.bytes += sum(file.bytes for file in group.files)
+        self.files_written += len(written)
+        self.bytes_written += sum(file.bytes for file in written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """The compaction of one stream's archive at one moment, which has a zone."""
+
+    store: ObjectStore
+    layout: Layout
+    stream: Stream
+    now: datetime
+    progress: Progress = field(default=lambda _: None)
+
+    def look(self) -> CompactedFiles:
+        """What ``run`` would do. Raises what ``read_archived`` raises."""
+        found = CompactedFiles()
+        for group in self._groups(read_archived(self.store, self.layout, self.stream).history(), found):
+            found.add(group)
+        return found
+
+    def run(self) -> CompactedFiles:
+        """Compact what there is: safe beside streams, runs, readers and other compactions; may be killed and repeated.
+
+        Raises FormatError, naming the object, where an input's rows are not those that its manifest tells,
+        ConflictError where it is gone, ServiceError where S3 refuses, and what ``read_archived`` raises. What was
+        committed until then stays; nothing of the group at hand is.
+        """
+        done = CompactedFiles()
+        while not self._run(done):
+            pass
+        return done
+
+    def _run(self, done: CompactedFiles) -> bool:
+        """False where somebody else's compaction came first, so that this one's view of the archive is an old one."""
+        archived = read_archived(self.store, self.layout, self.stream)
+        position = archived.positions.get(COMPACTION)
+        batch, previous = (position.batch + 1, position.digest) if position else (0, None)
+        done.young = done.otherwise_cut = done.foreign = 0
+        for group in self._groups(archived.history(), done):
+            files = self.write(group)
+            body = self._manifest(group, files, batch, previous).to_json()
+            if not self.store.put_if_absent(self.layout.manifest_key(COMPACTION, batch), body):
+                return False
+            done.add(group, files)
+            batch, previous = batch + 1, digest(body)
+        return True
+
+    def _manifest(self, group: Group, files: Sequence[DataFile], batch: int, previous: str | None) -> Manifest:
+        return Manifest(
+            stream=self.stream.name,
+            writer=COMPACTION,
+            batch=batch,
+            committed_at_us=_micros(self.now),
+            time_zone=self.stream.time_zone,
+            settings=self.stream.archive_settings,
+            previous=previous,
+            ranges=(CommittedRange(log=group.log, range=group.range, rows=sum(file.rows for file in files)),),
+            files=tuple(sorted(files, key=lambda file: file.key)),
+            replaces=tuple(item.replaced for item in group.inputs),
+        )
+
+    def _groups(self, history: History, told: CompactedFiles) -> Iterator[Group]:
+        archive = self.stream.archive
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
+            neighbours = history.small_neighbours(archive.max_bytes // SMALL, archive.flush_size // 2)
+            inputs = (
+                item
+                for log, ranges in neighbours
+                for start in range(0, len(ranges), _AT_ONCE)
+                for item in pool.map(lambda one, log=log: self._input(log, one), ranges[start : start + _AT_ONCE])
+            )
+            yield from group_inputs(self._fit(inputs, told), archive, self.layout)
+
+    def _input(self, log: TopicPartition, item: Standing) -> tuple[Manifest, Input]:
+        manifest, own = require_manifest(self.store, self.layout, item.writer, item.batch)
+        files = tuple(file for file in manifest.files if file.log == log)
+        replaced = Replaced(
+            writer=item.writer,
+            batch=item.batch,
+            log=log,
+            range=item.range,
+            files=tuple((file.key, file.checksum) for file in files),
+            digest=own,
+        )
+        return manifest, Input(replaced=replaced, files=files)
+
+    def _fit(self, inputs: Iterator[tuple[Manifest, Input]], told: CompactedFiles) -> Iterator[Input]:
+        until_us = _micros(self.now - MIN_AGE)
+        for manifest, item in inputs:
+            if manifest.committed_at_us > until_us:
+                told.young += 1
+            elif manifest.settings != self.stream.archive_settings:
+                told.otherwise_cut += 1
+            elif not all(file.checksum.startswith(ALGORITHM) and not is_connect_key(file.key) for file in item.files):
+                told.foreign += 1
+            else:
+                yield item
+
+    def write(self, group: Group) -> tuple[DataFile, ...]:
+        """The group's rows as a batch of its whole range would have been cut, in the folders that they are in.
+
+        Memory is bounded by a file in the making. Raises what ``run`` says.
+        """
+        target = Target(
+            store=self.store,
+            layout=self.layout,
+            part_bytes=self.stream.archive.part_bytes,
+            settings=self.stream.archive_settings,
+            format=self.stream.archive.format,
+            storage=self.stream.archive.storage,
+        )
+        written: list[DataFile] = []
+        for path, files in group.by_path(self.layout).items():
+            rows = (batch for file in files for batch in self._rows(file, path))
+            written += write_files(rows, [(group.log, group.range)], target, Cuts.of(self.stream.archive))
+        expected, found = _days(group.files), _days(written)
+        if expected != found:
+            raise ConflictError(
+                "compacted rows are not those of their inputs",
+                expected=expected,
+                found=found,
+                where=f"{group.log} {group.range}",
+            )
+        return tuple(written)
+
+    def _rows(self, file: DataFile, path: str) -> Iterator[pa.RecordBatch]:
+        """The file's rows with path and day. What is wrong shows behind the last of them at the latest, and before the
+        file they go to is complete."""
+        days = sorted(item.day for item in file.days)
+        starts = np.array([_micros(day_start(day, self.stream.zone)) for day in days])
+        numbers = np.array([day.toordinal() - _EPOCH_DAY for day in days], dtype=np.int32)
+        batches = object_batches(self.store, file.key, SCHEMA.names)
+        if batches is None:
+            raise ConflictError(
+                "a committed object is gone", expected=f"{file.bytes} bytes", found="no object", where=file.key
+            )
+        checksum = RowChecksum(SCHEMA.names)
+        for batch in batches:
+            checksum.add(batch)
+            times = batch.column("event_time").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
+            # A row in front of all the file's days gets one of them here, and is missing in its own day at the end.
+            places = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
+            with_path = batch.append_column("path", pa.repeat(path, batch.num_rows))
+            yield with_path.append_column("day", pa.array(numbers[places]))
+        if checksum.value != file.checksum:
+            raise FormatError(
+                "an object's rows are not those that its manifest tells",
+                expected=f"{file.rows} rows, checksum {file.checksum}",
+                found=checksum.value,
+                where=file.key,
+                hint="'tidemark verify' tells what else is wrong with a day",
+            )
+        self.progress(file.bytes)
+
+
+def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:
+    """Per day its rows, first and last offset."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for file in files:
+        for item in file.days:
+            day = item.day.isoformat()
+            rows, first, last = found.get(day, (0, item.first_offset, item.last_offset))
+            found[day] = (rows + item.rows, min(first, item.first_offset), max(last, item.last_offset))
+    return found
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

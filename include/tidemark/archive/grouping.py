@@ -1,0 +1,100 @@
+"""Which adjacent ranges become one: values in, values out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import DataFile, Replaced
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.streams import Archive
+
+# A file is small below this share of the stream's largest. A group of ranges ends where its files are as large as one.
+SMALL = 4
+INPUTS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A small complete range: what a manifest will say of it, and its files."""
+
+    replaced: Replaced
+    files: tuple[DataFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of its files."""
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Adjacent ranges of one log, in order, that become one."""
+
+    inputs: tuple[Input, ...]
+
+    @property
+    def log(self) -> TopicPartition:
+        """Of all of them."""
+        return self.inputs[0].replaced.log
+
+    @property
+    def range(self) -> OffsetRange:
+        """All of them together."""
+        return OffsetRange(start=self.inputs[0].replaced.range.start, end=self.inputs[-1].replaced.range.end)
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """Of all ranges, in their order."""
+        return tuple(file for item in self.inputs for file in item.files)
+
+    def by_path(self, layout: Layout) -> dict[str, list[DataFile]]:
+        """The files of each folder, in offset order."""
+        found: dict[str, list[DataFile]] = {}
+        for file in sorted(self.files, key=lambda file: file.first_offset):
+            found.setdefault(layout.parse_data_key(file.key).path, []).append(file)
+        return dict(sorted(found.items()))
+
+
+def group_inputs(inputs: Iterable[Input], archive: Archive, layout: Layout) -> Iterator[Group]:
+    """Groups of inputs, which come in offset order, log by log; one follows the other where nothing is in between.
+
+    A group is worth its while if it halves the number of files at least, as far as manifests tell: what the stream's
+    own settings cut small stays small. A range in front that is larger than all the others together is left for a
+    later group, or the same rows would be written anew every day.
+    """
+    pending: list[Input] = []
+    size = 0
+    for item in inputs:
+        if pending and (not _follows(pending[-1], item) or size >= archive.max_bytes or len(pending) == INPUTS_MAX):
+            yield from _worth_it(pending, archive, layout)
+            pending, size = [], 0
+        pending.append(item)
+        size += item.bytes
+    yield from _worth_it(pending, archive, layout)
+
+
+def _follows(before: Input, item: Input) -> bool:
+    one, other = before.replaced, item.replaced
+    return one.log == other.log and one.range.end == other.range.start
+
+
+def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iterator[Group]:
+    left = sum(item.bytes for item in inputs)
+    first = 0
+    while len(inputs) - first > 1 and 2 * inputs[first].bytes > left:
+        left -= inputs[first].bytes
+        first += 1
+    if len(inputs) - first < 2:
+        return
+    group = Group(inputs=tuple(inputs[first:]))
+    if 2 * sum(_files_needed(files, archive) for files in group.by_path(layout).values()) <= len(group.files):
+        yield group
+
+
+def _files_needed(files: Sequence[DataFile], archive: Archive) -> int:
+    """Of one folder, at least."""
+    needed = -(-sum(file.rows for file in files) // archive.flush_size)
+    if archive.rotate_interval_seconds is not None:
+        span_us = max(file.max_timestamp_us for file in files) - min(file.min_timestamp_us for file in files)
+        needed = max(needed, int(span_us / (archive.rotate_interval_seconds * 1_000_000)) + 1)
+    return needed

@@ -1,0 +1,142 @@
+"""Objects of replaced ranges are deleted once nobody can need them: their rows are elsewhere, which is looked at."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tidemark.archive.commit import each_manifest
+from tidemark.archive.connect import is_connect_key
+from tidemark.archive.footer import read_footer
+from tidemark.archive.history import History
+from tidemark.archive.ledger import read_archived
+from tidemark.core.errors import ConflictError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, subtract
+from tidemark.core.planner import Committed
+from tidemark.s3 import ObjectStore
+from tidemark.streams import Stream
+
+# A run that was planned before a compaction reads what it was planned with.
+KEPT_FOR = timedelta(days=7)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A replaced range whose objects stay, and why."""
+
+    log: TopicPartition
+    range: OffsetRange
+    writer: str
+    batch: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.log} {self.range}, batch {self.batch} of writer {self.writer}: {self.why}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Deleted:
+    """Objects of replaced ranges that were, or would be, deleted; ``waiting`` were replaced less than a week ago."""
+
+    objects: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    kept: list[Kept] = field(default_factory=list)
+
+
+def delete_replaced(
+    store: ObjectStore,
+    layout: Layout,
+    stream: Stream,
+    *,
+    now: datetime,
+    delete: bool,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Deleted:
+    """Delete the objects of ranges that a manifest older than ``KEPT_FOR`` replaces, or say what would go.
+
+    Only where every offset of the range is in complete ranges in use whose objects are there, as their manifests tell
+    them, and where no range in use lists the object. Manifests stay. ``progress`` is called with a number of objects.
+    Raises what ``read_archived`` raises, and ServiceError where S3 refuses; what was deleted until then is.
+    """
+    before_us = (now - KEPT_FOR - _EPOCH) // timedelta(microseconds=1)
+    found = Deleted()
+    listed = {key for manifest in _compactions(store, layout) for item in manifest.replaces for key, _ in item.files}
+    there = {item.key: item.size for item in store.list(layout.data_prefix) if item.key in listed} if listed else {}
+    if not there:
+        return found
+    check = _Check(store=store, history=read_archived(store, layout, stream).history())
+    for manifest in _compactions(store, layout):
+        for committed in manifest.ranges:
+            of_log = [item for item in manifest.replaces if item.log == committed.log]
+            present = {item: [key for key, _ in item.files if key in there] for item in of_log}
+            if not any(present.values()):
+                continue
+            if manifest.committed_at_us > before_us:
+                found.waiting += sum(map(len, present.values()))
+                continue
+            in_use = check.history.sharing(committed.log, committed.range)
+            for item, keys in present.items():
+                why = check.needed(item, keys, in_use) if keys else None
+                if why is not None:
+                    found.kept.append(
+                        Kept(log=item.log, range=item.range, writer=item.writer, batch=item.batch, why=why)
+                    )
+                    continue
+                for key in keys:
+                    if delete:
+                        store.delete(key)
+                    found.objects += 1
+                    found.bytes += there[key]
+                progress(len(keys))
+    return found
+
+
+def _compactions(store: ObjectStore, layout: Layout) -> Iterator[Manifest]:
+    return each_manifest(store, layout, f"{COMPACTION}/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """The archive as it is in use, and what was seen of its objects, by key."""
+
+    store: ObjectStore
+    history: History
+    seen: dict[str, str | None] = field(default_factory=dict)
+
+    def needed(self, item: Replaced, keys: Sequence[str], in_use: Sequence[Committed]) -> str | None:
+        """Why the objects of a replaced range must stay; None where they need not."""
+        shared = {file.key for other in in_use for file in other.files}.intersection(keys)
+        if shared:
+            return f"a range in use lists {min(shared)}"
+        wrong: list[str] = []
+        left: OffsetSet = (item.range,)
+        for other in in_use:
+            if other.rows < len(other.range) or other.range.intersect(item.range) is None:
+                continue
+            problems = [told for file in other.files if (told := self._problem(file)) is not None]
+            wrong += problems
+            if not problems:
+                left = subtract(left, [other.range])
+        return None if not left else "; ".join([f"no complete range in use has {left[0]}", *wrong])
+
+    def _problem(self, file: DataFile) -> str | None:
+        if file.key not in self.seen:
+            self.seen[file.key] = self._compared(file)
+        return self.seen[file.key]
+
+    def _compared(self, file: DataFile) -> str | None:
+        """What is wrong with an object, by its size and what it says of its rows."""
+        if is_connect_key(file.key):
+            return f"{file.key} is adopted"
+        try:
+            stored = read_footer(self.store, file.key)
+        except ConflictError as error:
+            return str(error)
+        if stored is None:
+            return f"{file.key} is gone"
+        if (stored.bytes, stored.footer.checksum) != (file.bytes, file.checksum):
+            return f"{file.key} has {stored.bytes} bytes, {stored.footer}, not what its manifest tells"
+        return None
