@@ -124,13 +124,15 @@ def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
     assert "Objects that no manifest lists: 0, 0 bytes" in kept.output
     done = CliRunner().invoke(app, ["maintain", stream.name, "--older-than", "0s"])
     assert done.exit_code == 0, done.output
-    title, aborted, first, orphans, second, ledger = done.output.splitlines()
+    title, aborted, first, orphans, second, ledger, small, replaced = done.output.splitlines()
     assert title == f"s3://{settings.bucket}/data/{stream.name}/, what is older than 0s"
     assert aborted == "Unfinished uploads aborted: 1; younger ones left alone: 0"
     assert first.endswith(f"+00:00  {upload}")
     assert orphans == "Objects that no manifest lists: 1, 5 bytes; no reader sees them, none deleted"
     assert second.split() == ["5", orphan]
     assert ledger == "Ledger agrees with the manifests: 0 of them in 0 segments, 0 new"
+    assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
+    assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 were replaced less than a week ago"
     assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
 
 

@@ -131,9 +131,11 @@ class ArchiveReader:
         """Manifests that replace ranges, which must be known before the others are counted."""
         for item in self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/"):
             try:
-                yield parse_manifest(self._store.get(item.key) or b"", where=item.key)
+                manifest = parse_manifest(self._store.get(item.key) or b"", where=item.key)
             except TidemarkError:
-                continue  # the check of the manifests names it
+                continue  # the check of the manifests names it, as it does one that is another's
+            if self._layout.manifest_key(manifest.writer, manifest.batch) == item.key:
+                yield manifest
 
     def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
         behind: dict[str, tuple[int, str]] = {}

@@ -1,0 +1,144 @@
+"""A log of numbered records, archived by the archive's own writer in as many small batches as a test wants."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.archive.commit import commit_batch
+from tidemark.archive.file import Target
+from tidemark.archive.ledger import read_archived
+from tidemark.archive.objects import object_batches
+from tidemark.archive.schema import SCHEMA
+from tidemark.archive.task import Cuts, write_files
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import Manifest, parse_manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.streams import Stream
+
+ZONE = ZoneInfo("America/New_York")
+START = datetime(2013, 1, 14, 20, tzinfo=ZONE)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOW = datetime(2013, 2, 1, tzinfo=UTC)
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def stamp(offset: int) -> datetime:
+    """A record every ten minutes: six in an hour, 24 until midnight."""
+    return START + timedelta(minutes=10 * offset)
+
+
+def hour(moment: datetime) -> str:
+    return f"hour={moment.astimezone(ZONE):%d-%H}"
+
+
+def row_of(log: TopicPartition, offset: int, moment: datetime, value: bytes) -> dict[str, object]:
+    return {
+        "topic": log.topic,
+        "partition": log.partition,
+        "offset": offset,
+        "timestamp": moment,
+        "timestamp_type": 0,
+        "key": None if offset % 5 == 0 else b"k%d" % offset,
+        "value": value,
+        "headers": [{"key": "h", "value": b"%d" % offset}] * (offset % 3),
+        "event_time": moment,
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class Small:
+    """The archive of one stream; ``path`` gives the folder of a record by its time."""
+
+    store: ObjectStore
+    stream: Stream
+    prefix: str = ""
+    path: Callable[[datetime], str] = hour
+    moments: Callable[[int], datetime] = stamp
+    values: Callable[[int], bytes] = lambda offset: b"value %d" % offset
+    batches: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(prefix=self.prefix, stream=self.stream.name)
+
+    def log(self, partition: int = 0) -> TopicPartition:
+        return TopicPartition(topic=self.stream.topic, topic_id="id-1", partition=partition)
+
+    def commit(
+        self,
+        start: int,
+        end: int,
+        *,
+        writer: str = "query-a",
+        log: TopicPartition | None = None,
+        at: datetime = NOW - timedelta(days=10),
+        stream: Stream | None = None,
+        without: frozenset[int] = frozenset(),
+    ) -> Manifest:
+        """Archive ``[start, end)``, but for some offsets, as the writer's next batch."""
+        stream, log = stream or self.stream, log or self.log()
+        span = OffsetRange(start=start, end=end)
+        batch = self.batches.get(writer, 0)
+        self.batches[writer] = batch + 1
+        rows = [row_of(log, o, self.moments(o), self.values(o)) for o in range(start, end) if o not in without]
+        days = [(row["event_time"].astimezone(ZONE).date() - EPOCH.date()).days for row in rows]  # type: ignore[attr-defined]
+        paths = [self.path(row["event_time"]) for row in rows]  # type: ignore[arg-type]
+        table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+        table = table.append_column("path", pa.array(paths)).append_column("day", pa.array(np.array(days, np.int32)))
+        target = Target(
+            store=self.store,
+            layout=self.layout,
+            part_bytes=stream.archive.part_bytes,
+            settings=stream.archive_settings,
+            format=stream.archive.format,
+        )
+        files = write_files([table], [(log, span)], target, Cuts.of(stream.archive))
+        return commit_batch(
+            self.store,
+            self.layout,
+            stream,
+            writer=writer,
+            batch=batch,
+            ranges={log: span},
+            files=files,
+            now_us=micros(at),
+        )
+
+    def manifests(self) -> list[Manifest]:
+        bodies = [(item.key, self.store.get(item.key)) for item in self.store.list(self.layout.manifest_prefix)]
+        return [parse_manifest(body or b"", where=key) for key, body in bodies]
+
+    def compactions(self) -> list[Manifest]:
+        return [item for item in self.manifests() if item.writer == "compact"]
+
+    def objects(self) -> dict[str, datetime]:
+        """Every data object and when it was written."""
+        return {item.key: item.modified for item in self.store.list(self.layout.data_prefix)}
+
+    def ranges_in_use(self) -> list[tuple[int, int]]:
+        """Of partition 0, as planning sees them."""
+        history = read_archived(self.store, self.layout, self.stream).history()
+        whole = OffsetRange(start=0, end=2**40)
+        return sorted((item.range.start, item.range.end) for item in history.sharing(self.log(), whole))
+
+    def rows(self, key: str) -> list[dict[str, object]]:
+        batches = object_batches(self.store, key, SCHEMA.names)
+        assert batches is not None
+        found: list[dict[str, object]] = pa.Table.from_batches(batches, SCHEMA).to_pylist()
+        return found
+
+    def expected(self, offsets: Iterator[int] | range, log: TopicPartition | None = None) -> list[dict[str, object]]:
+        owner = log or self.log()
+        table = pa.RecordBatch.from_pylist(
+            [row_of(owner, o, self.moments(o), self.values(o)) for o in offsets], schema=SCHEMA
+        )
+        found: list[dict[str, object]] = table.to_pylist()
+        return found

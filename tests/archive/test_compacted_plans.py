@@ -1,0 +1,203 @@
+"""A plan of an archive with compactions is the plan of the archive without, from other objects (pure)."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import date
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.archive.test_history import joined, planned, stored
+from tests.core.worlds import DAYS, Truth, World, log, manifest_of, plan_of, seal_of, sealed_log, span
+from tidemark.archive.history import History
+from tidemark.archive.ledger import merge_tables
+from tidemark.archive.ledger_format import Tables
+from tidemark.core.errors import FormatError, PositionError
+from tidemark.core.manifest import COMPACTION, Manifest, Replaced, digest, parse_manifest
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import Plan, Target
+
+CUTS = st.sampled_from(("whole", "days", "rows"))
+
+
+def replacing(batch: int, inputs: list[Manifest], truth: Truth, cut: str) -> Manifest:
+    """A compaction of the one range of each input, which lie in a row."""
+    ranges = [item.ranges[0].range for item in inputs]
+    whole = span(ranges[0].start, ranges[-1].end)
+    made = manifest_of(COMPACTION, batch, {log(): whole}, {log(): truth}, cut)
+    replaces = tuple(
+        Replaced(
+            writer=item.writer,
+            batch=item.batch,
+            log=log(),
+            range=item.ranges[0].range,
+            files=tuple((file.key, file.checksum) for file in item.files),
+            digest=digest(item.to_json()),
+        )
+        for item in inputs
+    )
+    return replace(made, replaces=replaces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """An archive in a row, and the manifests of compactions of it, each of which may replace some before it."""
+
+    world: World
+    compactions: tuple[Manifest, ...]
+
+    @property
+    def compacted(self) -> World:
+        return replace(self.world, manifests=(*self.world.manifests, *self.compactions))
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Story:
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=9))
+    truth: Truth = tuple(
+        draw(st.lists(st.sampled_from((*DAYS, *DAYS, None)), min_size=sum(sizes), max_size=sum(sizes)))
+    )
+    manifests, at = [], 0
+    for batch, size in enumerate(sizes):
+        writer = draw(st.sampled_from(("query-a", "query-b")))
+        manifests.append(manifest_of(writer, batch, {log(): span(at, at + size)}, {log(): truth}, draw(CUTS)))
+        at += size
+    live = list(manifests)
+    again = draw(st.one_of(st.none(), st.integers(0, len(sizes) - 1)))
+    if again is not None:  # a range that somebody else has archived as well
+        other = manifest_of("refill", 0, {log(): manifests[again].ranges[0].range}, {log(): truth}, "whole")
+        manifests.append(other)
+        live[again] = replace(live[again], ranges=(replace(live[again].ranges[0], rows=-1),))  # is left alone
+    compactions: list[Manifest] = []
+    for batch in range(draw(st.integers(1, 3))):
+        first = draw(st.integers(0, len(live) - 1))
+        inputs = live[first : draw(st.integers(first, len(live)))]
+        if len(inputs) < 2 or any(item.ranges[0].rows != len(item.ranges[0].range) for item in inputs):
+            continue
+        compactions.append(replacing(batch, inputs, truth, draw(CUTS)))
+        live[first : first + len(inputs)] = [compactions[-1]]
+    # A day's rows in an object are told by first and last offset: of one that a target cuts, no plan knows all.
+    seams = [0, *(item.ranges[0].range.end for item in live)]
+    origin, end = sorted((draw(st.sampled_from(seams)), draw(st.sampled_from(seams))))
+    seals = [
+        seal_of(day, [sealed_log(log(), 0, draw(st.integers(0, at)))]) for day in draw(st.sets(st.sampled_from(DAYS)))
+    ]
+    world = World(
+        truths={log(): truth},
+        manifests=tuple(manifests),
+        targets=(Target(log=log(), origin=origin, end=end, log_start=0, high_watermark=at),),
+        seals=tuple(seals),
+        requested=tuple(draw(st.lists(st.sampled_from(DAYS), max_size=2))),
+        force=draw(st.booleans()),
+    )
+    return Story(world=world, compactions=tuple(compactions))
+
+
+def rows_read(plan: Plan, world: World) -> Counter[tuple[date, int]]:
+    """Day and offset of each row that the slices hold of the plan's days."""
+    days = {item.day for item in plan.days}
+    truth = world.truths[log()]
+    files = {file.key: file for manifest in world.manifests for file in manifest.files}
+    found: Counter[tuple[date, int]] = Counter()
+    for item in plan.slices:
+        file = files[item.key]
+        path = item.key.split("/")[2]  # the day where a batch's files are cut by day
+        for offset in range(max(file.first_offset, item.range.start), min(file.last_offset + 1, item.range.end)):
+            day = truth[offset]
+            if day in days and (path not in map(str, DAYS) or path == str(day)):
+                assert day is not None
+                found[day, offset] += 1
+    return found
+
+
+@settings(max_examples=500)
+@given(stories(), st.data())
+def test_a_compacted_archive_gives_the_same_days_and_every_row_once(story: Story, data: st.DataObject) -> None:
+    plain, plan = plan_of(story.world), plan_of(story.compacted)
+    assert (plan.days, plan.unchanged, plan.ignored) == (plain.days, plain.unchanged, plain.ignored)
+    (before,), (after,) = plain.logs, plan.logs
+    assert (after.gaps, after.overlaps, after.holes, after.pending) == (
+        before.gaps,
+        before.overlaps,
+        before.holes,
+        before.pending,
+    )
+    assert [offset for item in after.used for offset in range(item.range.start, item.range.end)] == [
+        offset for item in before.used for offset in range(item.range.start, item.range.end)
+    ]
+    assert rows_read(plan, story.compacted) == rows_read(plain, story.world)
+    assert set(rows_read(plan, story.compacted).values()) <= {1}
+    gone = {file for manifest in story.compactions for item in manifest.replaces for file, _ in item.files}
+    kept = {file.key for manifest in story.world.manifests if manifest.writer == "refill" for file in manifest.files}
+    assert not {item.key for item in plan.slices} & (gone - kept)
+
+    # The same from the ledger, wherever one segment ends and the next begins.
+    manifests = data.draw(st.permutations(story.compacted.manifests))
+    cut = data.draw(st.integers(0, len(manifests)))
+    parts = [stored(Tables.build(manifests[:cut])), Tables.build(manifests[cut:])]
+    expected = joined(plan, story.compacted.manifests)
+    assert joined(planned(story.compacted, parts), story.compacted.manifests) == expected
+    assert joined(planned(story.compacted, [stored(merge_tables(parts))]), story.compacted.manifests) == expected
+
+
+@settings(max_examples=200)
+@given(stories())
+def test_small_neighbours_are_complete_ranges_in_a_row_that_are_in_use_and_shared_with_nobody(story: Story) -> None:
+    replaced = {(item.writer, item.batch) for manifest in story.compactions for item in manifest.replaces}
+    live = [item for item in story.compacted.manifests if (item.writer, item.batch) not in replaced]
+    held = Counter(o for item in live for o in range(item.ranges[0].range.start, item.ranges[0].range.end))
+    fit: list[tuple[str, int, OffsetRange]] = []
+    for item in sorted(live, key=lambda item: item.ranges[0].range):
+        own = item.ranges[0].range
+        alone = all(held[offset] == 1 for offset in range(own.start, own.end))
+        if alone and item.ranges[0].rows == len(own) and all(file.rows <= 3 for file in item.files):
+            fit.append((item.writer, item.batch, own))
+    runs: list[list[tuple[str, int, OffsetRange]]] = []
+    for one in fit:
+        if runs and runs[-1][-1][2].end == one[2].start:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    history = History([Tables.build([manifest]) for manifest in story.compacted.manifests])
+    found = [
+        [(item.writer, item.batch, item.range) for item in ranges] for _, ranges in history.small_neighbours(300, 3)
+    ]
+    assert found == [run for run in runs if len(run) > 1]
+
+
+TRUTH = (DAYS[0],) * 9
+INPUTS = [manifest_of("query-a", n, {log(): span(3 * n, 3 * n + 3)}, {log(): TRUTH}, "whole") for n in range(3)]
+
+
+def test_a_compactions_manifest_reads_back_and_older_readers_refuse_it() -> None:
+    manifest = replacing(4, INPUTS, TRUTH, "whole")
+    body = manifest.to_json()
+    assert parse_manifest(body, where="here") == manifest
+    assert body.startswith(b'{"batch":4,')
+    assert b'"format":2' in body
+    assert b'"format":1' in INPUTS[0].to_json()
+    assert b"replaces" not in INPUTS[0].to_json()
+    with pytest.raises(FormatError, match=r"not that of what it says: expected 2, found 1 \[here\]"):
+        parse_manifest(body.replace(b'"format":2', b'"format":1'), where="here")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ([1, 2], r"do not tile .*: expected one that starts at 0, found \[3, 6\) of query-a/1 \[manifest compact/0"),
+        ([0, 2], r"do not tile .*: expected one that starts at 3, found \[6, 9\) of query-a/2"),
+        ([0, 1], r"not what it replaces: expected \[0, 9\), complete.* up to 6"),
+        ([0, 0, 1, 2], r"do not tile .*: expected one that starts at 3, found \[0, 3\)"),
+    ],
+)
+def test_what_does_not_replace_its_range_whole_is_no_manifest(chosen: list[int], message: str) -> None:
+    whole = replacing(0, INPUTS, TRUTH, "whole")
+    with pytest.raises(PositionError, match=message):
+        replace(whole, replaces=tuple(whole.replaces[number] for number in chosen))
+
+
+def test_a_range_with_holes_replaces_none() -> None:
+    whole = replacing(0, INPUTS, TRUTH, "whole")
+    with pytest.raises(PositionError, match=r"do not tile a complete range .* expected none of this log"):
+        replace(whole, ranges=(replace(whole.ranges[0], rows=8),))

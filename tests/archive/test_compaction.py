@@ -1,0 +1,342 @@
+"""Compaction of small files on the real S3 server: what is written, what is left alone, crashes, rivals, deletion."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from hashlib import shake_128
+from threading import Barrier
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.archive.small import NOW, ZONE, Small, hour, micros, stamp
+from tests.conftest import MakeStream, unique
+from tidemark.archive.compaction import CompactedFiles, Compaction
+from tidemark.archive.grouping import Input, group_inputs
+from tidemark.archive.ledger import compact, read_archived, rebuild
+from tidemark.archive.maintenance import maintain
+from tidemark.archive.replaced import Deleted, delete_replaced
+from tidemark.cli.app import app
+from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.layout import DataName, Layout
+from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, digest
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+from tidemark.streams import Archive, Speed, Stream
+
+WEEK = timedelta(days=7)
+DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)
+
+
+def make(store: ObjectStore, **archive: object) -> Small:
+    stream = Stream(
+        name=unique("small"),
+        topic="orders",
+        time_zone=str(ZONE),
+        value_schema="n INT",
+        speed=Speed(topic="orders.live", dead_letter_topic="orders.dead"),
+        archive=Archive.model_validate(archive),
+    )
+    return Small(store=store, stream=stream)
+
+
+def compaction(small: Small, now: datetime = NOW, progress: Callable[[int], object] = lambda _: None) -> Compaction:
+    return Compaction(store=small.store, layout=small.layout, stream=small.stream, now=now, progress=progress)
+
+
+def delete(small: Small, now: datetime, *, delete: bool = True) -> Deleted:
+    return delete_replaced(small.store, small.layout, small.stream, now=now, delete=delete)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl.gz", "jsonl.zst"])
+def test_small_files_become_one_per_folder_with_every_row_in_order(store: ObjectStore, form: str) -> None:
+    small = make(store, format=form)
+    before = [small.commit(start, start + 2, writer=f"query-{start // 16}") for start in range(0, 32, 2)]
+    small.commit(0, 3, log=small.log(1))  # alone in its partition
+    compact(small.store, small.layout, small.stream, read_archived(small.store, small.layout, small.stream))
+    there = small.objects()
+    before.append(small.commit(32, 34))  # behind the ledger
+
+    done = compaction(small).run()
+
+    (made,) = small.compactions()
+    assert made.ranges == (CommittedRange(log=small.log(), range=OffsetRange(start=0, end=34), rows=34),)
+    assert (made.batch, made.previous, made.committed_at_us) == (0, None, micros(NOW))
+    assert [(item.writer, item.batch, item.digest) for item in made.replaces] == [
+        (item.writer, item.batch, digest(item.to_json())) for item in before
+    ]
+    hours = [range(start, min(start + 6, 34)) for start in range(0, 34, 6)]
+    files = sorted(made.files, key=lambda file: file.first_offset)
+    assert [small.layout.parse_data_key(file.key).path for file in files] == [hour(stamp(own.start)) for own in hours]
+    assert [small.rows(file.key) for file in files] == [small.expected(own) for own in hours]
+    assert [file.days for file in files] == [
+        (
+            DayRows(
+                day=DAY_ONE if own.start < 24 else DAY_TWO, rows=len(own), first_offset=own.start, last_offset=own[-1]
+            ),
+        )
+        for own in hours
+    ]
+    assert there.items() <= small.objects().items()  # nothing was touched
+    assert (done.batches, done.ranges, done.files, done.files_written) == (1, 17, 17, 6)
+
+    # Replaced ranges lie in a segment, and what replaces them behind it; in the next segment; in one made anew.
+    assert small.ranges_in_use() == [(0, 34)]
+    assert compact(small.store, small.layout, small.stream, read_archived(small.store, small.layout, small.stream))
+    assert small.ranges_in_use() == [(0, 34)]
+    rebuild(small.store, small.layout, small.stream)
+    assert small.ranges_in_use() == [(0, 34)]
+    # Neither inputs nor outputs are nobody's, and there is nothing more to do.
+    assert maintain(small.store, small.layout, before=datetime.now(UTC) + WEEK).orphans == ()
+    assert (compaction(small).run().batches, len(small.compactions())) == (0, 1)
+
+
+def test_what_must_stay_as_it_is_stays(store: ObjectStore) -> None:
+    small = make(store)
+    otherwise = small.stream.model_copy(update={"archive": Archive(flush_size=1_000)})
+    small.commit(0, 2)
+    small.commit(2, 4, stream=otherwise)
+    small.commit(4, 6)
+    small.commit(6, 8, without=frozenset({7}))  # a hole
+    small.commit(8, 10)
+    small.commit(8, 10, writer="refill-1")  # twice there
+    small.commit(10, 12, at=NOW - timedelta(hours=23))
+    small.commit(12, 14)
+    small.commit(15, 17)  # behind a gap
+    seen = small.objects()
+    found = compaction(small).look()
+    assert found == CompactedFiles(young=1, otherwise_cut=1)
+    assert compaction(small).run() == found
+    assert (small.compactions(), small.objects()) == ([], seen)
+
+
+def test_a_crash_in_front_of_the_manifest_is_repeated_with_the_same_objects(store: ObjectStore) -> None:
+    small = make(store)
+    for start in range(0, 12, 2):
+        small.commit(start, start + 2)
+    crashed = compaction(small)
+    (group,) = crashed._groups(read_archived(small.store, small.layout, small.stream).history(), CompactedFiles())
+    crashed.write(group)
+    left = small.objects()
+    assert small.ranges_in_use() == [(start, start + 2) for start in range(0, 12, 2)]  # nobody sees them
+
+    assert compaction(small).run().batches == 1
+
+    assert small.objects() == left  # taken as they were
+    (made,) = small.compactions()
+    assert {file.key for file in made.files} < left.keys()
+    assert small.ranges_in_use() == [(0, 12)]
+
+
+def test_of_two_compactions_at_once_no_range_is_replaced_twice(store: ObjectStore) -> None:
+    """Both have chosen their groups, which overlap, before either commits; one of them sees younger ranges, too."""
+    small = make(store)
+    for start in range(0, 16, 2):
+        small.commit(start, start + 2, at=NOW - timedelta(days=3 if start < 10 else 1))
+    barrier = Barrier(2)
+
+    def run(now: datetime) -> CompactedFiles:
+        waiting = [True]
+
+        def meet(_: int) -> None:
+            if waiting:
+                waiting.clear()
+                barrier.wait(300)
+
+        return compaction(small, now, meet).run()
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(run, (NOW - timedelta(days=1), NOW)))
+
+    made = small.compactions()
+    replaced = [(item.writer, item.batch) for manifest in made for item in manifest.replaces]
+    assert len(replaced) == len(set(replaced))
+    assert sum(item.batches for item in done) == len(made)
+    in_use = small.ranges_in_use()
+    assert [start for start, _ in in_use] == [0, *(end for _, end in in_use[:-1])]  # a row, nothing twice
+    assert in_use[-1][1] == 16
+    assert [item.previous for item in made[1:]] == [digest(item.to_json()) for item in made[:-1]]
+
+
+def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore) -> None:
+    small = make(store)
+    manifests = [small.commit(start, start + 2) for start in range(0, 8, 2)]
+    (damaged,) = manifests[2].files
+    other = make(store)
+    other.stream = other.stream.model_copy(update={"name": small.stream.name})
+    other.values = lambda offset: b"other %d" % offset
+    good = small.store.get(damaged.key)
+    assert good is not None
+    small.store.delete(damaged.key)
+    with pytest.raises(ConflictError, match=f"a committed object is gone: .*{damaged.key}".replace("+", r"\+")):
+        compaction(small).run()
+    other.commit(4, 6, writer="somebody")  # other rows under the same key
+    small.store.delete(small.layout.manifest_key("somebody", 0))
+    seen = small.objects()
+    with pytest.raises(FormatError, match="an object's rows are not those that its manifest tells") as caught:
+        compaction(small).run()
+    assert damaged.key in str(caught.value)
+    assert (small.compactions(), small.objects()) == ([], seen)
+    small.store.put(damaged.key, good)
+    assert compaction(small).run().batches == 1
+
+
+def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewhere(store: ObjectStore) -> None:
+    small = make(store)
+    small.path = lambda _: "p"
+    inputs = [small.commit(start, start + 2).files[0] for start in range(0, 8, 2)]
+    compaction(small).run()
+    (made,) = small.compactions()
+    again = small.commit(2, 4, writer="refill-1")  # of the same range: the same object
+    assert again.files[0].key == inputs[1].key
+    assert delete(small, NOW + WEEK - timedelta(seconds=1)) == Deleted(waiting=4)
+
+    key = made.files[0].key
+    body = small.store.get(key)
+    assert body is not None
+    for wrong, told in ((None, f"{key} is gone"), (small.store.get(inputs[0].key), f"{key} has ")):
+        small.store.delete(key)
+        if wrong is not None:
+            small.store.put(key, wrong)
+        found = delete(small, NOW + WEEK)
+        assert (found.objects, [(item.range.start, item.writer) for item in found.kept]) == (
+            0,
+            [(start, "query-a") for start in (0, 2, 4, 6)],
+        )
+        assert f"no complete range in use has [0, 2); {told}" in found.kept[0].why
+    small.store.put(key, body)
+
+    shown = delete(small, NOW + WEEK, delete=False)
+    assert len(small.objects()) == 5
+    gone = delete(small, NOW + WEEK)
+    assert gone == shown
+    assert (gone.objects, gone.bytes) == (3, sum(inputs[number].bytes for number in (0, 2, 3)))
+    assert [str(item) for item in gone.kept] == [
+        f"orders-0 [2, 4), batch 1 of writer query-a: a range in use lists {inputs[1].key}"
+    ]
+    assert small.objects().keys() == {key, inputs[1].key}
+    assert delete(small, NOW + WEEK) == Deleted(kept=gone.kept)
+    # What is gone was replaced: it is nobody's loss.
+    assert small.ranges_in_use() == [(0, 8), (2, 4)]
+
+
+def test_a_compaction_takes_an_earlier_ones_output_once_there_is_as_much_beside_it(store: ObjectStore) -> None:
+    small = make(store)
+    small.path = lambda _: "p"
+    small.values = lambda offset: shake_128(b"%d" % offset).digest(4_000)  # so that an object is as large as its rows
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2)
+    compaction(small).run()
+    small.commit(8, 10)
+    later = NOW + timedelta(days=2)
+    assert compaction(small, later).run().batches == 0
+    for start in range(10, 18, 2):
+        small.commit(start, start + 2)
+    assert compaction(small, later).run().ranges == 6
+    assert small.ranges_in_use() == [(0, 18)]
+    made = small.compactions()
+    assert made[1].replaces[0].writer == "compact"
+    assert delete(small, later + WEEK).objects == 10
+    assert small.objects().keys() == {made[1].files[0].key}
+    assert small.rows(made[1].files[0].key) == small.expected(range(18))
+
+
+def test_the_command_shows_what_it_would_do_and_does_it(
+    settings: Settings, store: ObjectStore, make_stream: MakeStream
+) -> None:
+    stream = make_stream(time_zone=str(ZONE))
+    small = Small(store=store, stream=stream, prefix=settings.prefix, path=lambda _: "p")
+    now = datetime.now(UTC)
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2, at=now - timedelta(days=20))
+    compaction(small, now - timedelta(days=10)).run()
+    for start in range(8, 14, 2):
+        small.commit(start, start + 2, at=now - timedelta(days=5))
+    small.commit(14, 16, at=now)
+    before = small.objects()
+    sizes = [file.bytes for item in small.manifests() if item.writer != "compact" for file in item.files]
+    old, new, made = sum(sizes[:4]), sum(sizes[4:7]), small.compactions()[0].files[0].bytes
+    shown = CliRunner().invoke(app, ["maintain", stream.name])
+    assert shown.exit_code == 0, shown.output
+    assert small.objects() == before
+    small_files, alone, replaced, hint = shown.output.splitlines()[-4:]
+    assert small_files == f"Small files that would be compacted: 4 of 4 ranges, {made + new} bytes"
+    assert (
+        alone.split(":")[1]
+        == " 1 younger than a day, 0 of other archive settings, 0 adopted or without a checksum to compare"
+    )
+    assert replaced == f"Replaced objects that would be deleted: 4, {old} bytes; 0 were replaced less than a week ago"
+    assert hint == "No file was changed: --compact does what is shown"
+
+    done = CliRunner().invoke(app, ["maintain", stream.name, "--compact"])
+
+    assert done.exit_code == 0, done.output
+    (_, second) = small.compactions()
+    assert (
+        f"Small files compacted: 4 of 4 ranges, {made + new} bytes, into 1, {second.files[0].bytes} bytes\n"
+        in done.output
+    )
+    assert f"Replaced objects deleted: 4, {old} bytes; 4 were replaced less than a week ago\n" in done.output
+    assert small.ranges_in_use() == [(0, 14), (14, 16)]
+    assert small.rows(second.files[0].key) == small.expected(range(14))
+    assert len(small.objects()) == len(before) - 4 + 1
+
+
+LOG = TopicPartition(topic="orders", topic_id="id-1", partition=0)
+LAYOUT = Layout(prefix="", stream="orders")
+
+
+def inputs(*sizes: int, rows: int = 10, paths: tuple[str, ...] = ("p",), first: int = 0) -> list[Input]:
+    """Ranges in a row, of so many bytes each, with a file of as much in each folder."""
+    made = []
+    for number, size in enumerate(sizes, first):
+        span = OffsetRange(start=number * 100, end=number * 100 + 100)
+        files = tuple(
+            DataFile(
+                key=LAYOUT.data_key(DataName(path=path, topic="orders", partition=0, range=span, seq=0)),
+                log=LOG,
+                range=span,
+                rows=rows,
+                bytes=size // len(paths),
+                first_offset=span.start,
+                last_offset=span.end - 1,
+                min_timestamp_us=number * 60_000_000,
+                max_timestamp_us=number * 60_000_000 + 59_000_000,
+                days=(DayRows(day=DAY_ONE, rows=rows, first_offset=span.start, last_offset=span.end - 1),),
+                checksum="",
+            )
+            for path in paths
+        )
+        replaced = Replaced(writer="query-a", batch=number, log=LOG, range=span, files=(), digest="")
+        made.append(Input(replaced=replaced, files=files))
+    return made
+
+
+def grouped(items: list[Input], **archive: object) -> list[list[int]]:
+    groups = group_inputs(items, Archive.model_validate(archive), LAYOUT)
+    return [[item.replaced.batch for item in group.inputs] for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("items", "archive", "expected"),
+    [
+        (inputs(), {}, []),
+        (inputs(1), {}, []),
+        (inputs(1, 1), {}, [[0, 1]]),
+        (inputs(*[40] * 7), {"max_bytes": 100}, [[0, 1, 2], [3, 4, 5]]),
+        (inputs(1, 1) + inputs(1, 1, first=3), {}, [[0, 1], [3, 4]]),  # a gap between them
+        (inputs(1, 1) + inputs(1, first=5), {}, [[0, 1]]),
+        (inputs(1, 1, rows=10), {"flush_size": 10}, []),  # the settings make them small
+        (inputs(*[1] * 10, rows=10), {"flush_size": 50}, [list(range(10))]),
+        (inputs(*[1] * 9), {"rotate_interval_seconds": 60}, []),  # a minute each
+        (inputs(*[1] * 9), {"rotate_interval_seconds": 600}, [list(range(9))]),
+        (inputs(1, 1, paths=("p", "q")), {}, [[0, 1]]),
+        (inputs(1, paths=("p",)) + inputs(1, paths=("q",), first=1), {}, []),  # no folder in common
+        (inputs(10, 3, 3, 3), {}, [[1, 2, 3]]),
+        (inputs(10, 4, 3, 3), {}, [[0, 1, 2, 3]]),
+        (inputs(20, 10, 3, 3), {}, [[2, 3]]),
+    ],
+)
+def test_groups(items: list[Input], archive: dict[str, object], expected: list[list[int]]) -> None:
+    assert grouped(items, **archive) == expected

@@ -1,0 +1,80 @@
+"""Sealed days through compaction of the archive and deletion of what it replaced: a real stream, real runs."""
+
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import SparkSession
+
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.test_upkeep import offsets, staged, table_of, verdict
+from tests.conftest import MakeStream, Produce
+from tidemark.archive.compaction import Compaction
+from tidemark.archive.replaced import delete_replaced
+from tidemark.archive.stream import archive
+from tidemark.batch.audit import audit_run
+from tidemark.batch.current_view import pin
+from tidemark.batch.plan import plan_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.seal import seal_run
+from tidemark.batch.where import Origin, locate
+from tidemark.settings import Settings
+
+
+def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(
+        time_zone="America/New_York",
+        value_format="raw",
+        value_schema=None,
+        archive={"max_offsets_per_trigger": 2},
+        batch={"wait_seconds": 0},
+    )
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+
+    def reconcile(name: str, *, force: bool = False) -> None:
+        run = staged(log, spark, name, *([MONDAY, TUESDAY] if force else [MONDAY]), force=force)
+        audit_run(run, spark)
+        publish_run(run, spark)
+        seal_run(run)
+
+    def compacted(now: datetime) -> int:
+        return Compaction(store=log.store, layout=log.layout, stream=stream, now=now).run().ranges
+
+    log.produce(8, at(MONDAY, 9))
+    archive(spark, stream, settings, available_now=True)
+    reconcile("first")
+    published = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
+    (writer,) = {item.writer for item in log.manifests()}
+    assert (verdict(log, MONDAY), published.num_rows) == ("proven []", 8)
+
+    now = datetime.now(UTC)
+    assert compacted(now + timedelta(days=2)) == 4
+    made = log.manifests()[0] if writer != "compact" else None
+    made = next(item for item in log.manifests() if item.writer == "compact")
+    assert verdict(log, MONDAY) == "proven []"
+    assert pin(settings, stream.name).plan.cuts == ()  # nothing is behind the table
+    found = locate(settings, stream.name, stream.topic, 0, 5)
+    assert [(item.object, item.origins) for item in found.copies] == [
+        (made.files[0].key, (Origin(writer=writer, batch=2),))
+    ]
+    assert [(item.writer, item.batch) for item in found.seals] == [(writer, 2)]
+    gone = delete_replaced(log.store, log.layout, stream, now=now + timedelta(days=9), delete=True)
+    assert (gone.objects, gone.kept) == (4, [])
+    assert verdict(log, MONDAY) == "proven []"
+
+    log.produce(3, at(TUESDAY, 9))
+    archive(spark, stream, settings, available_now=True)
+    look = log.run("look")
+    plan_run(look, [TUESDAY], False)
+    assert [item.day for item in look.plan().days] == [TUESDAY]  # a compacted day has nothing late
+    log.produce(1, at(MONDAY, 20))
+    archive(spark, stream, settings, available_now=True)
+    assert compacted(now + timedelta(days=20)) == 4
+    assert verdict(log, MONDAY) == "proven []"  # the late record is none of the version's
+
+    reconcile("second", force=True)
+
+    assert offsets(log) == {MONDAY: [*range(8), 11], TUESDAY: [8, 9, 10]}
+    again = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
+    assert again.slice(0, 8).equals(published)
+    assert (verdict(log, MONDAY), verdict(log, MONDAY, 1), verdict(log, TUESDAY)) == ("proven []",) * 3

@@ -1,0 +1,83 @@
+"""What ``verify`` derives of a compacted archive, on the real S3 server; Kafka and tables are not asked."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from tests.archive.small import NOW, START, Small, micros
+from tests.archive.test_compaction import compaction, delete, make
+from tidemark.batch.verification import Check, Difference
+from tidemark.batch.verify_archive import ArchiveReader, Derived
+from tidemark.batch.verify_lineage import Lineage
+from tidemark.core.offsets import OffsetRange
+from tidemark.s3 import ObjectStore
+
+WEEK = timedelta(days=7)
+
+
+def told(item: Difference) -> str:
+    return f"{item.what}: expected {item.expected}, found {item.found} [{item.where}]"
+
+
+def derived(small: Small, until_us: int = 2**62) -> tuple[Derived, list[str], str]:
+    """Of the first day: what is there, what is wrong, and what was looked at."""
+    chains, files = Check(name="manifests"), Check(name="objects")
+    reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
+    found = reader.derive(until_us, chains, files, lambda _: None)
+    return found, [told(item) for check in (chains, files) for item in check.differences], chains.looked_at
+
+
+def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_deletion(store: ObjectStore) -> None:
+    """24 rows of the first day in ten-minute steps, the last eight archived later; then rows of the next day."""
+    small = make(store)
+    sealed = NOW - 3 * WEEK
+    for start in range(0, 30, 2):
+        small.commit(start, start + 2, at=sealed + timedelta(days=1 if start >= 16 else -1))
+    small.commit(3, 7, writer="refill-1", at=sealed)  # rows twice: those ranges stay as they are
+    before, wrong, looked_at = derived(small, micros(sealed))
+    assert (wrong, looked_at) == ([], "16 manifests")
+    owner = small.log()
+    assert (list(before.rows[owner].ranges()), before.copies[owner], before.late) == (
+        [OffsetRange(start=0, end=16)],
+        20,
+        8,
+    )
+    assert compaction(small, NOW - 2 * WEEK).run().ranges == 11
+    for objects in (11, 0):
+        found, wrong, looked_at = derived(small, micros(sealed))
+        assert (wrong, looked_at) == ([], "17 manifests, 11 ranges compacted since")
+        assert (list(found.rows[owner].ranges()), found.copies, found.late) == (
+            list(before.rows[owner].ranges()),
+            before.copies,
+            before.late,
+        )
+        assert found.committed(owner) == before.committed(owner) == (OffsetRange(start=0, end=30),)
+        assert delete(small, NOW).objects == objects
+    everything, wrong, _ = derived(small)
+    assert (wrong, list(everything.rows[owner].ranges()), everything.late) == ([], [OffsetRange(start=0, end=24)], 0)
+
+
+def test_an_altered_manifest_of_a_replaced_range_is_named_with_the_one_that_replaced_it(store: ObjectStore) -> None:
+    small = make(store)
+    inputs = [small.commit(start, start + 2) for start in range(0, 6, 2)]
+    compaction(small).run()
+    key = small.layout.manifest_key("query-a", 2)
+    (file,) = inputs[2].files
+    small.store.put(key, replace(inputs[2], files=(replace(file, checksum="another"),)).to_json())
+    _, wrong, _ = derived(small)
+    assert len(wrong) == 2
+    assert "the digest of a replaced range's manifest" in wrong[0]
+    assert "the files of a replaced range" in wrong[1]
+    assert all(f"[{key}, replaced by compact/0]" in item for item in wrong)
+
+
+def test_a_replaced_range_with_nothing_in_its_place_is_named(store: ObjectStore) -> None:
+    small = make(store)
+    for start in range(0, 6, 2):
+        small.commit(start, start + 2)
+    compaction(small).run()
+    check = Check(name="manifests")
+    Lineage(small.compactions()).compare(small.log(), (OffsetRange(start=0, end=3),), check)
+    first, second = map(told, check.differences)
+    assert "expected a complete range in place of [2, 4) of query-a/1, found none with [3, 4)" in first
+    assert "expected a complete range in place of [4, 6) of query-a/2, found none with [4, 6)" in second
+    assert "[compact/0, orders-0]" in first
