@@ -202,6 +202,13 @@ def _require_tiles(manifest: Manifest) -> None:
     whole = {item.log: item.range for item in manifest.ranges if item.rows == len(item.range)}
     at = {log: item.start for log, item in whole.items()}
     for item in sorted(manifest.replaces, key=lambda item: (item.log, item.range)):
+        if item.writer == manifest.writer and item.batch >= manifest.batch:
+            raise PositionError(
+                "a manifest replaces what comes behind it",
+                expected=f"batches of {manifest.writer} below {manifest.batch}",
+                found=item.batch,
+                where=where,
+            )
         if at.get(item.log) != item.range.start:
             raise PositionError(
                 "replaced ranges do not tile a complete range of their manifest",
