@@ -183,6 +183,11 @@ def cut(archive: Archive) -> None:
 
 def other_format(archive: Archive) -> None:
     body = archive.store.get(archive.segments()[1]) or b""
+    archive.store.put(archive.segments()[1], body.replace(b"tidemark-ledger 1 ", b"tidemark-ledger 3 ", 1))
+
+
+def newer_format(archive: Archive) -> None:
+    body = archive.store.get(archive.segments()[1]) or b""
     archive.store.put(archive.segments()[1], body.replace(b"tidemark-ledger 1 ", b"tidemark-ledger 2 ", 1))
 
 
@@ -215,7 +220,12 @@ def lose_last_manifest(archive: Archive) -> None:
         (lose_first, IncompleteError, r"segment is missing: expected what segment 2 continues.*00000001\.ledger"),
         (flip_byte, FormatError, r"segment is damaged: expected SHA-256 \w{64}, found \w{64} .*00000002\.ledger"),
         (cut, FormatError, r"segment is damaged"),
-        (other_format, FormatError, r"unknown ledger format: expected 1, found 2 .*00000002\.ledger"),
+        (other_format, FormatError, r"unknown ledger format: expected 1 or 2, found 3 .*00000002\.ledger"),
+        (
+            newer_format,
+            FormatError,
+            r"a ledger segment of 3 tables has another format: expected 1, found 2 .*00000002\.ledger",
+        ),
         (nothing_of_ours, FormatError, r"not a ledger segment"),
         (another_first, ConflictError, r"not the one that the next one continues: expected segment 1, SHA-256 \w{64}"),
         (swap, ConflictError, r"expected segment 2, SHA-256 .* found segment 1"),

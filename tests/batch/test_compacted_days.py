@@ -66,7 +66,7 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     archive(spark, stream, settings, available_now=True)
     look = log.run("look")
     plan_run(look, [TUESDAY], False)
-    assert [item.day for item in look.plan().days] == [TUESDAY]  # a compacted day has nothing late
+    assert [item.day for item in look.plan("plan").days] == [TUESDAY]  # a compacted day has nothing late
     log.produce(1, at(MONDAY, 20))
     archive(spark, stream, settings, available_now=True)
     assert compacted(now + timedelta(days=20)) == 4

@@ -231,6 +231,10 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
         parts.append(whole.slice(at, size))
         at += size
     ranges, files, days, *replaced = parts
+    if bool(replaced) != (int(form) == FORMAT_REPLACED):
+        own = FORMAT_REPLACED if replaced else FORMAT
+        told = f"a ledger segment of {len(parts)} tables has another format"
+        raise FormatError(told, expected=own, found=int(form), where=where, hint=REBUILD)
     return Segment(
         stream=raw["stream"],
         time_zone=raw["time_zone"],

@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -66,16 +68,14 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
     now = datetime.now(UTC)
     with console.status("looking for small files"):
         found = Compaction(store=store, layout=layout, stream=stream, now=now).look()
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        if do and found.batches:
-            task = bar.add_task("compacting", total=found.bytes)
-            progress = partial(bar.advance, task)
+    if do and found.batches:
+        with _bar(console, "compacting", found.bytes) as progress:
             found = Compaction(store=store, layout=layout, stream=stream, now=now, progress=progress).run()
+    with console.status("looking for replaced objects"):
         went = delete_replaced(store, layout, stream, now=now, delete=False)
-        if do and went.objects:
-            task = bar.add_task("deleting", total=went.objects)
-            went = delete_replaced(store, layout, stream, now=now, delete=True, progress=partial(bar.advance, task))
+    if do and went.objects:
+        with _bar(console, "deleting", went.objects) as progress:
+            went = delete_replaced(store, layout, stream, now=now, delete=True, progress=progress)
     would = "" if do else " that would be"
     into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
     console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")
@@ -92,6 +92,14 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
         console.print(Text(f"  kept: {item}"))
     if not do and (found.batches or went.objects):
         console.print("No file was changed: --compact does what is shown")
+
+
+@contextmanager
+def _bar(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar, to be called with what was done since."""
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield partial(bar.advance, bar.add_task(what, total=total))
 
 
 def _print_tables(console: Console, settings: Settings, stream: Stream, *, delete: bool) -> None:
