@@ -114,7 +114,7 @@ def rows_read(plan: Plan, world: World) -> Counter[tuple[date, int]]:
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(stories(), st.data())
 def test_a_compacted_archive_gives_the_same_days_and_every_row_once(story: Story, data: st.DataObject) -> None:
     plain, plan = plan_of(story.world), plan_of(story.compacted)
@@ -144,7 +144,7 @@ def test_a_compacted_archive_gives_the_same_days_and_every_row_once(story: Story
     assert joined(planned(story.compacted, [stored(merge_tables(parts))]), story.compacted.manifests) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(stories())
 def test_small_neighbours_are_complete_ranges_in_a_row_that_are_in_use_and_shared_with_nobody(story: Story) -> None:
     replaced = {(item.writer, item.batch) for manifest in story.compactions for item in manifest.replaces}

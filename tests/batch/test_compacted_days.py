@@ -45,11 +45,10 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     reconcile("first")
     published = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
     (writer,) = {item.writer for item in log.manifests()}
-    assert (verdict(log, MONDAY), published.num_rows) == ("proven []", 8)
+    assert published.num_rows == 8
 
     now = datetime.now(UTC)
     assert compacted(now + timedelta(days=2)) == 4
-    made = log.manifests()[0] if writer != "compact" else None
     made = next(item for item in log.manifests() if item.writer == "compact")
     assert verdict(log, MONDAY) == "proven []"
     assert pin(settings, stream.name).plan.cuts == ()  # nothing is behind the table
@@ -62,14 +61,13 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     assert (gone.objects, gone.kept) == (4, [])
     assert verdict(log, MONDAY) == "proven []"
 
-    log.produce(3, at(TUESDAY, 9))
-    archive(spark, stream, settings, available_now=True)
     look = log.run("look")
     plan_run(look, [TUESDAY], False)
     assert [item.day for item in look.plan("plan").days] == [TUESDAY]  # a compacted day has nothing late
+    log.produce(3, at(TUESDAY, 9))
     log.produce(1, at(MONDAY, 20))
     archive(spark, stream, settings, available_now=True)
-    assert compacted(now + timedelta(days=20)) == 4
+    assert compacted(now + timedelta(days=20)) == 3
     assert verdict(log, MONDAY) == "proven []"  # the late record is none of the version's
 
     reconcile("second", force=True)

@@ -129,13 +129,16 @@ class ArchiveReader:
 
     def _compactions(self) -> Iterator[Manifest]:
         """Manifests that replace ranges, which must be known before the others are counted."""
-        for item in self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/"):
-            try:
-                manifest = parse_manifest(self._store.get(item.key) or b"", where=item.key)
-            except TidemarkError:
-                continue  # the check of the manifests names it, as it does one that is another's
-            if self._layout.manifest_key(manifest.writer, manifest.batch) == item.key:
-                yield manifest
+        keys = (item.key for item in self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/"))
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
+            while some := list(islice(keys, _READERS)):  # each may name thousands of ranges
+                for key, body in zip(some, pool.map(self._store.get, some), strict=True):
+                    try:
+                        manifest = parse_manifest(body or b"", where=key)
+                    except TidemarkError:
+                        continue  # the check of the manifests names it, as it does one that is another's
+                    if self._layout.manifest_key(manifest.writer, manifest.batch) == key:
+                        yield manifest
 
     def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
         behind: dict[str, tuple[int, str]] = {}
