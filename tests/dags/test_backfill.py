@@ -5,7 +5,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tidemark.core.errors import ConfigError
+from tests.conftest import MakeStream
+from tidemark.batch.run import Run, run_name
+from tidemark.core.errors import ConfigError, IncompleteError
 from tidemark.orchestration.backfill import (
     DayRun,
     all_ended,
@@ -16,6 +18,8 @@ from tidemark.orchestration.backfill import (
     progress,
     to_start,
 )
+from tidemark.orchestration.work import reason
+from tidemark.settings import Settings
 
 MON, TUE, WED = date(2013, 1, 14), date(2013, 1, 15), date(2013, 1, 16)
 DAYS = (MON, TUE, WED)
@@ -90,3 +94,13 @@ def test_a_backfill_takes_a_thousand_days() -> None:
     assert len(backfill_days("2013-01-01", "2015-09-27", now=now, zone=UTC)) == 1000
     with pytest.raises(ConfigError, match="at most 1000 days, found 1001 days, 2013-01-01 to 2015-09-28"):
         backfill_days("2013-01-01", "2015-09-28", now=now, zone=UTC)
+
+
+def test_a_day_whose_plan_could_not_be_settled_tells_why(settings: Settings, make_stream: MakeStream) -> None:
+    stream, run = make_stream(), day_run_id("manual", MON, 1)
+    with (
+        pytest.raises(IncompleteError),
+        Run.open(stream.name, run_name(run), settings).step("settled"),
+    ):
+        raise IncompleteError("offsets are lost")
+    assert reason(stream.name, run) == "settled: offsets are lost"

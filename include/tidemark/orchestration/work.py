@@ -6,7 +6,6 @@ from datetime import date
 from typing import Any
 
 from tidemark.core.errors import ConfigError
-from tidemark.orchestration.steps import STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +100,13 @@ def failure(step: str, stream: str, run_id: str) -> tuple[str, bool] | None:
 
 def reason(stream: str, run_id: str) -> str | None:
     """The first step of the run that has saved itself as failed, and why; None where none has."""
+    from tidemark.batch.report import STEPS
+
     run = _run(stream, run_id)
-    for step in STEPS:
-        saved = run.load(step.name)
+    for step in (*STEPS, "report"):
+        saved = run.load(step)
         if saved is not None and saved.get("status") == "failed":
-            return f"{step.name}: {saved.get('error')}"
+            return f"{step}: {saved.get('error')}"
     return None
 
 
