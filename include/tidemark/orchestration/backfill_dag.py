@@ -162,7 +162,9 @@ def _outcome(run: DayRun) -> dict[str, str]:
 def _trigger(dag: str, run_id: str, form: Mapping[str, Any]) -> None:
     """Start a run; nothing happens where there is one of that id.
 
-    It is the message that TriggerDagRunOperator ends in; that operator can send one per task, and waits in a worker.
+    It is the message that TriggerDagRunOperator ends in; no public interface sends it. That operator, mapped over the
+    days, makes all runs at once, and the daily run queues behind them to the end; or it waits for each in a worker or
+    in a triggerer, and its retry clears the run that is under way or does not wait for it.
     """
     from airflow.sdk.execution_time.comms import TriggerDagRun
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS

@@ -1,0 +1,93 @@
+"""Kill -9 of a reconcile run's processes, in each of its steps, at moments that the S3 server sees."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+import psutil
+
+from tests.faults import FaultProxy, Rule
+from tidemark.streams import Stream
+
+# The process in which Airflow runs a task's own code; the one that watches it has another title.
+_TASK = re.compile(r"airflow worker -- [0-9a-f]{8}-[0-9a-f-]{27}$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """What is struck in a step: the moment is a write to S3, right before it or right after it was done.
+
+    ``whole`` takes all processes of the attempt, and a write that it is before is never made. Else the task's own
+    process dies, and its Spark application, where it has one, lives on and does the write.
+    """
+
+    step: str
+    writes: str  # pattern of the key
+    when: Literal["before", "after"] = "before"
+    whole: bool = True
+
+
+def each_step_twice(stream: Stream, last: date) -> tuple[Kill, ...]:
+    """Two kills per step, in the order in which a run of days up to ``last`` gets there.
+
+    The first attempt dies in its work, the second one with its work done, as its result is written or is there.
+    """
+    run, table = f"/runs/{stream.name}/[^/]+", f"/{stream.table}"
+    return (
+        Kill(step="wait", writes=f"{run}/wait.json"),
+        Kill(step="wait", writes=f"{run}/wait.json", when="after"),
+        Kill(step="plan", writes=f"{run}/plan.json"),
+        Kill(step="plan", writes=f"{run}/plan.json", when="after"),
+        Kill(step="refill", writes=f"/manifests/{stream.name}/"),  # its files are there
+        Kill(step="refill", writes=f"{run}/refill.json", whole=False),
+        Kill(step="settle", writes=f"{run}/settled.json"),
+        Kill(step="settle", writes=f"{run}/settled.json", when="after"),
+        Kill(step="rebuild", writes=f"{table}/data/", when="after"),  # the branch has no commit yet
+        Kill(step="rebuild", writes=f"{run}/rebuild.json", whole=False),
+        Kill(step="audit", writes=f"{run}/audit.json"),
+        Kill(step="audit", writes=f"{run}/audit.json", whole=False),
+        Kill(step="publish", writes=f"{table}/metadata/.*metadata.json"),  # the quarantine is published, the table not
+        Kill(step="publish", writes=f"{run}/publish.json"),
+        Kill(step="seal", writes=f"/seals/{stream.name}/{last}/"),  # the days before are sealed
+        Kill(step="seal", writes=f"{run}/seal.json", when="after"),
+        Kill(step="report", writes=f"{run}/report.html", when="after"),
+        Kill(step="report", writes=f"{run}/report.json", when="after"),
+    )
+
+
+class Killer:
+    """Does the kills one after the other while one run of the stream's is under way; ``done`` are those that struck."""
+
+    def __init__(self, proxy: FaultProxy, scheduler_pid: int, kills: Sequence[Kill]) -> None:
+        self.done: list[Kill] = []
+        self._proxy, self._scheduler_pid, self._kills = proxy, scheduler_pid, kills
+        self._lie_in_wait()
+
+    def _lie_in_wait(self) -> None:
+        if len(self.done) < len(self._kills):
+            kill = self._kills[len(self.done)]
+            cut = kill.whole and kill.when == "before"
+            self._proxy.add(
+                Rule(method="PUT", pattern=kill.writes, when=kill.when, action=lambda _: self._strike(kill), reset=cut)
+            )
+
+    def _strike(self, kill: Kill) -> None:
+        for task in _tasks(self._scheduler_pid):
+            victims = [*(task.children(recursive=True) if kill.whole else []), task]
+            for process in victims:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.done.append(kill)
+        self._lie_in_wait()
+
+
+def _tasks(scheduler_pid: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process(scheduler_pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if _TASK.match(" ".join(process.cmdline()).strip()):
+                found.append(process)
+    return found

@@ -1,0 +1,245 @@
+"""Whole runs and backfills under a real Airflow: killed in every step, and beside each other. For make soak.
+
+A run takes two minutes and more on two cores: three Spark applications, one after the other.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.conftest import MakeStream, Produce
+from tests.dags.days import MONDAY, SATURDAY, SUNDAY, TUESDAY, ZONE, Days
+from tests.dags.kills import Killer, each_step_twice
+from tests.faults import FaultProxy
+from tests.waiting import wait_until
+from tidemark.batch.run import run_name
+from tidemark.core.errors import ServiceError
+from tidemark.orchestration.steps import STEPS
+from tidemark.settings import Settings
+from tidemark.stack.airflow import LocalAirflow
+from tidemark.stack.airflow_api import AirflowApi
+from tidemark.stack.local import PROJECT, LocalStack
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
+PATIENCE_S = 3600
+ENDED = frozenset({"success", "failed"})
+Span = tuple[datetime, datetime]
+
+
+@pytest.fixture(scope="module")
+def unarchived(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    """A stream that never ran: every record has to be refilled from Kafka."""
+    return Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY))
+
+
+@pytest.fixture(scope="module")
+def by_form(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY, MONDAY, TUESDAY), wrong=SATURDAY)
+    days.archive()
+    return days
+
+
+@pytest.fixture(scope="module")
+def native(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY, MONDAY), wrong=SATURDAY)
+    days.archive()
+    return days
+
+
+@pytest.fixture(scope="module")
+def proxy(stack: LocalStack) -> Iterator[FaultProxy]:
+    """In front of the S3 server, for everything that Airflow runs."""
+    with FaultProxy(str(stack.settings.s3_endpoint)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    stack: LocalStack, proxy: FaultProxy, unarchived: Days, by_form: Days, native: Days
+) -> Iterator[LocalAirflow]:
+    running = LocalAirflow(stack, schedules=False, extra_env={"TIDEMARK_S3_ENDPOINT": proxy.url})
+    try:
+        running.start()
+        for days in (unarchived, by_form, native):
+            for dag in (f"reconcile_{days.stream.name}", f"backfill_{days.stream.name}"):
+                wait_until(lambda dag=dag: running.api.dag_known(dag), f"{dag} is known", 600)  # type: ignore[misc]
+                running.api.unpause(dag)
+        yield running
+    finally:
+        running.stop()
+
+
+def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_once(
+    airflow: LocalAirflow, proxy: FaultProxy, unarchived: Days
+) -> None:
+    api, days, dag = airflow.api, unarchived, f"reconcile_{unarchived.stream.name}"
+    kills = each_step_twice(days.stream, SUNDAY)
+    killer = Killer(proxy, airflow.components["airflow-scheduler"].pid, kills)
+    run = api.trigger(dag, {"from_day": str(SATURDAY), "to_day": str(SUNDAY)})
+
+    _read_until(lambda: api.run_state(dag, run) in ENDED, days)
+
+    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    assert killer.done == list(kills), tasks
+    assert {step.name: tasks[step.name] for step in STEPS} == {step.name: ("success", 3) for step in STEPS}
+    assert api.run_state(dag, run) == "success"
+    name = run_name(run)
+    assert days.seals() == [(str(SATURDAY), 1, name), (str(SUNDAY), 1, name)]
+    for table in (days.stream.table, days.stream.quarantine_table):
+        assert days.publishers(table) == [name]
+    days.require_proven((SATURDAY, SUNDAY))
+
+
+def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails_and_runs_only_that_one_again(
+    airflow: LocalAirflow, by_form: Days
+) -> None:
+    api, days, name = airflow.api, by_form, by_form.stream.name
+    dag, backfill_dag = f"reconcile_{name}", f"backfill_{name}"
+    asked = {"from_day": str(SATURDAY), "to_day": str(MONDAY), "at_once": 1}
+    backfill = api.trigger(backfill_dag, asked)
+    daily = _trigger_daily(api, dag, TUESDAY)
+    runs = {day: f"{day}__{backfill}__1" for day in (SATURDAY, SUNDAY, MONDAY)}
+
+    _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED and _states(api, dag)[daily] in ENDED, days)
+
+    good = {SUNDAY: runs[SUNDAY], MONDAY: runs[MONDAY], TUESDAY: daily}
+    assert _states(api, dag) == {runs[SATURDAY]: "failed", **dict.fromkeys(good.values(), "success")}
+    assert _day_states(api, backfill_dag, backfill) == {
+        "2024-03-30": "failed",
+        "2024-03-31": "success",
+        "2024-04-01": "success",
+    }
+    told = _log(airflow, backfill_dag, backfill, "day")
+    assert f"2024-03-30 failed, see run {runs[SATURDAY]} of {dag}: audit: " in told
+    # One at a time, though the DAG would let two: each began when the one before had ended.
+    spans = [_span(api, dag, runs[day]) for day in (SATURDAY, SUNDAY, MONDAY)]
+    assert all(before[1] <= after[0] for before, after in pairwise(spans)), spans
+    assert days.seals() == [(str(day), 1, run_name(run)) for day, run in good.items()]
+    days.require_proven(tuple(good))
+
+    days.let_pass()
+    cleared = {"dag_run_id": backfill, "task_ids": ["reconcile"], "include_downstream": True, "only_failed": False}
+    api._authorised("POST", f"/api/v2/dags/{backfill_dag}/clearTaskInstances", json={**cleared, "dry_run": False})
+    _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
+
+    again = f"{SATURDAY}__{backfill}__2"
+    assert _states(api, dag) == {
+        runs[SATURDAY]: "failed",
+        **dict.fromkeys((*good.values(), again), "success"),
+    }
+    assert set(_day_states(api, backfill_dag, backfill).values()) == {"success"}
+    assert days.seals() == [(str(day), 1, run_name(run)) for day, run in [(SATURDAY, again), *good.items()]]
+    days.require_proven((SATURDAY, *good))
+
+
+def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_whole_and_one_that_fails_alone(
+    airflow: LocalAirflow, native: Days
+) -> None:
+    api, days, dag = airflow.api, native, f"reconcile_{native.stream.name}"
+    by_hand = api.trigger(dag, {"from_day": str(MONDAY), "to_day": str(MONDAY), "force": True})
+    _backfill(airflow, dag, SATURDAY, MONDAY)
+    backfilled = [run for run in _states(api, dag) if run != by_hand]
+    assert len(backfilled) == 3
+
+    _read_until(lambda: set(_states(api, dag).values()) <= ENDED, days)
+
+    assert sorted(_states(api, dag).values()) == ["failed", "success", "success", "success"]
+    assert _states(api, dag)[by_hand] == "success"
+    spans = [_span(api, dag, run) for run in backfilled]
+    assert _most_at_once(spans) <= 2
+    # The Monday is rebuilt by both; where the forced run came first, the other one finds nothing new.
+    sealed = days.seals()
+    both = [(str(SUNDAY), 1), (str(MONDAY), 1), (str(MONDAY), 2)]
+    assert [item[:2] for item in sealed] in (both, both[:2])
+    assert sealed[-1][2] == run_name(by_hand)
+    days.require_proven((SUNDAY, MONDAY))
+
+
+def _read_until(ended: Callable[[], bool], days: Days) -> None:
+    """Read the table until Airflow says so. On a busy machine it may take longer to answer than its client waits."""
+    asked_at = 0.0
+
+    def over() -> bool:
+        nonlocal asked_at
+        days.read()
+        if time.monotonic() < asked_at + 2:
+            return False
+        with suppress(ServiceError):
+            if ended():
+                return True
+        asked_at = time.monotonic()
+        return False
+
+    wait_until(over, "the runs end", PATIENCE_S)
+
+
+def _trigger_daily(api: AirflowApi, dag: str, day: date) -> str:
+    """The run that the schedule makes of a day: half past midnight behind it, for the 24 hours before."""
+    start = datetime(day.year, day.month, day.day, 0, 30, tzinfo=ZONE)
+    asked = {
+        "dag_run_id": f"scheduled_for_{day}",
+        "logical_date": start.isoformat(),
+        "data_interval_start": start.isoformat(),
+        "data_interval_end": (start + timedelta(days=1)).isoformat(),
+    }
+    return str(api._authorised("POST", f"/api/v2/dags/{dag}/dagRuns", json=asked)["dag_run_id"])
+
+
+def _backfill(airflow: LocalAirflow, dag: str, first: date, last: date) -> None:
+    """The command of the operators' page."""
+    start, end = (datetime(day.year, day.month, day.day, tzinfo=ZONE) for day in (first, last))
+    command = ["airflow", "backfill", "create", "--dag-id", dag, "--max-active-runs", "2"]
+    span = ["--from-date", start.isoformat(), "--to-date", (end + timedelta(hours=23, minutes=59)).isoformat()]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, *span],
+        env={**os.environ, **airflow.env},
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _states(api: AirflowApi, dag: str) -> dict[str, str]:
+    """The state of every run of the DAG."""
+    found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns")["dag_runs"]
+    return {item["dag_run_id"]: item["state"] for item in found}
+
+
+def _instances(api: AirflowApi, dag: str, run: str) -> list[dict[str, Any]]:
+    found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")
+    instances: list[dict[str, Any]] = found["task_instances"]
+    return instances
+
+
+def _day_states(api: AirflowApi, dag: str, run: str) -> Mapping[str, str]:
+    """How the task ``day`` of a backfill by form ended, by its label."""
+    return {item["rendered_map_index"]: item["state"] for item in _instances(api, dag, run) if item["task_id"] == "day"}
+
+
+def _span(api: AirflowApi, dag: str, run: str) -> Span:
+    """When the run's first task began and its last one ended, but for the report: a failed day ends without it."""
+    tasks = [item for item in _instances(api, dag, run) if item["task_id"] != "report"]
+    starts, ends = (
+        [datetime.fromisoformat(item[key]) for item in tasks if item[key]] for key in ("start_date", "end_date")
+    )
+    return min(starts), max(ends)
+
+
+def _most_at_once(spans: Sequence[Span]) -> int:
+    return max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
+
+
+def _log(airflow: LocalAirflow, dag: str, run: str, task: str) -> str:
+    folder = airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.log")))
