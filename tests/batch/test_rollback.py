@@ -230,28 +230,35 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     assert (snapshots(world), rows(world)) == (before, first)
 
 
-def test_a_run_whose_day_was_sealed_by_another_starts_over_in_its_publish_step(
-    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
-) -> None:
-    """The other's rows were published before this run settled, so only the seal tells. Everything is refilled."""
+def staged(log: Log, spark: SparkSession, name: str) -> Run:
+    """Every step up to the audit. The archive is empty: everything is refilled."""
+    run = log.run(name)
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    settle_run(run)
+    rebuild_run(run, spark)
+    audit_run(run, spark)
+    return run
+
+
+@pytest.fixture
+def unarchived(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
+    """Four records of a Monday."""
     stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch={"wait_seconds": 0})
     log = Log(stream=stream, settings=settings, produce_records=produce)
     log.produce(4, at(MONDAY, 9))
+    return log
 
-    def staged(name: str) -> Run:
-        run = log.run(name)
-        plan_run(run, [MONDAY], False)
-        refill_run(run, spark)
-        settle_run(run)
-        rebuild_run(run, spark)
-        audit_run(run, spark)
-        return run
 
-    other = staged("other")
+def test_a_run_whose_day_was_sealed_by_another_starts_over_in_its_publish_step(
+    spark: SparkSession, unarchived: Log
+) -> None:
+    """The other's rows were published before this run settled, so only the seal tells."""
+    other = staged(unarchived, spark, "other")
     publish_run(other, spark)
-    run = staged("run")
+    run = staged(unarchived, spark, "run")
     seal_run(other)
-    log.produce(2, at(MONDAY, 20))
+    unarchived.produce(2, at(MONDAY, 20))
     with pytest.raises(ConflictError, match="sealed while this run was rebuilding it"):
         publish_run(run, spark)
 
@@ -262,3 +269,24 @@ def test_a_run_whose_day_was_sealed_by_another_starts_over_in_its_publish_step(
     assert "sealed while this run was rebuilding it" in run.require("start_over")["because"]
     publish_or_start_over(run, spark)  # the scheduler repeats a step that had succeeded
     assert run.require("publish")["already"] is True
+
+
+def test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals_for_it_first(
+    spark: SparkSession, unarchived: Log
+) -> None:
+    other, run = staged(unarchived, spark, "other"), staged(unarchived, spark, "run")
+    publish_run(other, spark)
+    unarchived.produce(2, at(MONDAY, 20))
+
+    publish_or_start_over(run, spark)
+
+    told = run.require("start_over")
+    assert "a day moved while this run was rebuilding it" in told["because"]
+    assert told["sealed_for"] == {"other": None}
+    (second,) = seal_run(run)
+    (first,) = seal_run(other)  # its own step comes late, and finds it done
+    assert [(item.run, item.version, item.rows_published) for item in (first, second)] == [
+        ("other", 1, 4),
+        ("run", 2, 6),
+    ]
+    assert day_seals(run.store, run.layout, MONDAY) == (first, second)

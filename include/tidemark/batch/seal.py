@@ -80,11 +80,14 @@ def seal_run(run: Run) -> tuple[Seal, ...]:
 
 
 def _require_own(run: Run, plan: Plan) -> None:
-    """What readers see of the days must be this run's rows, made by this very plan."""
+    """What readers see of the days must be this run's rows, made by this very plan; or it has sealed them before."""
     if not plan.days:
         return
     require_same_plan(run, plan, run.require("rebuild"))
     for item in plan.days:
+        there = read_seal(run.store, run.layout, item.day, item.version)
+        if there is not None and there.run == run.name:
+            continue
         publisher = last_publisher(run.settings, run.stream.table, item.day)
         if publisher not in {None, run.name}:
             raise ConflictError(

@@ -10,12 +10,16 @@ from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
-from tidemark.core.errors import ConflictError, IncompleteError
+from tidemark.batch.seal import day_seals, seal_run
+from tidemark.batch.tables import last_publisher
+from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 
 
 def publish_or_start_over(run: Run, spark: SparkSession) -> None:
     """``publish_run``; where that is refused because a day moved, every step from ``plan`` on once more, and then it.
 
+    What the other run published of the days is sealed first, where it did not come to that yet: behind this run's rows
+    it no longer could, and its version would be without proof.
     A scheduler repeats this step alone, which can't succeed over rows that another run published. One run of a stream
     at a time may be in here, so the second rebuild is not overtaken. What it was made for is saved in start_over.json.
     A start-over that was cut off leaves a step without result: the repeat begins it anew.
@@ -25,6 +29,7 @@ def publish_or_start_over(run: Run, spark: SparkSession) -> None:
     except (ConflictError, IncompleteError) as error:
         with run.step("start_over") as out:
             out["because"] = str(error)
+            out["sealed_for"] = _seal_for_others(run)
             planned = run.require("plan")
             plan = plan_run(run, [date.fromisoformat(day) for day in planned["requested"]], planned["force"])
             if refill_gaps(plan):
@@ -32,3 +37,23 @@ def publish_or_start_over(run: Run, spark: SparkSession) -> None:
             settle_run(run)
             for step in (rebuild_run, audit_run, publish_run):
                 step(run, spark)
+
+
+def _seal_for_others(run: Run) -> dict[str, str | None]:
+    """Seal for each other run what it published of this run's days: by its name None, or why that can't be done.
+
+    That is no reason to stop: its own step says the same, and the day's next version is this run's.
+    """
+    found: dict[str, str | None] = {}
+    for day in sorted(item.day for item in run.plan().days):
+        name = last_publisher(run.settings, run.stream.table, day)
+        sealed_by = {run.name, *(item.run for item in day_seals(run.store, run.layout, day))}
+        if name is None or name in sealed_by or name in found:
+            continue
+        try:
+            seal_run(Run.open(run.stream.name, name, run.settings))
+        except (ConflictError, IncompleteError, QualityError) as error:
+            found[name] = str(error)
+        else:
+            found[name] = None
+    return found
