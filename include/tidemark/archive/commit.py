@@ -105,14 +105,19 @@ def require_manifest(store: ObjectStore, layout: Layout, writer: str, batch: int
 
 def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iterator[Manifest]:
     """``read_manifests`` without holding them all: those of writers whose names, with a slash behind, begin so."""
+    keys = (item.key for item in store.list(f"{layout.manifest_prefix}{writers}"))
+    for bodies in manifest_bodies(store, keys, at_once=_AT_ONCE):
+        for key, body in bodies:
+            layout.parse_manifest_key(key)
+            yield parse_manifest(body, where=key)
+
+
+def manifest_bodies(store: ObjectStore, keys: Iterator[str], *, at_once: int) -> Iterator[list[tuple[str, bytes]]]:
+    """The keys with what is there, in their order, so many at once; one that was removed since it was listed is not."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
-        keys = (item.key for item in store.list(f"{layout.manifest_prefix}{writers}"))
-        while some := list(islice(keys, _AT_ONCE)):
-            for key in some:
-                layout.parse_manifest_key(key)
-            for key, body in zip(some, pool.map(store.get, some), strict=True):
-                if body is not None:  # removed since it was listed
-                    yield parse_manifest(body, where=key)
+        while some := list(islice(keys, at_once)):
+            bodies = zip(some, pool.map(store.get, some), strict=True)
+            yield [(key, body) for key, body in bodies if body is not None]
 
 
 def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:

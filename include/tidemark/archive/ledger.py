@@ -8,14 +8,13 @@ Manifests stay the truth: they are never removed, and a new ledger can be made o
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tidemark.archive.commit import manifest_bodies
 from tidemark.archive.history import History
 from tidemark.archive.ledger_format import (
     DAYS,
@@ -40,7 +39,6 @@ from tidemark.streams import Stream
 # Behind this many uncompacted manifests planning compacts: some 3 s of reading, against a second for the segment.
 COMPACT_AFTER = 1_000
 _LISTING_PAGE = 1_000
-_READERS = 16
 _AT_ONCE = 5_000
 
 
@@ -269,29 +267,25 @@ class _Found:
 def _read_behind(store: ObjectStore, layout: Layout, stream: Stream, positions: Mapping[str, Position]) -> _Found:
     """The manifests behind the positions, turned into columns some thousand at a time: values of all would not fit."""
     found = _Found(positions=dict(positions), manifests=0, tables=[], broken=[])
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
-        keys_behind = _keys_behind(store, layout, positions)
-        while keys := list(islice(keys_behind, _AT_ONCE)):
-            manifests = []
-            behind = {writer: (item.batch, item.digest) for writer, item in found.positions.items()}
-            for key, body in zip(keys, pool.map(store.get, keys), strict=True):
-                if body is None:  # removed since it was listed
-                    continue
-                item = parse_manifest(body, where=key)
-                if (item.writer, item.batch) != layout.parse_manifest_key(key):
-                    raise ConflictError(
-                        "a manifest lies under another's key",
-                        expected=layout.manifest_key(item.writer, item.batch),
-                        found=key,
-                        where=f"s3://{store.bucket}/{key}",
-                    )
-                require_origin(stream.name, stream.time_zone, item.stream, item.time_zone, f"manifest {key}")
-                manifests.append(item)
-                before = found.positions.get(item.writer)
-                found.positions[item.writer] = Position.behind(before, item.batch, digest(body))
-            found.broken += broken_links(manifests, behind)
-            found.manifests += len(manifests)
-            found.tables.append(Tables.build(manifests))
+    for bodies in manifest_bodies(store, _keys_behind(store, layout, positions), at_once=_AT_ONCE):
+        manifests = []
+        behind = {writer: (item.batch, item.digest) for writer, item in found.positions.items()}
+        for key, body in bodies:
+            item = parse_manifest(body, where=key)
+            if (item.writer, item.batch) != layout.parse_manifest_key(key):
+                raise ConflictError(
+                    "a manifest lies under another's key",
+                    expected=layout.manifest_key(item.writer, item.batch),
+                    found=key,
+                    where=f"s3://{store.bucket}/{key}",
+                )
+            require_origin(stream.name, stream.time_zone, item.stream, item.time_zone, f"manifest {key}")
+            manifests.append(item)
+            before = found.positions.get(item.writer)
+            found.positions[item.writer] = Position.behind(before, item.batch, digest(body))
+        found.broken += broken_links(manifests, behind)
+        found.manifests += len(manifests)
+        found.tables.append(Tables.build(manifests))
     return found
 
 

@@ -7,7 +7,6 @@ are written after the rows are published, and stay when the table goes back to a
 
 import json
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -17,7 +16,7 @@ from tidemark.archive.history import History
 from tidemark.archive.ledger import read_archived
 from tidemark.batch.current_plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
 from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
-from tidemark.batch.seal import day_seals
+from tidemark.batch.seal import seals_by_day
 from tidemark.batch.tables import DAYS_PROPERTY, added_by, load_table
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
@@ -26,8 +25,6 @@ from tidemark.core.seal import Seal
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
-
-_READERS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +107,8 @@ def _seals(
     store: ObjectStore, layout: Layout, days: Collection[date], added: Mapping[date, set[int]]
 ) -> dict[date, Seal]:
     """The seals of the days' rows: those that name the snapshot which added them."""
-    with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(lambda day: day_seals(store, layout, day), days)
-        return {
-            day: seal
-            for day, seals in zip(days, found, strict=True)
-            for seal in seals
-            if seal.snapshot_id in added[day]
-        }
+    found = seals_by_day(store, layout, days)
+    return {day: seal for day, seals in found.items() for seal in seals if seal.snapshot_id in added[day]}
 
 
 def _published(ranges: Ranges | None, seal: Seal | None) -> PublishedDay | None:

@@ -1,8 +1,10 @@
 """Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any, Literal
 
 from tidemark.batch.inputs import require_same_plan
@@ -14,6 +16,8 @@ from tidemark.core.manifest import digest
 from tidemark.core.plan import LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
+
+_READERS = 16
 
 
 def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Seal | None:
@@ -60,6 +64,13 @@ def day_seals(store: ObjectStore, layout: Layout, day: date) -> tuple[Seal, ...]
     keys = (layout.parse_seal_key(item.key) for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"))
     found = (read_seal(store, layout, day, version) for day, version in keys)
     return tuple(seal for seal in found if seal is not None)
+
+
+def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> dict[date, tuple[Seal, ...]]:
+    """``day_seals`` of many days, several read at once."""
+    wanted = tuple(days)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="seals") as pool:
+        return dict(zip(wanted, pool.map(partial(day_seals, store, layout), wanted), strict=True))
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:

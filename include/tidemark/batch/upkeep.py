@@ -4,8 +4,6 @@ What can go is decided from the tables' metadata, which needs no Spark; Iceberg'
 whole by itself: a metadata commit first, then the files it set free. What a kill leaves in between are orphan files.
 """
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from json import loads
@@ -23,7 +21,7 @@ from tidemark.archive.replaced import delete_replaced
 from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.run import Run
-from tidemark.batch.seal import day_seals
+from tidemark.batch.seal import seals_by_day
 from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY, load_table
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
@@ -32,7 +30,6 @@ from tidemark.settings import Settings
 from tidemark.streams import Stream
 
 _MAIN = "main"
-_READERS = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -126,7 +123,8 @@ def _plan(settings: Settings, stream: Stream, name: str, now: datetime) -> Expir
     assert table is not None
     state = _state(name, table)
     days = {day for item in state.snapshots.values() for day in item.days}
-    sealed = _sealed(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name), days)
+    seals = seals_by_day(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name), days)
+    sealed = {day: found[-1].run for day, found in seals.items() if found}
     return plan_expiry(state, sealed, now=now, retention=timedelta(days=stream.batch.snapshot_retention_days))
 
 
@@ -153,13 +151,6 @@ def _state(name: str, table: Table) -> TableState:
         },
         tags={key: ref.snapshot_id for key, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG},
     )
-
-
-def _sealed(store: ObjectStore, layout: Layout, days: Iterable[date]) -> Mapping[date, str]:
-    """The run of each day's latest seal."""
-    with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(lambda day: (day, day_seals(store, layout, day)), sorted(days))
-        return {day: seals[-1].run for day, seals in found if seals}
 
 
 class _Upkept(IcebergTable):
