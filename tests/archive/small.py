@@ -88,9 +88,10 @@ class Small:
         span = OffsetRange(start=start, end=end)
         batch = self.batches.get(writer, 0)
         self.batches[writer] = batch + 1
-        rows = [row_of(log, o, self.moments(o), self.values(o)) for o in range(start, end) if o not in without]
-        days = [(row["event_time"].astimezone(ZONE).date() - EPOCH.date()).days for row in rows]  # type: ignore[attr-defined]
-        paths = [self.path(row["event_time"]) for row in rows]  # type: ignore[arg-type]
+        times = {o: self.moments(o) for o in range(start, end) if o not in without}
+        rows = [row_of(log, o, moment, self.values(o)) for o, moment in times.items()]
+        days = [(moment.astimezone(ZONE).date() - EPOCH.date()).days for moment in times.values()]
+        paths = [self.path(moment) for moment in times.values()]
         table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
         table = table.append_column("path", pa.array(paths)).append_column("day", pa.array(np.array(days, np.int32)))
         target = Target(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -70,7 +71,7 @@ def airflow(
         running.start()
         for days in (unarchived, by_form, native):
             for dag in (f"reconcile_{days.stream.name}", f"backfill_{days.stream.name}"):
-                wait_until(lambda dag=dag: running.api.dag_known(dag), f"{dag} is known", 600)  # type: ignore[misc]
+                wait_until(partial(running.api.dag_known, dag), f"{dag} is known", 600)
                 running.api.unpause(dag)
         yield running
     finally:

@@ -109,15 +109,17 @@ def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iter
     for bodies in manifest_bodies(store, keys, at_once=_AT_ONCE):
         for key, body in bodies:
             layout.parse_manifest_key(key)
-            yield parse_manifest(body, where=key)
+            if body is not None:
+                yield parse_manifest(body, where=key)
 
 
-def manifest_bodies(store: ObjectStore, keys: Iterator[str], *, at_once: int) -> Iterator[list[tuple[str, bytes]]]:
-    """The keys with what is there, in their order, so many at once; one that was removed since it was listed is not."""
+def manifest_bodies(
+    store: ObjectStore, keys: Iterator[str], *, at_once: int
+) -> Iterator[list[tuple[str, bytes | None]]]:
+    """The keys with what is there, in their order, so many at once; None where it was removed since it was listed."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
         while some := list(islice(keys, at_once)):
-            bodies = zip(some, pool.map(store.get, some), strict=True)
-            yield [(key, body) for key, body in bodies if body is not None]
+            yield list(zip(some, pool.map(store.get, some), strict=True))
 
 
 def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:

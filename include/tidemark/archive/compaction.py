@@ -8,7 +8,7 @@ manifest leaves objects that a repetition takes for its own; behind it everythin
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from tidemark.archive.ledger import read_archived
 from tidemark.archive.objects import object_batches
 from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
-from tidemark.core.days import day_start
+from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
@@ -35,8 +35,6 @@ from tidemark.streams import Stream
 MIN_AGE = timedelta(days=1)
 _READERS = 16
 _AT_ONCE = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 
 Progress = Callable[[int], object]  # called with the bytes that were read since
 
@@ -118,7 +116,7 @@ class Compaction:
             stream=self.stream.name,
             writer=COMPACTION,
             batch=batch,
-            committed_at_us=_micros(self.now),
+            committed_at_us=micros(self.now),
             time_zone=self.stream.time_zone,
             settings=self.stream.archive_settings,
             previous=previous,
@@ -153,7 +151,7 @@ class Compaction:
         return manifest, Input(replaced=replaced, files=files)
 
     def _fit(self, inputs: Iterator[tuple[Manifest, Input]], told: CompactedFiles) -> Iterator[Input]:
-        until_us = _micros(self.now - MIN_AGE)
+        until_us = micros(self.now - MIN_AGE)
         for manifest, item in inputs:
             if manifest.committed_at_us > until_us:
                 told.young += 1
@@ -195,8 +193,8 @@ class Compaction:
         """The file's rows with path and day. What is wrong shows behind the last of them at the latest, and before the
         file they go to is complete."""
         days = sorted(item.day for item in file.days)
-        starts = np.array([_micros(day_start(day, self.stream.zone)) for day in days])
-        numbers = np.array([day.toordinal() - _EPOCH_DAY for day in days], dtype=np.int32)
+        starts = np.array([micros(day_start(day, self.stream.zone)) for day in days])
+        numbers = np.array([day.toordinal() - EPOCH_DAY for day in days], dtype=np.int32)
         batches = object_batches(self.store, file.key, SCHEMA.names)
         if batches is None:
             raise ConflictError(
@@ -230,7 +228,3 @@ def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:
             rows, first, last = found.get(day, (0, item.first_offset, item.last_offset))
             found[day] = (rows + item.rows, min(first, item.first_offset), max(last, item.last_offset))
     return found
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)

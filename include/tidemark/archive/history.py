@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemark.archive.ledger_format import Tables
 from tidemark.core.cover import Copy
+from tidemark.core.days import EPOCH_DAY
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
@@ -25,7 +26,6 @@ from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
 
 Ints = npt.NDArray[np.int64]
-_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ class History:
         ordered = self._day[order]
         late = set()
         for day, seal in latest.items():
-            number = day.toordinal() - _EPOCH_DAY
+            number = day.toordinal() - EPOCH_DAY
             rows = order[np.searchsorted(ordered, number) : np.searchsorted(ordered, number, "right")]
             if any(self._is_late(rows, target, seal.log(target.log)) for target in targets):
                 late.add(day)
@@ -236,7 +236,7 @@ class History:
 
     def _files(self, days: set[date], logs: set[TopicPartition]) -> dict[int, tuple[DataFile, ...]]:
         """By row of the ranges table: its files with rows of the days."""
-        wanted = np.isin(self._day, [day.toordinal() - _EPOCH_DAY for day in days])
+        wanted = np.isin(self._day, [day.toordinal() - EPOCH_DAY for day in days])
         wanted &= np.isin(self._log[self._day_range], [at for at, log in enumerate(self._logs) if log in logs])
         return self._data_files(wanted)
 
@@ -268,7 +268,7 @@ class History:
         columns = (self._day_file, self._day, self._day_rows, self._day_first, self._day_last)
         parts = {
             file: tuple(
-                DayRows(day=date.fromordinal(day + _EPOCH_DAY), rows=count, first_offset=first, last_offset=last)
+                DayRows(day=date.fromordinal(day + EPOCH_DAY), rows=count, first_offset=first, last_offset=last)
                 for _, day, count, first, last in group
             )
             for file, group in groupby(

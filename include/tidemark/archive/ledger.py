@@ -271,6 +271,8 @@ def _read_behind(store: ObjectStore, layout: Layout, stream: Stream, positions: 
         manifests = []
         behind = {writer: (item.batch, item.digest) for writer, item in found.positions.items()}
         for key, body in bodies:
+            if body is None:  # removed since it was listed
+                continue
             item = parse_manifest(body, where=key)
             if (item.writer, item.batch) != layout.parse_manifest_key(key):
                 raise ConflictError(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from tidemark.core.chain import BrokenLink
 from tidemark.core.codec import decode, encode
+from tidemark.core.days import EPOCH_DAY
 from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, Manifest, canonical_json
 from tidemark.core.offsets import TopicPartition
@@ -27,7 +28,6 @@ FORMAT = 1
 FORMAT_REPLACED = 2
 MAGIC = b"tidemark-ledger"
 REBUILD = "The manifests are the truth: 'tidemark maintain STREAM --rebuild-ledger' makes a new ledger from them"
-_EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 # Files of a few days lie together in the ledger: small row groups spare the reading of the others' keys.
 _GROUP_ROWS = 32_768
 
@@ -104,7 +104,7 @@ class Tables:
                         (
                             len(ranges),
                             len(files),
-                            day.day.toordinal() - _EPOCH_DAY,
+                            day.day.toordinal() - EPOCH_DAY,
                             day.rows,
                             day.first_offset,
                             day.last_offset,

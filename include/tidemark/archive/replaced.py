@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tidemark.archive.commit import each_manifest
 from tidemark.archive.connect import is_connect_key
 from tidemark.archive.footer import read_footer
 from tidemark.archive.history import History
 from tidemark.archive.ledger import read_archived
+from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
@@ -19,7 +20,6 @@ from tidemark.streams import Stream
 
 # A run that was planned before a compaction reads what it was planned with.
 KEPT_FOR = timedelta(days=7)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def delete_replaced(
     them, and where no range in use lists the object. Manifests stay. ``progress`` is called with a number of objects.
     Raises what ``read_archived`` raises, and ServiceError where S3 refuses; what was deleted until then is.
     """
-    before_us = (now - KEPT_FOR - _EPOCH) // timedelta(microseconds=1)
+    before_us = micros(now - KEPT_FOR)
     found = Deleted()
     listed = {key for manifest in _compactions(store, layout) for item in manifest.replaces for key, _ in item.files}
     there = {item.key: item.size for item in store.list(layout.data_prefix) if item.key in listed} if listed else {}

@@ -16,7 +16,7 @@ from tidemark.batch.duplicates import distinct
 from tidemark.batch.evolution import Moved, evolution
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.rebuild import identity
-from tidemark.batch.slices import read_slices
+from tidemark.batch.slices import read_slices, together
 from tidemark.settings import Settings
 from tidemark.spark import records
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
@@ -87,10 +87,7 @@ def _tail(spark: SparkSession, view: View) -> DataFrame:
             rows = rows.join(_bounds(spark, view.plan.cuts), on=_inside(*place), how="left_semi")
         good = process(rows, view.stream, transform).good
         parts.append(good.select(*identity(day, topic_id), *(c for c in good.columns if c not in PLATFORM_COLUMNS)))
-    together, *rest = parts
-    for part in rest:
-        together = together.unionByName(part)
-    return together
+    return together(parts)
 
 
 def _bounds(spark: SparkSession, ranges: Sequence[Cut] | Sequence[Withheld]) -> DataFrame:

@@ -1,7 +1,7 @@
 """Step ``refill``: fetch exactly the plan's gaps from Kafka into the archive."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
@@ -10,6 +10,7 @@ from tidemark.archive.sink import write_range
 from tidemark.batch.plan import refill_gaps
 from tidemark.batch.run import Run
 from tidemark.core.codec import encode
+from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -79,7 +80,7 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
 def _planned_at_us(run: Run) -> int:
     """When the run fixed its gaps, the same at every retry of the refill; µs UTC."""
     planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
-    return (planned_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return micros(planned_at)
 
 
 def _require_held(run: Run, ranges: Ranges) -> None:

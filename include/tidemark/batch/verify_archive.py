@@ -3,10 +3,8 @@
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, tzinfo
-from itertools import islice
+from datetime import date, tzinfo
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +13,22 @@ import pyarrow as pa
 from tidemark.archive.bits import OffsetBits
 from tidemark.archive.body import ObjectBody
 from tidemark.archive.checksum import ALGORITHM, RowChecksum
+from tidemark.archive.commit import manifest_bodies
 from tidemark.archive.connect import is_connect_key
 from tidemark.archive.objects import archived_offsets, object_batches
 from tidemark.archive.schema import SCHEMA
 from tidemark.batch.verification import Check
 from tidemark.batch.verify_lineage import Lineage
 from tidemark.core.chain import broken_links
-from tidemark.core.days import day_end, day_start
+from tidemark.core.days import day_end, day_start, micros
 from tidemark.core.errors import FormatError, PositionError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
 from tidemark.s3 import ObjectStore
 
-_READERS = 16
 _AT_ONCE = 5_000
+_COMPACTIONS_AT_ONCE = 16  # each may name thousands of ranges
 _CHUNK = 1024 * 1024
 
 
@@ -70,7 +69,7 @@ class ArchiveReader:
     def __init__(self, store: ObjectStore, layout: Layout, day: date, zone: tzinfo) -> None:
         self._store, self._layout = store, layout
         self._day = day
-        self._span = tuple(_micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
+        self._span = tuple(micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
 
     def derive(self, until_us: int, chains: Check, files: Check, progress: Callable[[str], None]) -> Derived:
         """Everything the archive says of the day; what does not fit goes to the checks."""
@@ -130,50 +129,48 @@ class ArchiveReader:
     def _compactions(self) -> Iterator[Manifest]:
         """Manifests that replace ranges, which must be known before the others are counted."""
         keys = (item.key for item in self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/"))
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
-            while some := list(islice(keys, _READERS)):  # each may name thousands of ranges
-                for key, body in zip(some, pool.map(self._store.get, some), strict=True):
-                    try:
-                        manifest = parse_manifest(body or b"", where=key)
-                    except TidemarkError:
-                        continue  # the check of the manifests names it, as it does one that is another's
-                    if self._layout.manifest_key(manifest.writer, manifest.batch) == key:
-                        yield manifest
+        for bodies in manifest_bodies(self._store, keys, at_once=_COMPACTIONS_AT_ONCE):
+            for key, body in bodies:
+                try:
+                    manifest = parse_manifest(body or b"", where=key)
+                except TidemarkError:
+                    continue  # the check of the manifests names it, as it does one that is another's
+                if self._layout.manifest_key(manifest.writer, manifest.batch) == key:
+                    yield manifest
 
     def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
         behind: dict[str, tuple[int, str]] = {}
         keys = (item.key for item in self._store.list(self._layout.manifest_prefix))
         read = 0
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
-            while some := list(islice(keys, _AT_ONCE)):
-                manifests = []
-                for key, body in zip(some, pool.map(self._store.get, some), strict=True):
-                    try:
-                        item = parse_manifest(body or b"", where=key)
-                    except TidemarkError as error:
-                        check.differs("a manifest does not parse", expected="a manifest", found=error, where=key)
-                        continue
-                    if (item.stream, self._layout.manifest_key(item.writer, item.batch)) != (self._layout.stream, key):
-                        found = f"{item.stream}, batch {item.batch} of {item.writer}"
-                        check.differs("a manifest is another's", expected=key, found=found, where=key)
-                        continue
-                    manifests.append(item)
-                for link in broken_links(manifests, behind):
-                    where = self._layout.manifest_key(link.writer, link.batch)
-                    if link.after is None or link.after < link.batch - 1:
-                        # What it held, others hold as well, or the check of the ranges names it.
-                        check.notes.append(f"a manifest in front of {where} was deleted")
-                        continue
-                    check.differs(
-                        "the manifest before was altered",
-                        expected=f"SHA-256 {link.found}",
-                        found=f"SHA-256 {link.expected}",
-                        where=self._layout.manifest_key(link.writer, link.after),
-                    )
-                behind |= {item.writer: (item.batch, digest(item.to_json())) for item in manifests}
-                read += len(some)
-                progress(f"{read:,} manifests")
-                yield from manifests
+        for bodies in manifest_bodies(self._store, keys, at_once=_AT_ONCE):
+            manifests = []
+            for key, body in bodies:
+                try:
+                    item = parse_manifest(body or b"", where=key)
+                except TidemarkError as error:
+                    check.differs("a manifest does not parse", expected="a manifest", found=error, where=key)
+                    continue
+                if (item.stream, self._layout.manifest_key(item.writer, item.batch)) != (self._layout.stream, key):
+                    found = f"{item.stream}, batch {item.batch} of {item.writer}"
+                    check.differs("a manifest is another's", expected=key, found=found, where=key)
+                    continue
+                manifests.append(item)
+            for link in broken_links(manifests, behind):
+                where = self._layout.manifest_key(link.writer, link.batch)
+                if link.after is None or link.after < link.batch - 1:
+                    # What it held, others hold as well, or the check of the ranges names it.
+                    check.notes.append(f"a manifest in front of {where} was deleted")
+                    continue
+                check.differs(
+                    "the manifest before was altered",
+                    expected=f"SHA-256 {link.found}",
+                    found=f"SHA-256 {link.expected}",
+                    where=self._layout.manifest_key(link.writer, link.after),
+                )
+            behind |= {item.writer: (item.batch, digest(item.to_json())) for item in manifests}
+            read += len(bodies)
+            progress(f"{read:,} manifests")
+            yield from manifests
 
     def _take(self, manifest: Manifest, found: Derived, check: Check, lineage: Lineage) -> None:
         key = self._layout.manifest_key(manifest.writer, manifest.batch)
@@ -266,7 +263,3 @@ def _windows(files: Sequence[DataFile]) -> Mapping[TopicPartition, OffsetRange]:
         before = found.get(file.log, file.range)
         found[file.log] = OffsetRange(start=min(before.start, file.range.start), end=max(before.end, file.range.end))
     return found
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -4,6 +4,15 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from tidemark.core.errors import ConfigError
 
+# Of a date's ordinal number, where a day is counted from 1970-01-01.
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since the epoch of an instant, which has a zone."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
 
 def day_start(day: date, zone: tzinfo) -> datetime:
     """The first instant of the day, in UTC.

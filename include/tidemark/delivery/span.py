@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from tidemark.core.days import day_end, day_of, day_start, days_between
+from tidemark.core.days import day_end, day_of, day_start, days_between, micros
 from tidemark.core.errors import ConfigError
 
 _DAY_CHARACTERS = len("2013-01-14")
@@ -23,11 +23,11 @@ class Span:
     @property
     def start_us(self) -> int:
         """The start in µs since the epoch."""
-        return _micros(self.start)
+        return micros(self.start)
 
     @property
     def end_us(self) -> int:
-        return _micros(self.end)
+        return micros(self.end)
 
     def days(self, zone: tzinfo) -> tuple[date, ...]:
         """Every calendar day that has an instant of the span."""
@@ -66,7 +66,3 @@ def _instant(text: str, zone: tzinfo, *, last: bool) -> datetime:
             "neither a day nor a moment", expected="such as 2013-01-14 or 2013-01-14T09:30", found=text
         ) from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
