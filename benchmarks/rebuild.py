@@ -2,7 +2,8 @@
 
 The archive is of one day, in 4 partitions and ranges of 100,000 offsets; 30 % of its records are second copies, left by
 a stream that lost its checkpoint twice. By turns, in one Spark session, over the same S3 server, each the median of
-several runs:
+several runs. The order changes from run to run and the heap is cleared before each, so that none pays for what another
+one left:
 
 ranges           step ``rebuild`` as it is: plan read, slices, both audit branches, every count
 copy             an archive without any record twice, read as a folder by Spark's Parquet reader
@@ -26,6 +27,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -100,11 +102,14 @@ def _ratios(settings: Settings, options: argparse.Namespace) -> dict[str, float]
     table = IcebergTable(spark, settings, twice.stream.table)
     variants = _variants(spark, twice, once, table)
     times = {name: Times() for name in variants}
+    orders = list(permutations(variants))
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
     try:
         for number in range(options.runs + 1):
-            for name, write in variants.items():
+            for name in orders[number % len(orders)]:
+                jvm.java.lang.System.gc()
                 with times[name].of(name, number):
-                    written = write()
+                    written = variants[name]()
                 _require_each_once(written, distinct)
                 _clear(table, spark, branch_name(twice.name))
     finally:

@@ -3,9 +3,14 @@
 Spark reads Parquet itself. Objects of any other kind are streamed by the archive's decoders, a task per some of them.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, reduce
+from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +19,16 @@ from pyspark.sql import functions as F
 
 from tidemark.archive.connect import is_connect_key
 from tidemark.archive.decoders import decoded, read_rows
+from tidemark.core.days import micros
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
-from tidemark.s3 import ObjectStore
+from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
 from tidemark.streams import Stream
 
 NAMED_MAX = 5
+_LISTINGS = 16
 TASKS_MAX = 200  # each is sent the list of slices: thousands of tasks would cost more than the reading
 # Characters Hadoop leaves alone when it turns a path into the URI that `_metadata.file_path` holds.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
@@ -42,13 +49,10 @@ def read_slices(
     Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
     FormatError and PositionError for an object that is damaged, as ``tidemark.archive.decoders`` tells it.
     """
-    parquet = _Parquet(spark, settings.bucket, [item for item in slices if not decoded(item.key)])
-    streamed = {item.key for item in slices if decoded(item.key)}
-    if streamed:
-        _require_present(_gone(settings, streamed), slices)
-    listed = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is not None])
+    parquet = _Parquet(spark, settings.bucket, _listed(settings, {item.key for item in slices}))
+    told = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is not None])
     counted = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is None])
-    parts = listed + ([passing(together(counted))] if counted else [])
+    parts = told + ([passing(together(counted))] if counted else [])
     return together(parts) if parts else spark.createDataFrame([], ARCHIVE_SCHEMA)
 
 
@@ -87,7 +91,7 @@ def _reader(
                 item = slices[number]
                 rows = read_rows(_store(settings), item.key, item.range)
                 if rows is None:
-                    _require_present([item.key], slices)
+                    _require_present([item.key], len({item.key for item in slices}))
                 else:
                     yield from rows
 
@@ -100,72 +104,108 @@ def _store(settings: Settings) -> ObjectStore:
     return ObjectStore(settings)
 
 
-def _gone(settings: Settings, keys: set[str]) -> list[str]:
-    """Those of the keys that a listing does not show; of each folder no more is listed than the keys span."""
+def _listed(settings: Settings, keys: set[str]) -> dict[str, ObjectInfo]:
+    """The objects by key; of each folder no more is listed than its keys span.
+
+    Raises IncompleteError naming those that are gone.
+    """
     store = ObjectStore(settings)
-    found = set()
-    for folder in _folders(keys):
-        inside = sorted(key for key in keys if key.startswith(folder))
-        for item in store.list(folder, after=inside[0][:-1]):
-            if item.key > inside[-1]:
-                break
-            found.add(item.key)
-    return sorted(keys - found)
+
+    def inside(folder: str, wanted: Sequence[str]) -> list[ObjectInfo]:
+        last = max(wanted)
+        found = takewhile(lambda item: item.key <= last, store.list(folder, after=min(wanted)[:-1]))
+        return [item for item in found if item.key in keys]
+
+    folders = _folders(keys)
+    with ThreadPoolExecutor(_LISTINGS, thread_name_prefix="listings") as pool:
+        found = {item.key: item for items in pool.map(inside, folders, folders.values()) for item in items}
+    _require_present(sorted(keys - set(found)), len(keys))
+    return found
 
 
 class _Parquet:
-    """The objects that Spark reads itself, listed once."""
+    """The objects that Spark reads itself."""
 
-    def __init__(self, spark: SparkSession, bucket: str, slices: Sequence[Slice]) -> None:
-        self._spark = spark
-        self._uris = {key: _uri(spark, f"s3a://{bucket}/{key}") for key in {item.key for item in slices}}
-        if not slices:
-            return
-        reader = spark.read.schema(ARCHIVE_SCHEMA).option("recursiveFileLookup", True)
-        self._archive = reader.parquet(*(f"s3a://{bucket}/{folder}" for folder in _folders(self._uris)))
-        listed = set(self._archive.inputFiles())
-        _require_present(sorted(key for key, uri in self._uris.items() if uri not in listed), slices)
+    def __init__(self, spark: SparkSession, bucket: str, listed: Mapping[str, ObjectInfo]) -> None:
+        self._spark, self._bucket, self._listed = spark, bucket, listed
 
     def read(self, slices: Sequence[Slice]) -> list[DataFrame]:
-        whole = [self._uris[item.key] for item in slices if item.whole]
-        trimmed = [(self._uris[item.key], item.range.start, item.range.end) for item in slices if not item.whole]
+        whole = [item.key for item in slices if item.whole]
+        trimmed = [item for item in slices if not item.whole]
         parts = []
-        path = F.col("_metadata.file_path")
         if whole:
-            parts.append(self._archive.where(path.isin(whole)))
+            parts.append(self._files(whole))
         if trimmed:
-            bounds = self._spark.createDataFrame(trimmed, "_path string, _start long, _end long")
+            # As a table: of plain rows Spark would make an RDD, and a job to broadcast them.
+            bounds = self._spark.createDataFrame(
+                pa.table(
+                    {
+                        "_path": [self._uri(item.key) for item in trimmed],
+                        "_start": [item.range.start for item in trimmed],
+                        "_end": [item.range.end for item in trimmed],
+                    }
+                )
+            )
             at = F.col("offset")
             parts.append(
                 # The path as a plain column first: Spark fails on a join condition with a metadata column in it.
-                self._archive.select("*", path.alias("_path"))
-                .where(F.col("_path").isin(sorted({uri for uri, _, _ in trimmed})))
+                self._files([item.key for item in trimmed])
+                .select("*", F.col("_metadata.file_path").alias("_path"))
                 .join(F.broadcast(bounds), on="_path", how="inner")
                 .where((at >= F.col("_start")) & (at < F.col("_end")))
                 .select(*ARCHIVE_SCHEMA.fieldNames())
             )
         return parts
 
+    def _files(self, keys: Iterable[str]) -> DataFrame:
+        """All rows of exactly these objects.
 
-def _folders(keys: Iterable[str]) -> list[str]:
-    """The keys' folders without those inside another one: a recursive listing would show their files twice."""
-    kept: list[str] = []
-    for folder in sorted({key.rsplit("/", 1)[0] + "/" for key in keys}):
-        if not (kept and folder.startswith(kept[-1])):
-            kept.append(folder)
+        Spark is told them by a log such as its own file sink leaves beside its output. It asks for none of them (as it
+        would for each path it is given) and compares no row's path (as it would below a filter of a folder's files).
+        """
+        log = ["v1", *(self._status(self._listed[key]) for key in sorted(set(keys)))]
+        reader = self._spark.read.schema(ARCHIVE_SCHEMA).option("recursiveFileLookup", True)
+        with TemporaryDirectory(prefix="tidemark-files-") as folder:
+            path = Path(folder, "_spark_metadata")
+            path.mkdir()
+            (path / "0").write_text("\n".join(log), encoding="utf-8")
+            return reader.parquet(Path(folder).as_uri())  # reads the log at once, and never again
+
+    def _status(self, item: ObjectInfo) -> str:
+        return json.dumps(
+            {
+                "path": self._uri(item.key),
+                "size": item.size,
+                "isDir": False,
+                "modificationTime": micros(item.modified) // 1000,
+                "blockReplication": 1,
+                "blockSize": item.size,
+                "action": "add",
+            }
+        )
+
+    def _uri(self, key: str) -> str:
+        """As ``_metadata.file_path`` has it."""
+        path = f"s3a://{self._bucket}/{key}"
+        if _PLAIN.fullmatch(path):
+            return path
+        jvm: Any = self._spark._jvm
+        return str(jvm.org.apache.hadoop.fs.Path(path).toUri().toString())
+
+
+def _folders(keys: Iterable[str]) -> dict[str, list[str]]:
+    """The keys by folder, without folders inside another one: a listing of that shows their objects, too."""
+    kept: dict[str, list[str]] = {}
+    last = None
+    for folder, key in sorted((key.rsplit("/", 1)[0] + "/", key) for key in keys):
+        if last is None or not folder.startswith(last):
+            last = folder
+        kept.setdefault(last, []).append(key)
     return kept
 
 
-def _uri(spark: SparkSession, path: str) -> str:
-    if _PLAIN.fullmatch(path):
-        return path
-    jvm: Any = spark._jvm
-    return str(jvm.org.apache.hadoop.fs.Path(path).toUri().toString())
-
-
-def _require_present(missing: Sequence[str], slices: Sequence[Slice]) -> None:
+def _require_present(missing: Sequence[str], objects: int) -> None:
     if missing:
-        objects = len({item.key for item in slices})
         more = ", …" if len(missing) > NAMED_MAX else ""
         raise IncompleteError(
             "archive objects of the plan are gone",

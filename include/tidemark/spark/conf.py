@@ -52,9 +52,6 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".EnvironmentVariableCredentialsProvider",
         "spark.hadoop.fs.s3a.endpoint.region": settings.s3_region,
-        # Survives kill -9 and leaves no temporary files, where the rename-based default does not.
-        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.internal.io.cloud"
-        ".AbortableStreamBasedCheckpointFileManager",
     }
     if settings.s3_endpoint:
         conf |= {

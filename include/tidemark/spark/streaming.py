@@ -33,6 +33,12 @@ FINISH_S = 20.0  # supervisors kill after 30 s or so
 # One batch's progress as Spark reports it (``StreamingQueryProgress`` as a dictionary), after the batch.
 BatchHook = Callable[[Mapping[str, Any]], None]
 
+# Survives kill -9 and leaves no temporary files, where the rename-based default does not. Not for batch applications:
+# Spark would read the list of a file source, which lies on the driver's own disk, by it as well.
+_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.internal.io.cloud"
+    ".AbortableStreamBasedCheckpointFileManager"
+}
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _stop = Event()
 
@@ -109,7 +115,7 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        spark = spark_session(settings, name, conf)
+        spark = spark_session(settings, name, {**_CHECKPOINTS, **(conf or {})})
     finally:
         for number in _SIGNALS:
             signal.signal(number, _ask_to_stop)

@@ -196,7 +196,8 @@ class LocalAirflow:
                 "execution_api_server_url": f"http://127.0.0.1:{port}/execution/",
                 "hostname_callable": "socket.gethostname",
             },
-            "database": {"sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}"},
+            # By default a process waits 5 s for another one's write, too little for a command beside busy tasks.
+            "database": {"sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}?timeout=60"},
             "logging": {
                 "base_log_folder": str(self.home / "logs"),
                 "colored_console_log": "False",
