@@ -163,13 +163,23 @@ class _Parquet:
         Spark is told them by a log such as its own file sink leaves beside its output. It asks for none of them (as it
         would for each path it is given) and compares no row's path (as it would below a filter of a folder's files).
         """
-        log = ["v1", *(self._status(self._listed[key]) for key in sorted(set(keys)))]
+        wanted = sorted(set(keys))
+        log = ["v1", *(self._status(self._listed[key]) for key in wanted)]
         reader = self._spark.read.schema(ARCHIVE_SCHEMA).option("recursiveFileLookup", True)
         with TemporaryDirectory(prefix="tidemark-files-") as folder:
             path = Path(folder, "_spark_metadata")
             path.mkdir()
             (path / "0").write_text("\n".join(log), encoding="utf-8")
-            return reader.parquet(Path(folder).as_uri())  # reads the log at once, and never again
+            rows = reader.parquet(f"file://{folder}")  # reads the log at once, and never again
+        found = len(rows.inputFiles())
+        if found != len(wanted):
+            raise IncompleteError(
+                "Spark does not read the objects it was told",
+                expected=f"{len(wanted)} objects",
+                found=found,
+                hint="The session must not set spark.sql.streaming.fileStreamSink.ignoreMetadata",
+            )
+        return rows
 
     def _status(self, item: ObjectInfo) -> str:
         return json.dumps(
