@@ -1,6 +1,7 @@
-"""One attempt at a reconcile run, as a process that can be killed: ``python -m tests.soak.attempt``.
+"""One attempt at a run, as a process that can be killed: ``python -m tests.soak.attempt``.
 
 It does what Airflow would do next: the steps that have not succeeded, in order. Says ``step NAME`` as one begins.
+``reconcile`` and ``force`` are the steps of a reconcile run, ``roll back`` takes the one day to its first version.
 Before and behind each step it looks at the live view, and writes what it saw: a file of (partition, offset) per look.
 """
 
@@ -21,6 +22,7 @@ from tidemark.batch.plan import plan_run, refill_gaps, settle_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.report import report_run
+from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
@@ -32,12 +34,13 @@ STEPS = ("plan", "refill", "settled", "rebuild", "audit", "publish", "seal", "re
 
 
 def main() -> None:
-    """Arguments: stream, run, a folder for what the live view showed, and the days."""
-    stream, name, views, *days = sys.argv[1:]
+    """Arguments: stream, run, a folder for what the live view showed, what to do, and the days."""
+    stream, name, views, what, *dates = sys.argv[1:]
+    days = [date.fromisoformat(day) for day in dates]
     try:
         run = Run.open(stream, name, settings())
         with spark_session(run.settings, f"soak-{name}") as spark:
-            for step, act in _steps(run, spark, [date.fromisoformat(day) for day in days], Path(views) / "lock"):
+            for step, act in _steps(run, spark, what, days, Path(views) / "lock"):
                 if _done(run, step):
                     continue
                 _look(spark, run, Path(views))
@@ -55,9 +58,13 @@ def _publish(run: Run, spark: SparkSession, lock: Path) -> None:
         publish_or_start_over(run, spark)
 
 
-def _steps(run: Run, spark: SparkSession, days: list[date], lock: Path) -> list[tuple[str, Callable[[], object]]]:
+def _steps(
+    run: Run, spark: SparkSession, what: str, days: list[date], lock: Path
+) -> list[tuple[str, Callable[[], object]]]:
+    if what == "roll back":
+        return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
     acts: tuple[Callable[[], object], ...] = (
-        lambda: plan_run(run, days, force=False),
+        lambda: plan_run(run, days, force=what == "force"),
         lambda: refill_run(run, spark) if refill_gaps(run.plan("plan")) else None,
         lambda: settle_run(run),
         lambda: rebuild_run(run, spark),

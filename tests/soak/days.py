@@ -1,9 +1,9 @@
 """Randomised faults against the batch layer.
 
 Days go by, some records come days late, and runs reconcile what is over, while an attempt is killed in any of its
-steps, the archive stream is killed or away, the S3 server fails, or two runs want the same days. A reader reads every
-snapshot of the table, and the live view is read between any two steps. At the end every day must hold what Kafka
-acknowledged, one seal per version, and ``verify`` must prove it.
+steps, the archive stream is killed or away, the S3 server fails, two runs want the same days, or a day goes back to its
+first version and forward again. A reader reads every snapshot of the table, and the live view is read between any two
+steps. At the end every day must hold what Kafka acknowledged, one seal per version, and ``verify`` must prove it.
 """
 
 import random
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +24,11 @@ from rich.table import Table
 
 from tests.faults import FaultProxy, Rule
 from tests.soak.attempt import STEPS
-from tests.soak.days_world import DAY_RECORDS, FIRST_DAY, NAME, DaysWorld, day_of, days_world
+from tests.soak.days_world import DAY_RECORDS, NAME, DaysWorld, day_of, days_world
 from tests.soak.feed import is_good
 from tests.soak.world import signal_all
 from tests.speed.live import SpeedApp
-from tidemark.batch.seal import day_seals
 from tidemark.batch.verify import verify_day
-from tidemark.core.layout import Layout
-from tidemark.s3 import ObjectStore
 from tidemark.stack.local import LocalStack
 
 ATTEMPTS_MAX = 8
@@ -107,10 +104,12 @@ def soak_days(stack: LocalStack, folder: Path, faults: Sequence[Fault]) -> dict[
     }
 
 
-def _reconcile(world: DaysWorld, run: str, days: Sequence[date], endpoint: str | None = None) -> int:
+def _reconcile(
+    world: DaysWorld, run: str, days: Sequence[date], *, what: str = "reconcile", endpoint: str | None = None
+) -> int:
     """Try the run until it succeeds; how many attempts it took."""
     for number in range(1, ATTEMPTS_MAX + 1):
-        with world.attempt(run, days, endpoint) as app:
+        with world.attempt(run, days, what=what, endpoint=endpoint) as app:
             if _ended(world, app):
                 return number
     raise AssertionError(f"run {run} does not come to an end: {dict(world.endings)}\n{app.output[-6000:]}")
@@ -131,17 +130,17 @@ def _ended(world: DaysWorld, app: SpeedApp) -> bool:
     return False
 
 
-def _killed(world: DaysWorld, fault: Fault, app: SpeedApp) -> str:
-    """Kill the attempt somewhere in the fault's step."""
+def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float) -> str:
+    """Kill the attempt somewhere in the step."""
     deadline = time.monotonic() + ATTEMPT_S
-    while f"step {fault.step}\n" not in app.output:
+    while f"step {step}\n" not in app.output:
         if app.process.poll() is not None:
             _ended(world, app)
             return "it ended before"
         assert time.monotonic() < deadline, app.output[-6000:]
         time.sleep(0.02)  # between two looks: the moment is to be near the step's start
     # Not for anything to happen: the fault comes at a random moment of the step, more often an early one.
-    time.sleep(fault.share**2 * 6)
+    time.sleep(share**2 * 6)
     signal_all(app, signal.SIGKILL)
     app.process.wait(60)
     world.endings["killed"] += 1
@@ -152,7 +151,7 @@ def _killed(world: DaysWorld, fault: Fault, app: SpeedApp) -> str:
 def _kill_step(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
     """The run's process, JVM and workers at once; then the run is tried again."""
     with world.attempt(run, days) as app:
-        seen = _killed(world, fault, app)
+        seen = _killed(world, app, fault.step, fault.share)
     return f"{seen}; {_reconcile(world, run, days)} more attempts"
 
 
@@ -191,7 +190,7 @@ def _s3_fails(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) ->
                     truncate=how == "truncate",
                 )
             )
-        return f"{_reconcile(world, run, days, proxy.url)} attempts"
+        return f"{_reconcile(world, run, days, endpoint=proxy.url)} attempts"
 
 
 def _two_runs(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
@@ -199,10 +198,27 @@ def _two_runs(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) ->
     with ExitStack() as apps:
         killed = apps.enter_context(world.attempt(f"{run}a", days[:1]))
         other = apps.enter_context(world.attempt(f"{run}b", days[1:] or days))
-        seen = _killed(world, fault, killed)
+        seen = _killed(world, killed, fault.step, fault.share)
         done = _ended(world, other)
     more = _reconcile(world, f"{run}a", days[:1]) + (0 if done else _reconcile(world, f"{run}b", days[1:] or days))
     return f"{seen}; {more} more attempts"
+
+
+def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """A day goes back to the first of its versions, in an attempt that is killed and others, and forward again."""
+    _reconcile(world, run, days)
+    candidates = [seals for seals in map(world.seals, world.over()) if len(seals) > 1]
+    if not candidates:
+        return "no day has a second version yet"
+    first = candidates[int(fault.share * len(candidates))][0]
+    with world.attempt(f"{run}-back", [first.day], what="roll back") as app:
+        seen = _killed(world, app, "rollback", fault.share)
+    back = _reconcile(world, f"{run}-back", [first.day], what="roll back")
+    if world.rows(NAME)[first.day] != first.rows_published:
+        found = world.rows(NAME)[first.day]
+        world.problems.append(f"{first.day} was rolled back to {first.rows_published} rows and has {found}")
+    forth = _reconcile(world, f"{run}-forth", [first.day], what="force")
+    return f"{seen}; {first.day} back in {back} more attempts, forth in {forth}"
 
 
 _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
@@ -211,6 +227,7 @@ _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
     "archive stream away": _archive_away,
     "S3 fails": _s3_fails,
     "two runs, one killed": _two_runs,
+    "rolled back": _rolled_back,
 }
 
 
@@ -225,23 +242,21 @@ def _await_archive(world: DaysWorld) -> None:
 
 def _judge_days(world: DaysWorld) -> dict[str, int]:
     """Every day that is over against what was acknowledged; its seals; its proof."""
-    over = [FIRST_DAY + timedelta(days=number) for number in range((world.next_day - FIRST_DAY).days)]
+    over = world.over()
     due: Counter[tuple[date, bool]] = Counter((day_of(n), is_good(n)) for n in world.feeder.acknowledged.values())
-    settings, store = world.stack.settings, ObjectStore(world.stack.settings)
-    layout = Layout(prefix=settings.prefix, stream=NAME)
     published, quarantined = (world.rows(name) for name in (NAME, f"{NAME}_quarantine"))
     versions = 0
     for day in track(over, "verifying", console=console):
         for rows, good in ((published, True), (quarantined, False)):
             if rows[day] != due[day, good]:
                 world.problems.append(f"{day} has {rows[day]} rows where {due[day, good]} are due (good: {good})")
-        seals = day_seals(store, layout, day)
+        seals = world.seals(day)
         versions += len(seals)
         if sorted(seal.version for seal in seals) != list(range(1, len(seals) + 1)) or not seals:
             world.problems.append(f"{day} has the versions {[seal.version for seal in seals]}")
         if len({seal.run for seal in seals}) != len(seals):
             world.problems.append(f"a run sealed {day} twice: {[seal.run for seal in seals]}")
-        found = verify_day(settings, NAME, day)
+        found = verify_day(world.stack.settings, NAME, day)
         if found.verdict != "proven":
             world.problems.append(f"{day} is {found.verdict}: {found.checks}")
     return {

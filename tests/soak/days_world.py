@@ -21,7 +21,11 @@ from tests.catalog import another_catalog
 from tests.soak.feed import Feeder, is_good
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
+from tidemark.batch.seal import day_seals
+from tidemark.core.layout import Layout
+from tidemark.core.seal import Seal
 from tidemark.kafka import ensure_topic
+from tidemark.s3 import ObjectStore
 from tidemark.stack.local import LocalStack
 
 NAME = "soak_days"
@@ -82,11 +86,13 @@ class DaysWorld:
         """An application that ends once everything there is is archived."""
         return ArchiveApp(self.stack, NAME, self.folder / "archive.log")
 
-    def attempt(self, run: str, days: Sequence[date], endpoint: str | None = None) -> AbstractContextManager[SpeedApp]:
+    def attempt(
+        self, run: str, days: Sequence[date], *, what: str = "reconcile", endpoint: str | None = None
+    ) -> AbstractContextManager[SpeedApp]:
         """A process that works on a run; whatever is left of it at the end is killed."""
         self.attempts += 1
         environment = {**self.stack.env, **({"TIDEMARK_S3_ENDPOINT": endpoint} if endpoint else {})}
-        command = [sys.executable, "-m", "tests.soak.attempt", NAME, run, str(self._looks), *map(str, days)]
+        command = [sys.executable, "-m", "tests.soak.attempt", NAME, run, str(self._looks), what, *map(str, days)]
         return running(command, self.folder / f"{run}-{self.attempts:04}.log", environment)
 
     def burst(self, records: int) -> list[date]:
@@ -100,6 +106,14 @@ class DaysWorld:
         days = [self.next_day + timedelta(days=number) for number in range((over - self.next_day).days)]
         self.next_day = over
         return days
+
+    def over(self) -> list[date]:
+        """The days that are over, each of which a run was asked for."""
+        return [FIRST_DAY + timedelta(days=number) for number in range((self.next_day - FIRST_DAY).days)]
+
+    def seals(self, day: date) -> tuple[Seal, ...]:
+        """Of all its versions, in their order."""
+        return day_seals(ObjectStore(self.stack.settings), Layout(prefix=self.stack.settings.prefix, stream=NAME), day)
 
     # ---- what readers see
 
