@@ -8,7 +8,7 @@ import httpx
 
 from tidemark.core.errors import ServiceError
 
-TIMEOUT_S = 20
+TIMEOUT_S = 90  # above what Airflow itself waits for its SQLite database on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
