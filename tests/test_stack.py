@@ -220,6 +220,11 @@ def test_wanted_ports_are_kept_by_place_and_all_ports_differ() -> None:
     assert len({first, second, third}) == 3
 
 
+def test_no_outgoing_connection_is_given_a_servers_port_while_the_server_is_down() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
+    assert all(1024 < port < lowest for port in free_ports(20))
+
+
 def test_an_env_file_carries_any_path_and_replaces_the_old_one_privately(tmp_path: Path) -> None:
     values = {
         "TIDEMARK_KAFKA_BOOTSTRAP": "h:1",

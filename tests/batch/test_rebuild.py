@@ -128,6 +128,20 @@ def test_an_object_with_fewer_rows_than_its_manifest_lists_stops_the_rebuild(wor
         world.rebuild(run)
 
 
+def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_rebuild(world: World) -> None:
+    world.produce([(moment(14), value(number)) for number in range(6)])
+    world.produce([(moment(15), value(number)) for number in range(6, 9)])
+    world.archive(0, 3)
+    key = world.archive(3, 6)
+    later = world.archive(6, 9)
+    run = world.plan("first", [january(14)])
+    another = run.store.get(later)
+    assert another is not None
+    run.store.put(key, another)
+    with pytest.raises(IncompleteError, match=r"rows of 2013-01-14, found rows of 2013-01-15.*'tidemark verify' tells"):
+        world.rebuild(run)
+
+
 def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     dropping = TRANSFORM.replace("return records", "return records.where('event.id <> 2')")
     world = World.make(spark, settings, tmp_path, transform=dropping)

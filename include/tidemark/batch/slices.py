@@ -27,6 +27,8 @@ from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
 from tidemark.streams import Stream
 
+Step = Callable[[DataFrame], DataFrame]
+
 NAMED_MAX = 5
 _LISTINGS = 16
 TASKS_MAX = 200  # each is sent the list of slices: thousands of tasks would cost more than the reading
@@ -34,25 +36,31 @@ TASKS_MAX = 200  # each is sent the list of slices: thousands of tasks would cos
 _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
 
 
+def as_they_are(rows: DataFrame) -> DataFrame:
+    """The rows."""
+    return rows
+
+
 def read_slices(
     spark: SparkSession,
     settings: Settings,
     stream: Stream,
     slices: Sequence[Slice],
-    passing: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    step: Callable[[Slice], Step] = lambda _: as_they_are,
 ) -> DataFrame:
     """The slices' rows, in ARCHIVE_SCHEMA; every row once, because slices of a plan are disjoint.
 
-    Adopted objects hold values only: their rows get their event time here, as the stream extracts it. ``passing`` is
-    put on the rows of slices without ``rows`` alone, in one frame; it is not called where there are none.
+    Adopted objects hold values only: their rows get their event time here, as the stream extracts it. ``step`` tells
+    what a slice's rows go through; each step is called once, with the rows of all its slices.
 
     Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
     FormatError and PositionError for an object that is damaged, as ``tidemark.archive.decoders`` tells it.
     """
     parquet = _Parquet(spark, settings.bucket, _listed(settings, {item.key for item in slices}))
-    told = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is not None])
-    counted = _read(spark, settings, stream, parquet, [item for item in slices if item.rows is None])
-    parts = told + ([passing(together(counted))] if counted else [])
+    steps: dict[Step, list[Slice]] = {}
+    for item in slices:
+        steps.setdefault(step(item), []).append(item)
+    parts = [act(together(_read(spark, settings, stream, parquet, own))) for act, own in steps.items()]
     return together(parts) if parts else spark.createDataFrame([], ARCHIVE_SCHEMA)
 
 

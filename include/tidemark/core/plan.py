@@ -136,8 +136,8 @@ class RowsOfDay:
 class Slice:
     """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed).
 
-    ``rows`` are those of the plan's days that the manifest lists of a whole object; None of a part, where only reading
-    it tells.
+    ``rows`` are those that the manifest lists of a whole object, on days of the plan and on others; None of a part,
+    where only reading it tells.
     """
 
     key: str

@@ -302,16 +302,16 @@ def _archived_rows(
 def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> list[Slice]:
     """The objects behind the used ranges that may have rows of the days inside the used part."""
     return [
-        _slice(log_plan.target.log, used, file, days)
+        _slice(log_plan.target.log, used, file)
         for used, source in zip(log_plan.used, sources, strict=True)
         for file in sorted(source.files, key=lambda item: (item.range, item.key))
         if _has_rows_of(file, used.range, days)
     ]
 
 
-def _slice(log: TopicPartition, used: Used, file: DataFile, days: set[date]) -> Slice:
+def _slice(log: TopicPartition, used: Used, file: DataFile) -> Slice:
     whole = file.first_offset in used.range and file.last_offset in used.range
-    rows = tuple(RowsOfDay(day=item.day, rows=item.rows) for item in file.days if item.day in days)
+    rows = tuple(RowsOfDay(day=item.day, rows=item.rows) for item in file.days)
     return Slice(
         key=file.key,
         log=log,

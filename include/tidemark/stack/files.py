@@ -1,9 +1,12 @@
 """Files and ports of the local stack."""
 
 import os
+import secrets
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+
+_PORTS = range(20_000, 32_768)  # Linux gives outgoing connections those from 32768 on, others from 49152 on
 
 
 def write_private(path: Path, text: str) -> None:
@@ -23,11 +26,17 @@ def env_text(variables: Mapping[str, str]) -> str:
 
 
 def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """``count`` different free ports of 127.0.0.1: those ``wanted`` that are free, by place, else any."""
+    """``count`` different free ports of 127.0.0.1: those ``wanted`` (0 is none) that are free, by place, else others.
+
+    Those are below the ports that systems give to outgoing connections: one of them could take a server's port while
+    the server is down, and it would not come back.
+    """
     sockets: list[socket.socket] = []
     try:
         for place in range(count):
-            bound = _bound(wanted[place] if place < len(wanted) else 0)
+            bound = _bound(wanted[place]) if place < len(wanted) and wanted[place] else None
+            while bound is None:
+                bound = _bound(secrets.choice(_PORTS))
             sockets.append(bound)
         return tuple(int(item.getsockname()[1]) for item in sockets)
     finally:
@@ -35,12 +44,13 @@ def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
             item.close()
 
 
-def _bound(port: int) -> socket.socket:
+def _bound(port: int) -> socket.socket | None:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     # As servers do: a port whose last connections linger in TIME_WAIT counts as free.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(("127.0.0.1", port))
     except OSError:
-        bound.bind(("127.0.0.1", 0))
+        bound.close()
+        return None
     return bound
