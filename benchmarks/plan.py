@@ -40,7 +40,8 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as current_settings
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.streams import Speed, Stream
+from tidemark.stream_keys import Speed
+from tidemark.streams import Stream
 
 SIZES = (1_000, 100_000, 1_000_000)
 NEW_RANGES = 1_000

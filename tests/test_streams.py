@@ -9,7 +9,7 @@ import yaml
 
 from tidemark.core.errors import ConfigError
 from tidemark.stack.local import PROJECT
-from tidemark.streams import (
+from tidemark.stream_keys import (
     Archive,
     Batch,
     Check,
@@ -17,12 +17,9 @@ from tidemark.streams import (
     FieldTime,
     RecordTime,
     Speed,
-    Stream,
     TimePartitioner,
-    load_stream,
-    problems,
-    stream_names,
 )
+from tidemark.streams import Stream, load_stream, problems, stream_names
 
 SMALLEST: dict[str, Any] = {
     "name": "orders",

@@ -23,7 +23,8 @@ from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Archive, Speed, Stream
+from tidemark.stream_keys import Archive, Speed
+from tidemark.streams import Stream
 
 WEEK = timedelta(days=7)
 DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)

@@ -36,7 +36,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT
-from tidemark.streams import Format
+from tidemark.stream_keys import Format
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=0, end=1_000_000)

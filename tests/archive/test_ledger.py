@@ -21,7 +21,8 @@ from tidemark.core.manifest import Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Speed, Stream
+from tidemark.stream_keys import Speed
+from tidemark.streams import Stream
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 

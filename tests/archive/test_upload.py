@@ -10,7 +10,7 @@ from tidemark.archive.upload import Upload
 from tidemark.core.errors import ServiceError
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Storage
+from tidemark.stream_keys import Storage
 
 PART = 5 * 1024 * 1024
 BODY = bytes(range(256)) * (3 * PART // 256) + b"tail"

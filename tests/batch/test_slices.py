@@ -19,7 +19,8 @@ from tidemark.core.plan import Slice
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA
-from tidemark.streams import Format, Stream
+from tidemark.stream_keys import Format
+from tidemark.streams import Stream
 
 
 @pytest.fixture

@@ -40,7 +40,8 @@ from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normal
 from tidemark.kafka import Watermarks, describe_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import FieldTime, Stream
+from tidemark.stream_keys import FieldTime
+from tidemark.streams import Stream
 
 MANIFEST_FILES = 1_000
 SCAN_FILES = 200

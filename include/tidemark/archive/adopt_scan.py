@@ -28,7 +28,8 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time
-from tidemark.streams import FieldTime, Stream
+from tidemark.stream_keys import FieldTime
+from tidemark.streams import Stream
 
 CLIP = 120
 _OUT = StructType([*ARCHIVE_SCHEMA]).add("file", LongType()).add("receipt", StringType())

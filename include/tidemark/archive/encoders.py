@@ -11,7 +11,7 @@ from tidemark.archive.footer import Footer
 from tidemark.archive.jsonl import encode_rows
 from tidemark.archive.schema import SCHEMA
 from tidemark.archive.upload import Upload
-from tidemark.streams import Format
+from tidemark.stream_keys import Format
 
 CONTENT_TYPES: dict[Format, str] = {
     "parquet": "application/vnd.apache.parquet",

@@ -19,7 +19,7 @@ from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.s3 import ObjectStore
-from tidemark.streams import Format, Storage
+from tidemark.stream_keys import Format, Storage
 
 _EPOCH = date(1970, 1, 1)
 

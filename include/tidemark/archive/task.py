@@ -19,7 +19,7 @@ from tidemark.core.errors import PositionError
 from tidemark.core.layout import DataName
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.streams import Archive
+from tidemark.stream_keys import Archive
 
 # Rows are grouped by path so many at a time: a group costs the same for one row as for a thousand.
 CHUNK_ROWS = 64 * 1024

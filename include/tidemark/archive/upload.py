@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.core.errors import ServiceError
 from tidemark.s3 import ObjectStore, error_code, write_if_absent
-from tidemark.streams import Storage
+from tidemark.stream_keys import Storage
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef

@@ -21,7 +21,8 @@ from tidemark.spark.fields import field
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
 from tidemark.spark.records import require_time
-from tidemark.streams import Check, FieldPartitioner, FieldTime, Stream, TimePartitioner
+from tidemark.stream_keys import Check, FieldPartitioner, FieldTime, TimePartitioner
+from tidemark.streams import Stream
 
 # Arguments every expectation takes from the library itself; a definition has no use for them.
 _LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
