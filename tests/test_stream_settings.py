@@ -50,6 +50,23 @@ def test_an_avro_stream_carries_the_text_of_its_schema_file_and_a_dump_shows_it(
     assert stream.model_copy(update={"version": 2}).avro_schema == SCHEMA
 
 
+def test_an_avro_stream_carries_the_texts_of_its_earlier_schemas_in_their_order(tmp_path: Path) -> None:
+    texts = [SCHEMA.replace("long", kind) for kind in ("long", "int", "float")]
+    names = ["orders.avsc", "orders-2.avsc", "orders-1.avsc"]
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    definition = {**AVRO, "avro_schema_file": names[0], "avro_earlier_schema_files": names[1:]}
+    write(tmp_path, yaml.safe_dump(definition))
+    stream = load_stream("orders", tmp_path)
+    assert (stream.avro_schema, *stream.avro_earlier_schemas) == tuple(texts)
+    assert stream.model_dump()["avro_earlier_schemas"] == tuple(texts[1:])
+    (tmp_path / names[2]).unlink()
+    with pytest.raises(
+        ConfigError, match=r"^avro_earlier_schema_files.1: no such file: .*found orders-1.avsc \[.*yaml"
+    ):
+        load_stream("orders", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -87,5 +104,5 @@ def test_the_fingerprint_depends_on_the_schema_where_the_archive_reads_its_field
     key: str, value: Any, counts: bool
 ) -> None:
     stream = Stream.model_validate({**AVRO, "avro_schema_file": "orders.avsc", key: value})
-    prints = {stream.with_avro_schema(text).archive_settings for text in (SCHEMA, SCHEMA.replace("long", "int"))}
+    prints = {stream.with_avro_schemas(text).archive_settings for text in (SCHEMA, SCHEMA.replace("long", "int"))}
     assert len(prints) == (2 if counts else 1)

@@ -28,8 +28,8 @@ SMALLEST: dict[str, Any] = {
     "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
 }
 TOP_KEYS = (
-    "archive, avro_schema_file, batch, event_time, name, renamed, speed, time_zone, topic, value_format, value_schema, "
-    "version"
+    "archive, avro_earlier_schema_files, avro_schema_file, batch, event_time, name, renamed, speed, time_zone, topic, "
+    "value_format, value_schema, version"
 )
 
 
@@ -122,9 +122,9 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         type="time", path_format="'day='yyyy-MM-dd", clock="wall_clock"
     )
     assert stream.batch.checks == (Check(expectation="expect_x", kwargs={"column": "id"}, severity="warning"),)
-    assert stream.model_dump(mode="json", exclude={"speed", "avro_schema"}, exclude_unset=True) == {
-        key: value for key, value in raw.items() if key != "speed"
-    }
+    assert stream.model_dump(
+        mode="json", exclude={"speed", "avro_schema", "avro_earlier_schemas"}, exclude_unset=True
+    ) == {key: value for key, value in raw.items() if key != "speed"}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,12 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("value_format", "avro", ["avro_schema_file: missing, value_format avro needs it"]),
         ("value_format", "raw", ["value_schema: value_format raw has none, found 'id BIGINT'"]),
         ("avro_schema_file", "orders.avsc", ["avro_schema_file: value_format json has none, found 'orders.avsc'"]),
+        (
+            "avro_earlier_schema_files",
+            ["a.avsc"],
+            ["avro_earlier_schema_files: value_format json has none, found ('a.a"],
+        ),
+        ("avro_earlier_schema_files", ["../a"], ["avro_earlier_schema_files.0: ", "pattern", "found '../a'"]),
         ("avro_schema_file", "../orders.avsc", ["avro_schema_file: ", "pattern", "found '../orders.avsc'"]),
         ("archive.rotate_schedule", "hourly", ["archive.rotate_schedule: ", "five fields", "found 'hourly'"]),
         ("archive.rotate_schedule", "0 * * * * *", ["archive.rotate_schedule: ", "five fields", "'0 * * * * *'"]),

@@ -58,6 +58,7 @@ Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 SourceTopic = Annotated[Topic, AfterValidator(_visible)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
 Renames = Annotated[dict[str, tuple[str, ...]], AfterValidator(require_once)]
+SchemaFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 Format = Literal["parquet", "jsonl.gz", "jsonl.zst"]
 
 

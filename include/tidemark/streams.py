@@ -25,6 +25,7 @@ from tidemark.stream_keys import (
     Name,
     RecordTime,
     Renames,
+    SchemaFile,
     SourceTopic,
     Speed,
     TimeZone,
@@ -54,15 +55,16 @@ class Stream(Keys):
     value_schema: str | None = Field(
         default=None, description="with json: Spark DDL of the value, e.g. 'carrier STRING, delay INT'"
     )
-    avro_schema_file: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", description="with avro: a file beside the YAML"
+    avro_schema_file: SchemaFile | None = Field(default=None, description="with avro: a file beside the YAML")
+    avro_earlier_schema_files: tuple[SchemaFile, ...] = Field(
+        default=(), description="with avro: files of the schemas that earlier records have, the newest first"
     )
     renamed: Renames = Field(default={}, description="earlier names of fields and columns, the newest first")
     event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
     archive: Archive = Archive()
     speed: Speed
     batch: Batch = Batch()
-    _avro_schema: str | None = PrivateAttr(default=None)
+    _avro_schemas: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
     def _topics_differ(self) -> "Stream":
@@ -76,9 +78,13 @@ class Stream(Keys):
         needed = {"json": "value_schema", "avro": "avro_schema_file", "raw": None}[self.value_format]
         if needed is not None and getattr(self, needed) is None:
             raise ValueError(f"{needed}: missing, value_format {self.value_format} needs it")
-        for key in ("value_schema", "avro_schema_file"):
-            if key != needed and getattr(self, key) is not None:
-                raise ValueError(f"{key}: value_format {self.value_format} has none, found {getattr(self, key)!r}")
+        for key, form in (
+            ("value_schema", "json"),
+            ("avro_schema_file", "avro"),
+            ("avro_earlier_schema_files", "avro"),
+        ):
+            if form != self.value_format and (found := getattr(self, key)):
+                raise ValueError(f"{key}: value_format {self.value_format} has none, found {found!r}")
         if self.value_format == "raw" and isinstance(self.event_time, FieldTime):
             raise ValueError("event_time.extractor: a raw value has no fields, found 'record_field'")
         if self.value_format == "raw" and isinstance(self.archive.partitioner, FieldPartitioner):
@@ -89,12 +95,18 @@ class Stream(Keys):
     @property
     def avro_schema(self) -> str | None:
         """The text of ``avro_schema_file``, as ``load_stream`` read it; with it in a dump, a hash sees it change."""
-        return self._avro_schema
+        return next(iter(self._avro_schemas), None)
 
-    def with_avro_schema(self, text: str) -> Self:
-        """The same definition with the text of its ``avro_schema_file``."""
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def avro_earlier_schemas(self) -> tuple[str, ...]:
+        """The texts of ``avro_earlier_schema_files``, in their order."""
+        return self._avro_schemas[1:]
+
+    def with_avro_schemas(self, text: str, *earlier: str) -> Self:
+        """The same definition with the texts of its ``avro_schema_file`` and ``avro_earlier_schema_files``."""
         stream = self.model_copy()
-        stream._avro_schema = text  # noqa: SLF001 - its own
+        stream._avro_schemas = (text, *earlier)  # noqa: SLF001 - its own
         return stream
 
     @cached_property
@@ -117,6 +129,8 @@ class Stream(Keys):
         by_field = isinstance(self.event_time, FieldTime) or isinstance(self.archive.partitioner, FieldPartitioner)
         if by_field and self.avro_schema is not None:
             keys.add("avro_schema")  # it says where those fields are; otherwise no row's file depends on it
+        if by_field and self.avro_earlier_schemas:
+            keys.add("avro_earlier_schemas")
         if by_field and self.renamed:
             keys.add("renamed")
         part = self.model_dump(mode="json", include=keys)
@@ -149,16 +163,16 @@ def load_stream(name: str, folder: Path) -> Stream:
         raise ConfigError("name: must equal the file's name", expected=name, found=stream.name, where=str(path))
     if stream.avro_schema_file is None:
         return stream
-    return stream.with_avro_schema(_record_schema(folder / stream.avro_schema_file, path))
+    files = {"avro_schema_file": stream.avro_schema_file}
+    files |= {f"avro_earlier_schema_files.{at}": file for at, file in enumerate(stream.avro_earlier_schema_files)}
+    return stream.with_avro_schemas(*(_record_schema(key, folder / file, path) for key, file in files.items()))
 
 
-def _record_schema(path: Path, definition: Path) -> str:
+def _record_schema(key: str, path: Path, definition: Path) -> str:
     """The text of an Avro schema file; that it is sound Avro only Spark's own Avro can tell."""
     if not path.is_file():
         found = path.name
-        raise ConfigError(
-            "avro_schema_file: no such file", expected=f"a file {path}", found=found, where=str(definition)
-        )
+        raise ConfigError(f"{key}: no such file", expected=f"a file {path}", found=found, where=str(definition))
     try:
         schema = json.loads(text := path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:

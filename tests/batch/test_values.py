@@ -131,6 +131,35 @@ def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuil
     assert refused == [(len(HOSTILE) + number, value) for number, value in enumerate(bad)]
 
 
+def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    newest = json.loads(json.dumps(SCHEMA))
+    newest["fields"][0]["type"] = "long"
+    newest["fields"].insert(1, {"name": "carrier", "type": ["null", "string"], "default": None})
+    newest["fields"][2] |= {"name": "title", "aliases": ["name"]}
+    for name, schema in (("events-1", SCHEMA), ("events-2", newest)):
+        (settings.streams_dir / f"{name}.avsc").write_text(json.dumps(schema), encoding="utf-8")
+    before = make_stream(**FORMATS["avro"] | {"avro_schema_file": "events-1.avsc"})
+    produce(before.topic, stamped([of_avro(number, f"name {number}", at(MONDAY, 9)) for number in range(3)]))
+    archive(spark, before, settings, available_now=True)
+    speed = {"topic": before.speed.topic, "dead_letter_topic": before.speed.dead_letter_topic}
+    files = {"avro_schema_file": "events-2.avsc", "avro_earlier_schema_files": ["events-1.avsc"]}
+    after = make_stream(**FORMATS["avro"] | files | {"name": before.name, "topic": before.topic, "speed": speed})
+    value = varint(2**40) + b"\x02" + text("UA") + text("new") + varint(at(TUESDAY, 9))
+    produce(after.topic, stamped([value, of_avro(4, "late", at(MONDAY, 10)), b"\x00"]))
+    archive(spark, after, settings, available_now=True)
+
+    rebuilt(spark, after, settings)
+    columns = ("_offset", "id", "carrier", "title", "unix_millis(_event_time)", "cast(_day as string)")
+    assert rows(spark, settings, after.table, *columns) == [
+        *((number, number, None, f"name {number}", at(MONDAY, 9), MONDAY.isoformat()) for number in range(3)),
+        (3, 2**40, "UA", "new", at(TUESDAY, 9), TUESDAY.isoformat()),
+        (4, 4, None, "late", at(MONDAY, 10), MONDAY.isoformat()),
+    ]
+    assert rows(spark, settings, after.quarantine_table, "_offset", "value") == [(5, b"\x00")]
+
+
 def test_raw_values_are_rebuilt_byte_for_byte(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:

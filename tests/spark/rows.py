@@ -45,12 +45,26 @@ def stream(value_schema: str | None = "n BIGINT", **overrides: Any) -> Stream:
     return Stream.model_validate(wanted)
 
 
-def avro_stream(fields: dict[str, Any], **overrides: Any) -> Stream:
-    """A definition with the Avro schema of a record; ``fields`` are names with their Avro types."""
-    listed = [{"name": name, "type": kind} for name, kind in fields.items()]
-    text = json.dumps({"type": "record", "name": "Sample", "fields": listed})
-    wanted = {"value_format": "avro", "value_schema": None, "avro_schema_file": "sample.avsc", **overrides}
-    return stream(**wanted).with_avro_schema(text)
+def avro_stream(fields: dict[str, Any], *earlier: dict[str, Any], **overrides: Any) -> Stream:
+    """A definition with the Avro schema of a record, and earlier ones, the newest first.
+
+    ``fields`` are names with their Avro types; a type in a tuple has more of the field behind it: its default, aliases.
+    """
+    files = [f"sample-{number}.avsc" for number in range(len(earlier), 0, -1)]
+    wanted = {
+        "value_format": "avro",
+        "value_schema": None,
+        "avro_schema_file": "sample.avsc",
+        "avro_earlier_schema_files": files,
+        **overrides,
+    }
+    return stream(**wanted).with_avro_schemas(*map(_avro_schema, (fields, *earlier)))
+
+
+def _avro_schema(fields: dict[str, Any]) -> str:
+    parts = {name: kind if isinstance(kind, tuple) else (kind, {}) for name, kind in fields.items()}
+    listed = [{"name": name, "type": kind, **more} for name, (kind, more) in parts.items()]
+    return json.dumps({"type": "record", "name": "Sample", "fields": listed})
 
 
 def kafka_rows(spark: SparkSession, values: Sequence[bytes | None], timestamp: datetime = NOON) -> DataFrame:

@@ -198,6 +198,60 @@ def test_a_schema_that_avro_or_spark_refuses_is_an_error_that_names_its_file(
     assert told.value.where == "sample.avsc of stream sample"
 
 
+OLDEST = {"id": "int", "delay": "int"}
+EARLIER = {"id": "long", "delay": "int", "carrier": "string"}
+NEWEST = {
+    "id": "long",
+    "minutes": ("double", {"aliases": ["delay"]}),
+    "carrier": (["null", "string"], {"default": None}),
+    "note": ("string", {"default": "none"}),
+}
+
+
+def test_records_of_earlier_schemas_come_out_as_the_newest_has_them(spark: SparkSession) -> None:
+    wanted = avro_stream(NEWEST, EARLIER, OLDEST)
+    values: dict[bytes | None, str | dict[str, Any]] = {
+        varint(7) + varint(30): {"id": 7, "minutes": 30.0, "carrier": None, "note": "none"},
+        varint(2**40) + varint(5) + text("UA"): {"id": 2**40, "minutes": 5.0, "carrier": "UA", "note": "none"},
+        varint(1) + double(1.5) + union(1, text("AA")) + text("x"): {
+            "id": 1,
+            "minutes": 1.5,
+            "carrier": "AA",
+            "note": "x",
+        },
+        varint(7) + varint(30) + text(b"\xff"): NOT_UTF8_TEXT,
+        varint(7) + varint(30) + text("UA") + b"\x00": NOT_AVRO,
+        varint(2**40) + varint(30): NOT_AVRO,  # the oldest has an int
+        varint(7): NOT_AVRO,
+        b"\x00\x00\x00\x00\x07" + varint(7) + varint(30): NOT_BARE,
+        None: TOMBSTONE,
+    }
+    assert outcomes(spark, wanted, list(values)) == list(values.values())
+
+
+def test_a_value_that_is_a_record_of_two_schemas_is_read_by_the_newer(spark: SparkSession) -> None:
+    wanted = avro_stream({"n": ("long", {"default": -1})}, {"m": "long"})
+    assert outcomes(spark, wanted, [varint(3)]) == [{"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "found"),
+    [
+        ({"id": "string"}, "TYPE_MISMATCH at /fields/0/type"),
+        ({"number": "long"}, "READER_FIELD_MISSING_DEFAULT_VALUE at /fields/0: id"),
+        ({"id": "longg"}, "Undefined schema: longg"),
+    ],
+    ids=["type", "no default", "no schema"],
+)
+def test_an_earlier_schema_whose_records_the_newest_cannot_read_is_refused_with_every_difference(
+    spark: SparkSession, earlier: dict[str, Any], found: str
+) -> None:
+    with pytest.raises(ConfigError, match="not a schema for a stream's values") as told:
+        avro_type(avro_stream({"id": "long"}, {"id": "int"}, earlier))
+    assert found in str(told.value)
+    assert told.value.where == "sample-1.avsc of stream sample"
+
+
 MS = 1_357_016_400_123  # 2013-01-01T05:00:00.123Z
 TIMES: list[tuple[Any, str, bytes, int]] = [
     ({"type": "long", "logicalType": "timestamp-millis"}, "iso8601", varint(MS), MS * 1000),
@@ -230,6 +284,15 @@ def test_a_field_of_a_record_gives_the_event_time_whatever_its_type(spark: Spark
         "offset", F.get(times, F.col("offset")).alias("us")
     )
     assert {row.offset: row.us for row in rows.collect()} == {at: item[3] for at, item in enumerate(TIMES)}
+
+
+def test_a_field_gives_the_event_time_of_records_of_earlier_schemas(spark: SparkSession) -> None:
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    newest = {"note": ("string", {"default": ""}), "when": (millis, {"aliases": ["at"]})}
+    wanted = avro_stream(newest, {"at": millis}, event_time={"extractor": "record_field", "field": "$.when"})
+    rows = kafka_rows(spark, [varint(MS), text("x") + varint(MS + 1), b""])
+    found = rows.select("offset", F.unix_micros(event_time(wanted)).alias("us")).collect()
+    assert {row.offset: row.us for row in found} == {0: MS * 1000, 1: MS * 1000 + 1000, 2: microseconds(NOON)}
 
 
 def test_a_field_inside_records_lists_and_maps_is_found_by_its_path(spark: SparkSession) -> None:

@@ -30,7 +30,7 @@ def checked(spark: SparkSession, folder: Path, transform: str = TRANSFORM, **ove
     }
     stream = Stream.model_validate(raw)
     if stream.avro_schema_file is not None:
-        stream = stream.with_avro_schema((folder / stream.avro_schema_file).read_text(encoding="utf-8"))
+        stream = stream.with_avro_schemas((folder / stream.avro_schema_file).read_text(encoding="utf-8"))
     return check_definition(spark, stream, folder)
 
 

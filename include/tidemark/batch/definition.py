@@ -111,8 +111,8 @@ def _event(stream: Stream, folder: Path, where: str) -> tuple[StructType | None,
     try:
         event = decoded_schema(stream)["event"].dataType
     except ConfigError as error:
-        file = str(folder / str(stream.avro_schema_file))
-        return None, [ConfigError(error.problem, expected=error.expected, found=error.found, where=file)]
+        file = folder / str(error.where).removesuffix(f" of stream {stream.name}")
+        return None, [ConfigError(error.problem, expected=error.expected, found=error.found, where=str(file))]
     assert isinstance(event, StructType)
     return event, []
 
