@@ -6,6 +6,8 @@ EXIT ?=
 BENCH ?=
 SOAK ?=
 TESTS ?= tests
+# Each has a local stack and a Spark of its own, about 4 GiB; a file's tests stay together.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install java check test soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
@@ -32,8 +34,8 @@ check: install ## Lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: install ## Run the tests against a real Kafka, S3 server and Spark (TESTS=path for some of them)
-	$(BIN)/python -m pytest $(TESTS)
+test: install ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
 
 soak: install ## Fifty random faults against either speed mode and the batch layer (SOAK="--seed 1 --faults 5": those of that seed)
 	$(BIN)/python -m pytest -m soak tests
