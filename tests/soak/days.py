@@ -139,8 +139,7 @@ def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float) -> str:
             return "it ended before"
         assert time.monotonic() < deadline, app.output[-6000:]
         time.sleep(0.02)  # between two looks: the moment is to be near the step's start
-    # Not for anything to happen: the fault comes at a random moment of the step, more often an early one.
-    time.sleep(share**2 * 6)
+    time.sleep(share**2 * 6)  # not for anything to happen: a random moment of the step, more often an early one
     signal_all(app, signal.SIGKILL)
     app.process.wait(60)
     world.endings["killed"] += 1
@@ -214,8 +213,8 @@ def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date])
     with world.attempt(f"{run}-back", [first.day], what="roll back") as app:
         seen = _killed(world, app, "rollback", fault.share)
     back = _reconcile(world, f"{run}-back", [first.day], what="roll back")
-    if world.rows(NAME)[first.day] != first.rows_published:
-        found = world.rows(NAME)[first.day]
+    found = world.rows(NAME)[first.day]
+    if found != first.rows_published:
         world.problems.append(f"{first.day} was rolled back to {first.rows_published} rows and has {found}")
     forth = _reconcile(world, f"{run}-forth", [first.day], what="force")
     return f"{seen}; {first.day} back in {back} more attempts, forth in {forth}"
