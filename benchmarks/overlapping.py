@@ -21,7 +21,6 @@ from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.file import OpenFile, Target
 from tidemark.archive.ledger import read_archived
-from tidemark.archive.schema import SCHEMA
 from tidemark.batch.run import Run
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile
@@ -30,6 +29,7 @@ from tidemark.core.plan import Plan
 from tidemark.core.plan import Target as PlanTarget
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream

@@ -1,4 +1,4 @@
-"""The object store, behind five methods. Multipart uploads live in ``tidemark.archive.upload``.
+"""The object store, behind five methods. Multipart uploads live in ``tidemark.objects.upload``.
 
 Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of a key wins, a later one is told.
 """

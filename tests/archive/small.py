@@ -11,12 +11,12 @@ import pyarrow as pa
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.file import Target
 from tidemark.archive.ledger import read_archived
-from tidemark.archive.objects import object_batches
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.columns import object_batches
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.streams import Stream
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.archive.connect import ConnectSink, Value
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
-from tidemark.archive.adopt import Outcome, adopt
+from tidemark.adopt.run import Outcome, adopt
 from tidemark.archive.stream import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import rebuild_run

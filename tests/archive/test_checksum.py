@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemark.archive.checksum import RowChecksum
-from tidemark.archive.schema import SCHEMA
+from tidemark.objects.checksum import RowChecksum
+from tidemark.objects.schema import SCHEMA
 
 maybe_bytes = st.none() | st.binary(max_size=5)
 header = st.fixed_dictionaries({"key": st.none() | st.text(max_size=3), "value": maybe_bytes})

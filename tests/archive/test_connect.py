@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidemark.archive.adopt_scan import meaning
-from tidemark.archive.connect import read_values
+from tidemark.adopt.scan import meaning
 from tidemark.core.connect import ConnectName, parse_connect_key
+from tidemark.objects.connect import read_values
 
 
 def test_avro_and_parquet_values_are_rendered_as_json_of_equal_value(tmp_path: Path) -> None:

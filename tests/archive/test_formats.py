@@ -24,15 +24,15 @@ from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.decoders import read_rows
 from tidemark.archive.file import OpenFile, Target
-from tidemark.archive.footer import TRAILER_BYTES, Footer, read_footer
-from tidemark.archive.jsonl import decode_lines, encode_rows
-from tidemark.archive.schema import SCHEMA
 from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.decoders import read_rows
+from tidemark.objects.footer import TRAILER_BYTES, Footer, read_footer
+from tidemark.objects.jsonl import decode_lines, encode_rows
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tidemark.archive.pieces import LEFT, PIECE, ROWS, bounded_batches, join, split
-from tidemark.archive.schema import SCHEMA
 from tidemark.core.errors import PositionError
+from tidemark.objects.schema import SCHEMA
 from tidemark.spark.records import ARCHIVE_SCHEMA
 
 WITH_LEFT = SCHEMA.append(pa.field(LEFT, pa.int32()))

@@ -21,11 +21,11 @@ from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
 from tidemark.archive import task
 from tidemark.archive.file import Target
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

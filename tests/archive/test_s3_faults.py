@@ -19,13 +19,13 @@ from tests.faults import FaultProxy, Rule
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.file import Target
 from tidemark.archive.probe import require_conditional_writes
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.stream import archive
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.stream_keys import Speed

@@ -11,12 +11,12 @@ import pytest
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tidemark.archive.file import Target
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

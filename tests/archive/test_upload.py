@@ -6,8 +6,8 @@ from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.upload import Upload
 from tidemark.core.errors import ServiceError
+from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stream_keys import Storage

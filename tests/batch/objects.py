@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tidemark.archive.footer import Footer
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.footer import Footer
 from tidemark.s3 import ObjectStore
 
 ARROW_SCHEMA = pa.schema(

@@ -11,11 +11,11 @@ from tidemark.archive.compaction import Compaction
 from tidemark.archive.replaced import delete_replaced
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
-from tidemark.batch.current_view import pin
 from tidemark.batch.plan import plan_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.where import Origin, locate
+from tidemark.current.view import pin
 from tidemark.settings import Settings
 
 

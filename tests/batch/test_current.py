@@ -11,8 +11,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.batch.world import TRANSFORM, World, january, moment, value
-from tidemark.batch.current import current, frame
-from tidemark.batch.current_view import View, pin
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rollback import rollback_day
@@ -20,6 +18,8 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals, seal_run
 from tidemark.core.errors import ConfigError, IncompleteError
 from tidemark.core.offsets import OffsetRange
+from tidemark.current.frame import current, frame
+from tidemark.current.view import View, pin
 from tidemark.settings import Settings
 
 COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_event_time", "id", "name", "delay"]
@@ -197,7 +197,7 @@ def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(wor
     assert [(item.day, item.log.partition, item.records_max) for item in view.plan.cuts] == [
         (january(day), partition, 10) for day in (15, 16) for partition in (0, 1)
     ]
-    check = "import sys, tidemark.batch.current_view; sys.exit('pyspark' in sys.modules)"
+    check = "import sys, tidemark.current.view; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
 
 

@@ -20,7 +20,6 @@ from tests.batch.world import TRANSFORM, Record, World, january, moment, value
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
-from tidemark.batch.current import frame
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -29,6 +28,7 @@ from tidemark.batch.seal import seal_run
 from tidemark.batch.where import locate
 from tidemark.core.errors import IncompleteError
 from tidemark.core.seal import Deduplicated, Difference
+from tidemark.current.frame import frame
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 

@@ -19,7 +19,6 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.conftest import TRANSFORM, MakeStream, Produce, unique
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
-from tidemark.batch.current import current
 from tidemark.batch.evolution import evolution, table_columns
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
@@ -29,9 +28,10 @@ from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
-from tidemark.batch.verify import verify_day
 from tidemark.core.errors import ConfigError
+from tidemark.current.frame import current
 from tidemark.settings import Settings
+from tidemark.verify.day import verify_day
 
 BEFORE = "id INT, delay FLOAT, price DECIMAL(6,2), trip STRUCT<stops: INT>"
 AFTER = "id BIGINT, carrier STRING, minutes DOUBLE, price DECIMAL(8,2), trip STRUCT<via: STRING, stops: BIGINT>"

@@ -19,11 +19,11 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.report import report_run
 from tidemark.batch.seal import seal_run
-from tidemark.batch.verify import verify_day
 from tidemark.cli.app import app
 from tidemark.core.errors import IncompleteError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Gap, Neighbours
+from tidemark.verify.day import verify_day
 
 NINE, TEN, ELEVEN = (at(MONDAY, hour) * 1000 for hour in (9, 10, 11))
 

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.conftest import MakeStream, Produce
 from tidemark.batch.audit import audit_run
-from tidemark.batch.current_view import pin
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -23,12 +22,13 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.batch.upkeep import look_after_tables, maintain_run
-from tidemark.batch.verify import verify_day
 from tidemark.batch.versions import day_versions
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
+from tidemark.current.view import pin
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
+from tidemark.verify.day import verify_day
 
 
 @pytest.fixture

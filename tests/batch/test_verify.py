@@ -22,13 +22,13 @@ from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.seal import read_seal, seal_run
-from tidemark.batch.verification import Check, Verification
-from tidemark.batch.verify import verify_day
-from tidemark.batch.verify_archive import ArchiveReader, Derived
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.core.offsets import OffsetRange
 from tidemark.settings import Settings
+from tidemark.verify.archive import ArchiveReader, Derived
+from tidemark.verify.day import verify_day
+from tidemark.verify.result import Check, Verification
 
 NINE = at(MONDAY, 9)
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 from tests.archive.small import NOW, START, Small, micros
 from tests.archive.test_compaction import compaction, delete, make
-from tidemark.batch.verification import Check, Difference
-from tidemark.batch.verify_archive import ArchiveReader, Derived
-from tidemark.batch.verify_lineage import Lineage
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
+from tidemark.verify.archive import ArchiveReader, Derived
+from tidemark.verify.lineage import Lineage
+from tidemark.verify.result import Check, Difference
 
 WEEK = timedelta(days=7)
 

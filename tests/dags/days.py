@@ -15,13 +15,13 @@ from tests.batch.objects import archive_rows
 from tests.conftest import MakeStream, Produce
 from tests.conftest import Record as Produced
 from tidemark.batch.tables import load_table
-from tidemark.batch.verify import verify_day
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream
+from tidemark.verify.day import verify_day
 
 ZONE = ZoneInfo("Europe/Berlin")
 SATURDAY, SUNDAY, MONDAY, TUESDAY = (date(2024, 3, 30) + timedelta(days=at) for at in range(4))  # Sunday has 23 hours

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.batch.audit import audit_run
-from tidemark.batch.current import current
 from tidemark.batch.plan import plan_run, refill_gaps, settle_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
@@ -27,6 +26,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
 from tidemark.core.errors import TidemarkError
+from tidemark.current.frame import current
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 

@@ -28,8 +28,8 @@ from tests.soak.days_world import DAY_RECORDS, NAME, DaysWorld, day_of, days_wor
 from tests.soak.feed import is_good
 from tests.soak.world import signal_all
 from tests.speed.live import SpeedApp
-from tidemark.batch.verify import verify_day
 from tidemark.stack.local import LocalStack
+from tidemark.verify.day import verify_day
 
 ATTEMPTS_MAX = 8
 ATTEMPT_S = 900

@@ -21,7 +21,7 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import Delivery, counted, ms_of
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
-from tidemark.archive.adopt import adopt
+from tidemark.adopt.run import adopt
 from tidemark.archive.stream import archive
 from tidemark.batch.run import Run
 from tidemark.core.errors import ServiceError

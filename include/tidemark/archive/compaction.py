@@ -13,21 +13,21 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.checksum import ALGORITHM, RowChecksum
 from tidemark.archive.commit import require_manifest
-from tidemark.archive.connect import is_connect_key
 from tidemark.archive.file import Target
 from tidemark.archive.grouping import SMALL, Group, Input, group_inputs
 from tidemark.archive.history import History, Standing
 from tidemark.archive.ledger import read_archived
-from tidemark.archive.objects import object_batches
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
 from tidemark.core.offsets import TopicPartition
+from tidemark.objects.checksum import ALGORITHM, RowChecksum
+from tidemark.objects.columns import object_batches
+from tidemark.objects.connect import is_connect_key
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.streams import Stream
 

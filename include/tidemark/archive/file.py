@@ -8,16 +8,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.archive.checksum import RowChecksum
-from tidemark.archive.encoders import CONTENT_TYPES, encoder
-from tidemark.archive.footer import Footer, Stored, read_footer
 from tidemark.archive.metrics import TaskMeter
-from tidemark.archive.schema import SCHEMA
-from tidemark.archive.upload import Upload
 from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
+from tidemark.objects.checksum import RowChecksum
+from tidemark.objects.encoders import CONTENT_TYPES, encoder
+from tidemark.objects.footer import Footer, Stored, read_footer
+from tidemark.objects.schema import SCHEMA
+from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore
 from tidemark.stream_keys import Format, Storage
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidemark.archive.commit import each_manifest
-from tidemark.archive.connect import is_connect_key
-from tidemark.archive.footer import read_footer
 from tidemark.archive.history import History
 from tidemark.archive.ledger import read_archived
 from tidemark.core.days import micros
@@ -15,6 +13,8 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, subtract
 from tidemark.core.planner import Committed
+from tidemark.objects.connect import is_connect_key
+from tidemark.objects.footer import read_footer
 from tidemark.s3 import ObjectStore
 from tidemark.streams import Stream
 

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from tidemark.archive.file import Target
 from tidemark.archive.metrics import TaskMetrics
 from tidemark.archive.pieces import bounded_batches, join, split
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.archive.file import OpenFile, Target
-from tidemark.archive.schema import SCHEMA
 from tidemark.archive.spill import BUCKETS, Spill
 from tidemark.core.errors import PositionError
 from tidemark.core.layout import DataName
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.schema import SCHEMA
 from tidemark.stream_keys import Archive
 
 # Rows are grouped by path so many at a time: a group costs the same for one row as for a thousand.

@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.archive.connect import is_connect_key
-from tidemark.archive.decoders import decoded, read_rows
 from tidemark.core.days import micros
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
+from tidemark.objects.connect import is_connect_key
+from tidemark.objects.decoders import decoded, read_rows
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
@@ -54,7 +54,7 @@ def read_slices(
     what a slice's rows go through; each step is called once, with the rows of all its slices.
 
     Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
-    FormatError and PositionError for an object that is damaged, as ``tidemark.archive.decoders`` tells it.
+    FormatError and PositionError for an object that is damaged, as ``tidemark.objects.decoders`` tells it.
     """
     parquet = _Parquet(spark, settings.bucket, _listed(settings, {item.key for item in slices}))
     steps: dict[Step, list[Slice]] = {}

@@ -10,10 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.archive.commit import require_manifest
-from tidemark.archive.connect import is_connect_key
-from tidemark.archive.decoders import decoded, read_rows
 from tidemark.archive.ledger import read_archived
-from tidemark.archive.schema import SCHEMA
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of
@@ -23,6 +20,9 @@ from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifes
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.kafka import describe_topic, watermarks
+from tidemark.objects.connect import is_connect_key
+from tidemark.objects.decoders import decoded, read_rows
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.archive.adopt import Outcome, adopt
+from tidemark.adopt.run import Outcome, adopt
 from tidemark.cli.connect import connect
 from tidemark.spark.session import bare_session
 from tidemark.stack.java import BRIEF_JVM, java_command

@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.batch.verification import EXIT_CODES, Check, Verification
-from tidemark.batch.verify import verify_day
 from tidemark.cli.connect import connect
 from tidemark.cli.versions import parse_day
+from tidemark.verify.day import verify_day
+from tidemark.verify.result import EXIT_CODES, Check, Verification
 
 SHOWN_MAX = 20
 COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "gone": "yellow"}

@@ -35,8 +35,8 @@ class DataFile:
     """One object of the archive. ``range`` is its batch's committed range, not its own rows' extent.
 
     ``first_offset`` and ``last_offset`` are inclusive and belong to real rows; timestamps are in µs since
-    the epoch; ``checksum`` covers the rows, not the encoding (see tidemark.archive.checksum).
-    Of an adopted object the timestamps are event times, and the checksum is of its bytes (tidemark.archive.adopt_list).
+    the epoch; ``checksum`` covers the rows, not the encoding (see tidemark.objects.checksum).
+    Of an adopted object the timestamps are event times, and the checksum is of its bytes (tidemark.adopt.listing).
     """
 
     key: str

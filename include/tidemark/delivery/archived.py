@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tidemark.archive.connect import is_connect_key
 from tidemark.archive.history import History
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
@@ -15,6 +14,7 @@ from tidemark.core.plan import LogPlan, Slice, Target
 from tidemark.core.planner import plan_committed
 from tidemark.delivery.span import Span
 from tidemark.kafka import Watermarks, describe_topic, positions_at, watermarks
+from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 

@@ -13,13 +13,13 @@ from math import ceil
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tidemark.archive.connect import is_connect_key
 from tidemark.batch.slices import read_slices
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.delivery.archived import Archived, Known
 from tidemark.delivery.report import Example, Group
 from tidemark.delivery.span import Span
 from tidemark.delivery.topics import Output
+from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
 from tidemark.spark.kafka import read_ranges

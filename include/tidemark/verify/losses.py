@@ -1,14 +1,14 @@
 """The losses that a seal claims, held against Kafka: its log must start behind each of them."""
 
 from tidemark.batch.losses import loss_text
-from tidemark.batch.verification import Check
-from tidemark.batch.verify_archive import Derived
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.settings import Settings
 from tidemark.streams import Stream
+from tidemark.verify.archive import Derived
+from tidemark.verify.result import Check
 
 
 def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Derived, check: Check) -> None:

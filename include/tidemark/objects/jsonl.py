@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.schema import SCHEMA
 from tidemark.core.errors import FormatError
+from tidemark.objects.schema import SCHEMA
 
 SHOWN_CHARACTERS = 80
 _PLAIN_MOMENT_CHARACTERS = len("2013-01-14T12:00:00.123456")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tidemark.archive.adopt_scan import Listed, Sample, Scanned, clipped, meaning
+from tidemark.adopt.scan import Listed, Sample, Scanned, clipped, meaning
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import TIMEOUT_S, Watermarks

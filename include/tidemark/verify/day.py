@@ -11,22 +11,22 @@ from functools import partial
 
 from pyiceberg.table import Table
 
-from tidemark.archive.bits import OffsetBits
 from tidemark.batch.tables import RUN_PROPERTY, last_publisher, load_table, published_at, quarantined_at
-from tidemark.batch.verification import Check, Verification
-from tidemark.batch.verify_archive import ArchiveReader, Derived
-from tidemark.batch.verify_kafka import Held, LogSide, compare_with_kafka, spans
-from tidemark.batch.verify_losses import compare_losses
-from tidemark.batch.verify_seal import Claims, compare_ranges, proven_by_seal, read_claims
-from tidemark.batch.verify_table import Rows, day_files, day_rows, repeated_keys
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
 from tidemark.core.seal import Seal
 from tidemark.kafka import describe_topic, watermarks
+from tidemark.objects.bits import OffsetBits
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
+from tidemark.verify.archive import ArchiveReader, Derived
+from tidemark.verify.kafka import Held, LogSide, compare_with_kafka, spans
+from tidemark.verify.losses import compare_losses
+from tidemark.verify.result import Check, Verification
+from tidemark.verify.seal import Claims, compare_ranges, proven_by_seal, read_claims
+from tidemark.verify.table import Rows, day_files, day_rows, repeated_keys
 
 Progress = Callable[[str], None]
 NAMED = 10

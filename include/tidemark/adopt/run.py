@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from tidemark.archive.adopt_check import require_same_log, to_compare
-from tidemark.archive.adopt_list import (
+from tidemark.adopt.check import require_same_log, to_compare
+from tidemark.adopt.listing import (
     WRITER,
     Ignored,
     LogObjects,
@@ -31,7 +31,7 @@ from tidemark.archive.adopt_list import (
     require_inside,
     sort_out,
 )
-from tidemark.archive.adopt_scan import Listed, Scanned, scan
+from tidemark.adopt.scan import Listed, Scanned, scan
 from tidemark.archive.commit import commit_batch, last_manifest
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from tidemark.batch.verification import Check
-from tidemark.batch.verify_archive import Batch, Derived
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
@@ -13,6 +11,8 @@ from tidemark.core.offsets import OffsetRange, OffsetSet, range_or_none, subtrac
 from tidemark.core.plan import Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
+from tidemark.verify.archive import Batch, Derived
+from tidemark.verify.result import Check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

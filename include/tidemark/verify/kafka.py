@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tidemark.archive.bits import OffsetBits
 from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
 from tidemark.batch.readable import LogReader
-from tidemark.batch.verification import Check
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
 from tidemark.kafka import topic_config
+from tidemark.objects.bits import OffsetBits
+from tidemark.verify.result import Check
 
 _PIECE = 1_000_000
 NEAR_OFFSETS = 100_000

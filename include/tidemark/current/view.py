@@ -14,7 +14,6 @@ from pyiceberg.table import DataScan, Table
 
 from tidemark.archive.history import History
 from tidemark.archive.ledger import read_archived
-from tidemark.batch.current_plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
 from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
 from tidemark.batch.seal import seals_by_day
 from tidemark.batch.tables import DAYS_PROPERTY, added_by, load_table
@@ -22,6 +21,7 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
 from tidemark.core.seal import Seal
+from tidemark.current.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
@@ -54,7 +54,7 @@ class View:
                 expected=f"a table {self.stream.table}",
                 found="no table",
                 where=f"namespace {self.settings.namespace}",
-                hint="Reconcile a day first, or read the archive with Spark: tidemark.batch.current",
+                hint="Reconcile a day first, or read the archive with Spark: tidemark.current.frame",
             )
         return self.table.scan(snapshot_id=self.snapshot_id)
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidemark.archive.adopt_scan import Listed, Scanned
+from tidemark.adopt.scan import Listed, Scanned
 from tidemark.archive.commit import each_manifest
 from tidemark.core.connect import parse_connect_key
 from tidemark.core.errors import ConfigError, ConflictError

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from tidemark.archive.footer import Footer
-from tidemark.archive.jsonl import encode_rows
-from tidemark.archive.schema import SCHEMA
-from tidemark.archive.upload import Upload
+from tidemark.objects.footer import Footer
+from tidemark.objects.jsonl import encode_rows
+from tidemark.objects.schema import SCHEMA
+from tidemark.objects.upload import Upload
 from tidemark.stream_keys import Format
 
 CONTENT_TYPES: dict[Format, str] = {

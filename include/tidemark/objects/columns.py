@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.archive.bits import OffsetBits
-from tidemark.archive.decoders import decoded, read_rows
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange
+from tidemark.objects.bits import OffsetBits
+from tidemark.objects.decoders import decoded, read_rows
 from tidemark.s3 import ObjectStore, error_code
 
 if TYPE_CHECKING:

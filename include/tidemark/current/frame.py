@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.batch.current_plan import Cut, Withheld
-from tidemark.batch.current_view import View, pin
 from tidemark.batch.duplicates import distinct
 from tidemark.batch.evolution import Moved, evolution
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.rebuild import identity
 from tidemark.batch.slices import read_slices, together
+from tidemark.current.plan import Cut, Withheld
+from tidemark.current.view import View, pin
 from tidemark.settings import Settings
 from tidemark.spark import records
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process

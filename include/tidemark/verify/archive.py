@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.bits import OffsetBits
-from tidemark.archive.body import ObjectBody
-from tidemark.archive.checksum import ALGORITHM, RowChecksum
 from tidemark.archive.commit import manifest_bodies
-from tidemark.archive.connect import is_connect_key
-from tidemark.archive.objects import archived_offsets, object_batches
-from tidemark.archive.schema import SCHEMA
-from tidemark.batch.verification import Check
-from tidemark.batch.verify_lineage import Lineage
 from tidemark.core.chain import broken_links
 from tidemark.core.days import day_end, day_start, micros
 from tidemark.core.errors import FormatError, PositionError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
+from tidemark.objects.bits import OffsetBits
+from tidemark.objects.body import ObjectBody
+from tidemark.objects.checksum import ALGORITHM, RowChecksum
+from tidemark.objects.columns import archived_offsets, object_batches
+from tidemark.objects.connect import is_connect_key
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
+from tidemark.verify.lineage import Lineage
+from tidemark.verify.result import Check
 
 _AT_ONCE = 5_000
 _COMPACTIONS_AT_ONCE = 16  # each may name thousands of ranges

@@ -22,10 +22,10 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.archive.body import ObjectBody
-from tidemark.archive.schema import SCHEMA
 from tidemark.core.connect import ConnectName, parse_connect_key
 from tidemark.core.errors import FormatError, TidemarkError
+from tidemark.objects.body import ObjectBody
+from tidemark.objects.schema import SCHEMA
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

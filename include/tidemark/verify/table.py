@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan, Table
 
-from tidemark.archive.bits import OffsetBits
 from tidemark.batch.tables import KEPT
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.bits import OffsetBits
 
 _COLUMNS = ("_day", "_topic_id", "_kafka_partition", "_offset")
 Logs = Mapping[tuple[str, int], TopicPartition]

@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from tidemark.archive.body import ObjectBody
-from tidemark.archive.connect import Hashing, batched, connect_name, read_values, to_rows
-from tidemark.archive.schema import SCHEMA
 from tidemark.core.connect import ConnectName
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import DayRows
+from tidemark.objects.body import ObjectBody
+from tidemark.objects.connect import Hashing, batched, connect_name, read_values, to_rows
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error

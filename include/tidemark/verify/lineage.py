@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from tidemark.batch.verification import Check
 from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
+from tidemark.verify.result import Check
 
 
 class Lineage:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from tidemark.archive.body import ObjectBody
-from tidemark.archive.connect import decode_connect, is_connect_key
-from tidemark.archive.footer import TRAILER_BYTES, parse_trailer
-from tidemark.archive.jsonl import decode_lines
 from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
+from tidemark.objects.body import ObjectBody
+from tidemark.objects.connect import decode_connect, is_connect_key
+from tidemark.objects.footer import TRAILER_BYTES, parse_trailer
+from tidemark.objects.jsonl import decode_lines
 from tidemark.s3 import ObjectStore
 
 BATCH_ROWS = 10_000

@@ -1,0 +1,1 @@
+"""Taking over what Kafka Connect's S3 sinks wrote."""
