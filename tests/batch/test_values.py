@@ -52,11 +52,27 @@ SCHEMA = {
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     ],
 }
+# The same records later on: a wider field, a new one, and one under another name.
+LATER = {
+    **SCHEMA,
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "carrier", "type": ["null", "string"], "default": None},
+        {"name": "title", "type": "string", "aliases": ["name"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
 TIME = {"extractor": "record_field", "field": "$.at"}
 FORMATS: dict[str, dict[str, Any]] = {
     "json": {"value_schema": "id INT, name STRING, at TIMESTAMP", "event_time": TIME},
     "avro": {"value_format": "avro", "avro_schema_file": "events.avsc", "value_schema": None, "event_time": TIME},
 }
+CHANGED = FORMATS["avro"] | {"avro_schema_file": "later.avsc", "avro_earlier_schema_files": ["events.avsc"]}
+
+
+def write_schemas(settings: Settings) -> None:
+    for name, schema in (("events", SCHEMA), ("later", LATER)):
+        (settings.streams_dir / f"{name}.avsc").write_text(json.dumps(schema), encoding="utf-8")
 
 
 def of_json(number: int, name: str, ms: int) -> bytes:
@@ -98,7 +114,7 @@ def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuil
     value_format: str,
     encode: Callable[[int, str, int], bytes],
 ) -> None:
-    (settings.streams_dir / "events.avsc").write_text(json.dumps(SCHEMA), encoding="utf-8")
+    write_schemas(settings)
     stream = make_stream(
         **FORMATS[value_format],
         time_zone="America/New_York",
@@ -134,18 +150,12 @@ def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuil
 def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
-    newest = json.loads(json.dumps(SCHEMA))
-    newest["fields"][0]["type"] = "long"
-    newest["fields"].insert(1, {"name": "carrier", "type": ["null", "string"], "default": None})
-    newest["fields"][2] |= {"name": "title", "aliases": ["name"]}
-    for name, schema in (("events-1", SCHEMA), ("events-2", newest)):
-        (settings.streams_dir / f"{name}.avsc").write_text(json.dumps(schema), encoding="utf-8")
-    before = make_stream(**FORMATS["avro"] | {"avro_schema_file": "events-1.avsc"})
+    write_schemas(settings)
+    before = make_stream(**FORMATS["avro"])
     produce(before.topic, stamped([of_avro(number, f"name {number}", at(MONDAY, 9)) for number in range(3)]))
     archive(spark, before, settings, available_now=True)
     speed = {"topic": before.speed.topic, "dead_letter_topic": before.speed.dead_letter_topic}
-    files = {"avro_schema_file": "events-2.avsc", "avro_earlier_schema_files": ["events-1.avsc"]}
-    after = make_stream(**FORMATS["avro"] | files | {"name": before.name, "topic": before.topic, "speed": speed})
+    after = make_stream(**CHANGED | {"name": before.name, "topic": before.topic, "speed": speed})
     value = varint(2**40) + b"\x02" + text("UA") + text("new") + varint(at(TUESDAY, 9))
     produce(after.topic, stamped([value, of_avro(4, "late", at(MONDAY, 10)), b"\x00"]))
     archive(spark, after, settings, available_now=True)
@@ -182,14 +192,19 @@ def test_raw_values_are_rebuilt_byte_for_byte(
             of_avro(7, "Zoë", 1_357_016_400_123),
             {"id": 7, "name": "Zoë", "at": "2013-01-01T05:00:00.123000Z"},
         ),
+        (
+            CHANGED,
+            of_avro(7, "Zoë", 1_357_016_400_123),
+            {"id": 7, "carrier": None, "title": "Zoë", "at": "2013-01-01T05:00:00.123000Z"},
+        ),
         ({"value_format": "raw", "value_schema": None}, b"\x00\xff", {"value": "AP8="}),
     ],
-    ids=["avro", "raw"],
+    ids=["avro", "earlier avro", "raw"],
 )
 def test_a_live_row_is_json_whatever_the_value_was(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, definition: Any, value: bytes, live: Any
 ) -> None:
-    (settings.streams_dir / "events.avsc").write_text(json.dumps(SCHEMA), encoding="utf-8")
+    write_schemas(settings)
     stream = make_stream(**definition)
     source = kafka_rows(spark, [value, None])
     transform = load_transform(stream, settings.streams_dir)

@@ -195,7 +195,7 @@ def test_a_schema_that_avro_or_spark_refuses_is_an_error_that_names_its_file(
     with pytest.raises(ConfigError, match="not a schema for a stream's values") as told:
         avro_type(avro_stream(fields))
     assert found in str(told.value)
-    assert told.value.where == "sample.avsc of stream sample"
+    assert told.value.where == "sample.avsc"
 
 
 OLDEST = {"id": "int", "delay": "int"}
@@ -249,7 +249,7 @@ def test_an_earlier_schema_whose_records_the_newest_cannot_read_is_refused_with_
     with pytest.raises(ConfigError, match="not a schema for a stream's values") as told:
         avro_type(avro_stream({"id": "long"}, {"id": "int"}, earlier))
     assert found in str(told.value)
-    assert told.value.where == "sample-1.avsc of stream sample"
+    assert told.value.where == "sample-1.avsc"
 
 
 MS = 1_357_016_400_123  # 2013-01-01T05:00:00.123Z
@@ -327,4 +327,4 @@ def test_a_field_that_a_schema_cannot_have_is_refused_before_a_row_is_read(
     with pytest.raises(ConfigError) as told:
         event_time(avro_stream({"at": "long"}, event_time=wanted))
     assert message in str(told.value)
-    assert "sample.avsc of stream sample" in str(told.value)
+    assert told.value.where == "sample.avsc"

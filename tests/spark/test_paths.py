@@ -121,7 +121,7 @@ def test_fields_of_an_avro_record_are_named_by_their_json_text(spark: SparkSessi
 
 
 def test_a_field_that_the_avro_schema_lacks_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match=r"expected a field \$\.b: one of: a, found b \[sample\.avsc of stream"):
+    with pytest.raises(ConfigError, match=r"expected a field \$\.b: one of: a, found b \[sample\.avsc\]"):
         partition_path(avro_stream({"a": "int"}, archive=by("$.b")), 0)
 
 

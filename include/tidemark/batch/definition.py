@@ -111,8 +111,8 @@ def _event(stream: Stream, folder: Path, where: str) -> tuple[StructType | None,
     try:
         event = decoded_schema(stream)["event"].dataType
     except ConfigError as error:
-        file = folder / str(error.where).removesuffix(f" of stream {stream.name}")
-        return None, [ConfigError(error.problem, expected=error.expected, found=error.found, where=str(file))]
+        file = str(folder / str(error.where))
+        return None, [ConfigError(error.problem, expected=error.expected, found=error.found, where=file)]
     assert isinstance(event, StructType)
     return event, []
 

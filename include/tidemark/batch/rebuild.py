@@ -165,10 +165,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     day = records.day(run.stream)
     topic_ids = sorted({item.log.topic_id for item in plan.slices})
     wanted = run.stream.batch.deduplicate
-
-    def within(rows: DataFrame) -> DataFrame:
-        return rows.where(day.isin(list(days)))
-
+    within = partial(_within, day=day, days=days)
     sources = []
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
@@ -189,6 +186,10 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
             )
         )
     return sources
+
+
+def _within(rows: DataFrame, day: Column, days: Sequence[date]) -> DataFrame:
+    return rows.where(day.isin(list(days)))
 
 
 def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], Step]:
@@ -218,7 +219,7 @@ class _Counter:
         """The rows of the days, through the counter."""
         counts = [F.count_if(self._day == item).alias(f"day {item}") for item in self._days]
         counts += [F.count_if(F.col("partition") == item).alias(f"partition {item}") for item in self._partitions]
-        return rows.where(self._day.isin(list(self._days))).observe(self._observation, *counts)
+        return _within(rows, self._day, self._days).observe(self._observation, *counts)
 
     def per_day(self) -> dict[date, int]:
         """Once the rows were read."""

@@ -25,27 +25,27 @@ _MARK_BYTES = 8
 def avro_type(stream: Stream) -> StructType:
     """The Spark type of the stream's records; needs a running session, but no jar.
 
-    Raises ConfigError, naming the schema file, where Avro or Spark refuses it, names differ only in case, or records of
-    an earlier schema can't be read as records of the newest.
+    Raises ConfigError, at the schema file as the definition names it, where Avro or Spark refuses it, names differ only
+    in case, or records of an earlier schema can't be read as records of the newest.
     """
-    newest, kind = _parsed(stream, stream.avro_schema, stream.avro_schema_file)
+    newest, kind = _parsed(stream.avro_schema, stream.avro_schema_file)
     record = StructType.fromJson(json.loads(kind))
     twice = _twice(record, "")
     if twice or not record.names:
         expected = "fields whose names differ in more than case"
-        raise _refused(stream, stream.avro_schema_file, expected=expected, found=", ".join(twice) or "none")
+        raise _refused(stream.avro_schema_file, expected=expected, found=", ".join(twice) or "none")
     for text, file in zip(stream.avro_earlier_schemas, stream.avro_earlier_schema_files, strict=True):
-        earlier, _ = _parsed(stream, text, file)
+        earlier, _ = _parsed(text, file)
         compatibility = _jvm().org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(newest, earlier)
         problems = compatibility.getResult().getIncompatibilities()
         if problems:
             expected = f"an earlier schema, whose records can be read as those of {stream.avro_schema_file}"
             found = "; ".join(f"{item.getType()} at {item.getLocation()}: {item.getMessage()}" for item in problems)
-            raise _refused(stream, file, expected=expected, found=found)
+            raise _refused(file, expected=expected, found=found)
     return record
 
 
-def _parsed(stream: Stream, text: str | None, file: str | None) -> tuple[Any, str]:
+def _parsed(text: str | None, file: str | None) -> tuple[Any, str]:
     """A schema as Avro has it, and as Spark's type in JSON."""
     try:
         schema = _jvm().org.apache.avro.Schema.Parser().parse(text)
@@ -53,7 +53,7 @@ def _parsed(stream: Stream, text: str | None, file: str | None) -> tuple[Any, st
     except (Py4JJavaError, PySparkException) as error:
         told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
         found = " ".join(str(told).split())
-        raise _refused(stream, file, expected="a schema that Avro and Spark take", found=found) from error
+        raise _refused(file, expected="a schema that Avro and Spark take", found=found) from error
 
 
 def _jvm() -> Any:
@@ -96,7 +96,7 @@ def avro_field(stream: Stream, value: Column, path: str) -> tuple[Column, DataTy
         return field(F.when(avro_exact(parsed, value), parsed["event"]), avro_type(stream), path)
     except ConfigError as error:
         file = stream.avro_schema_file
-        raise _refused(stream, file, expected=f"a field {path}: {error.expected}", found=str(error.found)) from error
+        raise _refused(file, expected=f"a field {path}: {error.expected}", found=str(error.found)) from error
 
 
 def _mark(value: Column) -> Column:
@@ -117,6 +117,5 @@ def _twice(kind: DataType, at: str) -> list[str]:
     return []
 
 
-def _refused(stream: Stream, file: str | None, *, expected: str, found: str) -> ConfigError:
-    where = f"{file} of stream {stream.name}"
-    return ConfigError("not a schema for a stream's values", expected=expected, found=found, where=where)
+def _refused(file: str | None, *, expected: str, found: str) -> ConfigError:
+    return ConfigError("not a schema for a stream's values", expected=expected, found=found, where=file)

@@ -118,7 +118,7 @@ def require_time(kind: DataType, stream: Stream, wanted: FieldTime) -> None:
             "event_time.field: not a time",
             expected=f"a type that holds {wanted.format}, or a logical type of time",
             found=f"{wanted.field} of type {kind.simpleString()}",
-            where=f"{stream.avro_schema_file} of stream {stream.name}",
+            where=stream.avro_schema_file,
         )
 
 
