@@ -18,13 +18,16 @@ from tests.batch.test_plan import drop_below
 from tests.conftest import MakeStream, Produce, Record
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
+from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.rollback import rollback_day
 from tidemark.batch.seal import read_seal, seal_run
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.core.offsets import OffsetRange
+from tidemark.core.seal import Seal
 from tidemark.settings import Settings
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.day import verify_day
@@ -42,17 +45,23 @@ def day(settings: Settings, make_stream: MakeStream, produce: Produce, spark: Sp
     good: list[Record] = [(b"k", b'{"n": %d}' % number, NINE, 1, []) for number in range(7)]
     produce(stream.topic, [*good, (b"k", b"broken", NINE, 1, [])])
     archive(spark, stream, settings, available_now=True)
-    run = log.run()
+    seal(log, spark, "run-1")
+    return log
+
+
+def seal(log: Log, spark: SparkSession, name: str) -> Seal:
+    """Monday, of everything that is archived."""
+    run = log.run(name)
     plan_run(run, [MONDAY], False)
     settle_run(run)
     for step in (rebuild_run, audit_run, publish_run):
         step(run, spark)
-    seal_run(run)
-    return log
+    (sealed,) = seal_run(run)
+    return sealed
 
 
-def verify(log: Log) -> Verification:
-    return verify_day(log.settings, log.stream.name, MONDAY)
+def verify(log: Log, version: int | None = None) -> Verification:
+    return verify_day(log.settings, log.stream.name, MONDAY, version)
 
 
 def check(found: Verification, name: str) -> Check:
@@ -85,8 +94,13 @@ def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
     found = verify(day)
     assert (found.verdict, told(found)) == ("proven", "")
     assert {item.name: item.status for item in found.checks} == dict.fromkeys(
-        ("seal", "manifests", "objects", "ranges", "losses", "tables", "counts", "readers", "kafka", "holes"), "holds"
+        (
+            *("seal", "manifests", "objects", "ranges", "losses", "tables", "counts", "difference", "readers"),
+            *("kafka", "holes"),
+        ),
+        "holds",
     )
+    assert check(found, "difference").looked_at == "nothing: the day's first version"
     assert check(found, "objects").notes == []  # every checksum was compared
     assert check(found, "counts").looked_at == "18 archived rows, 18 distinct = 17 published + 1 quarantined"
     # Between the first and the last row of partition 0: 3 aborted records and the first two markers.
@@ -210,6 +224,43 @@ def test_what_retention_took_is_said_and_the_seals_evidence_on_holes_stands(day:
         found = verify(day)
     assert (found.verdict, check(found, "holes").status) == ("unknown", "unknown")
     assert "5 offsets have no row and nothing proves why: [5, 10)" in check(found, "holes").unknown[0]
+
+
+def test_the_rows_a_version_added_and_removed_are_counted_anew(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    seals = []
+    for name, number in (("first", 5), ("second", 2)):
+        produce(stream.topic, [(b"k", b'{"n": 1}', NINE, 0, [])] * number)
+        archive(spark, stream, settings, available_now=True)
+        seals.append(seal(log, spark, name))
+    seals.append(rollback_day(log.run("undo"), spark, day=MONDAY, version=1))
+    looked_at = ["nothing: the day's first version"]
+    looked_at += [
+        f"{rows} rows of {stream.table}, snapshot {item.snapshot_id}, beside this version's"
+        for rows, item in zip((5, 7), seals[:2], strict=True)
+    ]
+    for version, expected in enumerate(looked_at, start=1):
+        found = verify(log, version)
+        assert (found.verdict, told(found), check(found, "difference").looked_at) == ("proven", "", expected)
+
+    key = log.layout.seal_key(MONDAY, 3)
+    raw = json.loads(log.store.get(key) or b"")
+    assert raw["difference"] == {"added": 0, "removed": 2, "changed": 0}
+    with replaced(log, key, json.dumps({**raw, "difference": {"added": 1, "removed": 0, "changed": 6}}).encode()):
+        lines = told(verify(log)).splitlines()
+    assert lines == [
+        "difference: rows added: expected 0, found 1 [seal of 2013-01-14 version 3]",
+        "difference: rows removed: expected 2, found 0 [seal of 2013-01-14 version 3]",
+        "difference: rows changed: expected at most the 5 of both, found 6 [seal of 2013-01-14 version 3]",
+    ]
+
+    table = IcebergTable(spark, settings, stream.table)
+    table._load().expireSnapshots().expireSnapshotId(seals[1].snapshot_id).commit()
+    found = verify(log)
+    assert (found.verdict, check(found, "difference").status) == ("proven", "gone")
 
 
 def test_a_day_that_was_never_sealed_is_refused(day: Log) -> None:

@@ -55,6 +55,11 @@ class OffsetBits:
         block[:] = np.packbits(flags, bitorder="little")
         return number
 
+    def common(self, other: "OffsetBits") -> int:
+        """How many offsets are in ``other`` as well, a set over the same window."""
+        assert self.window == other.window
+        return int(np.bitwise_count(self.bits & other.bits).sum())
+
     def ranges(self) -> Iterator[OffsetRange]:
         """The set's offsets, as maximal ranges in order."""
         return _joined(self._blocks(self.bits, end=len(self.window)))

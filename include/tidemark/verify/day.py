@@ -68,14 +68,16 @@ def verify_day(
     table, readers = Check(name="tables"), Check(name="readers")
     sides = _tables(settings, stream, claims, archive, table)
     _compare_rows(sides, table)
-    counts = Check(name="counts")
+    counts, changes = Check(name="counts"), Check(name="difference")
     _compare_counts(sides, counts, rolled_back=claims.seal.rolled_back_to is not None)
+    _compare_difference(settings, stream, claims, sides, changes)
     _compare_readers(settings, stream, claims, sides, readers)
     kafka, holes = Check(name="kafka"), Check(name="holes")
     _KafkaSide(
         settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
     ).compare(progress)
-    return _result(stream, day, claims, [sealed, chains, files, ranges, losses, table, counts, readers, kafka, holes])
+    checks = [sealed, chains, files, ranges, losses, table, counts, changes, readers, kafka, holes]
+    return _result(stream, day, claims, checks)
 
 
 def _result(stream: Stream, day: date, claims: Claims, checks: list[Check]) -> Verification:
@@ -97,10 +99,6 @@ def _set_aside(seal: Seal, archive: Derived) -> None:
         if sealed is not None:
             for span in subtract([bits.window], [used.range for used in sealed.used]):
                 archive.late += bits.clear(span)
-
-
-def _windows(archive: Derived) -> dict[TopicPartition, OffsetRange]:
-    return {log: bits.window for log, bits in archive.rows.items()}
 
 
 def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: Check) -> _Sides:
@@ -144,13 +142,19 @@ def _rows(
         check.equal("the run that published a snapshot", expected=seal.run, found=told.get(RUN_PROPERTY), where=where)
     else:
         check.notes.append(f"{name}: snapshot {sealed} has expired; the files that it added are in snapshot {held}")
+    rows = _read(table, snapshot.snapshot_id, seal.day, archive, where=where, check=check)
+    if rows is not None:
+        check.looked_at += f"{'; ' if check.looked_at else ''}{rows.rows:,} rows of {where}"
+    return rows
+
+
+def _read(table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: Check) -> Rows | None:
+    windows = {log: bits.window for log, bits in archive.rows.items()}
     try:
-        rows = day_rows(table, snapshot.snapshot_id, seal.day, _windows(archive))
+        return day_rows(table, snapshot_id, day, windows)
     except OSError as error:
         check.differs("a table does not read", expected="its data files", found=error, where=where)
         return None
-    check.looked_at += f"{'; ' if check.looked_at else ''}{rows.rows:,} rows of {where}"
-    return rows
 
 
 def _compare_rows(sides: _Sides, check: Check) -> None:
@@ -220,6 +224,31 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
         )
 
 
+def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
+    """Rows that are published now and were not in the version before, and the other way round. Not their values."""
+    seal, told, published = sides.seal, sides.seal.difference, sides.published
+    if told is None:
+        one = "the day's first version" if seal.version == 1 else "the version before was gone when this one was sealed"
+        check.looked_at = f"nothing: {one}"
+        return
+    table = load_table(settings, stream.table)
+    snapshot = published_at(table, claims.before) if claims.before is not None else None
+    if table is None or snapshot is None or published is None:
+        check.looked_at, check.gone = "nothing: the rows of one of the two versions are gone", True
+        return
+    where = f"{stream.table}, snapshot {snapshot}"
+    before = _read(table, snapshot, seal.day, sides.archive, where=where, check=check)
+    if before is None:
+        return
+    check.looked_at = f"{before.rows:,} rows of {where}, beside this version's"
+    both = sum(bits.common(before.offsets[log]) for log, bits in published.offsets.items())
+    where = f"seal of {seal.day} version {seal.version}"
+    check.equal("rows added", expected=published.rows - both, found=told.added, where=where)
+    check.equal("rows removed", expected=before.rows - both, found=told.removed, where=where)
+    if told.changed > both:
+        check.differs("rows changed", expected=f"at most the {both} of both", found=told.changed, where=where)
+
+
 def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
     """What readers see of the day now is what the latest version published."""
     seal, published = sides.seal, sides.published
@@ -241,7 +270,9 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
         return
     if day_files(table, now, seal.day) == day_files(table, sides.held, seal.day):
         return
-    rows = day_rows(table, now, seal.day, _windows(sides.archive))
+    rows = _read(table, now, seal.day, sides.archive, where=where, check=check)
+    if rows is None:
+        return
     check.equal("rows of the day", expected=published.rows, found=rows.rows, where=where)
     for log, bits in published.offsets.items():
         check.ranges(

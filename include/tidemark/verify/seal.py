@@ -17,12 +17,14 @@ from tidemark.verify.result import Check
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The seal to verify: None where it does not parse. ``until_us`` is when the rows it has were sealed first: of a
-    version that was rolled back to, when that one was. ``latest`` says whether no later version is sealed."""
+    """The seal to verify, and that of the version before: None where there is none that parses. ``until_us`` is when
+    the rows it has were sealed first: of a version that was rolled back to, when that one was. ``latest`` says whether
+    no later version is sealed."""
 
     key: str
     version: int
     seal: Seal | None
+    before: Seal | None
     until_us: int
     latest: bool
 
@@ -68,6 +70,7 @@ def read_claims(
         key=key,
         version=wanted,
         seal=seal,
+        before=seals.get(wanted - 1),
         until_us=basis.sealed_at_us if basis is not None else 0,
         latest=wanted == max(bodies),
     )
