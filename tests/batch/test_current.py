@@ -11,12 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.batch.world import TRANSFORM, World, january, moment, value
+from tests.faults import FaultProxy, Rule
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals, seal_run
-from tidemark.core.errors import ConfigError, IncompleteError
+from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.current.frame import current, frame
 from tidemark.current.view import View, pin
@@ -199,6 +200,18 @@ def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(wor
     ]
     check = "import sys, tidemark.current.view; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+@pytest.mark.parametrize("metadata", [r"\.metadata\.json", r"/snap-.*\.avro", r"-m0\.avro"])
+def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so(world: World, metadata: str) -> None:
+    seal_run(publish(world, "first", 14))
+    with FaultProxy(str(world.settings.s3_endpoint)) as proxy:
+        proxy.add(Rule(method="GET", pattern=metadata, times=1000, answer=(500, "InternalError")))
+        settings = world.settings.model_copy(update={"s3_endpoint": proxy.url})
+        with pytest.raises(
+            ServiceError, match=rf"metadata can't be read: .*AWS Error INTERNAL_FAILURE.*\[table {world.name}\]"
+        ):
+            pin(settings, world.name)
 
 
 def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_both_sides(world: World) -> None:

@@ -1,8 +1,9 @@
 """The tables as readers without Spark see them, through pyiceberg."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.seal import Seal
 from tidemark.settings import Settings
@@ -78,8 +80,12 @@ def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int)
 
 
 def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
-    """The days with files in a snapshot, and the snapshots that added those; a file tells that for good."""
-    manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
+    """The days with files in a snapshot, and the snapshots that added those; a file tells that for good.
+
+    Raises ServiceError as ``load_table`` does.
+    """
+    with _explained(table.name()[-1]):
+        manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
 
     def read(manifest: ManifestFile) -> list[tuple[int, int]]:
         entries = manifest.fetch_manifest_entry(table.io)
@@ -87,11 +93,22 @@ def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
         return [(day, identity) for day, identity in found if day is not None]  # without a day it is nobody's we know
 
     added: dict[date, set[int]] = {}
-    with ThreadPoolExecutor(_READERS) as pool:
+    with _explained(table.name()[-1]), ThreadPoolExecutor(_READERS) as pool:
         for entries in pool.map(read, manifests):
             for day, identity in entries:
                 added.setdefault(_EPOCH + timedelta(days=day), set()).add(identity)
     return added
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Pyiceberg passes on what S3 answered as Arrow tells it, which is as a bare OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise ServiceError(
+            "a table's metadata can't be read", expected="an answer of S3", found=error, where=f"table {name}"
+        ) from error
 
 
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
@@ -124,7 +141,10 @@ def _rows(table: Table | None, snapshot_id: int | None, record: str, columns: Se
 
 
 def load_table(settings: Settings, name: str) -> Table | None:
-    """A table of the catalog as it is now, by its stream's name for it; None where there is none yet."""
+    """A table of the catalog as it is now, by its stream's name for it; None where there is none yet.
+
+    Raises ServiceError where its metadata can't be read.
+    """
     # SQLAlchemy's form of the JDBC URL: a file's path is absolute, so it has a slash of its own.
     uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
     catalog = SqlCatalog(
@@ -139,7 +159,8 @@ def load_table(settings: Settings, name: str) -> Table | None:
         },
     )
     try:
-        return catalog.load_table((settings.namespace, name))
+        with _explained(name):
+            return catalog.load_table((settings.namespace, name))
     except NoSuchTableError:
         return None
     finally:
