@@ -84,8 +84,6 @@ def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
 
     Raises ServiceError as ``load_table`` does.
     """
-    with _explained(table.name()[-1]):
-        manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
 
     def read(manifest: ManifestFile) -> list[tuple[int, int]]:
         entries = manifest.fetch_manifest_entry(table.io)
@@ -94,6 +92,7 @@ def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
 
     added: dict[date, set[int]] = {}
     with _explained(table.name()[-1]), ThreadPoolExecutor(_READERS) as pool:
+        manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
         for entries in pool.map(read, manifests):
             for day, identity in entries:
                 added.setdefault(_EPOCH + timedelta(days=day), set()).add(identity)

@@ -34,9 +34,13 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """The derived sides of a day, and the seal to compare them with. ``held`` is the snapshot published rows are in."""
+    """The derived sides of a day, and the seal to compare them with.
+
+    ``held`` is the snapshot of the published ``table`` that the version's rows are in.
+    """
 
     seal: Seal
+    table: Table | None
     held: int | None
     archive: Derived
     published: Rows | None
@@ -70,7 +74,7 @@ def verify_day(
     _compare_rows(sides, table)
     counts, changes = Check(name="counts"), Check(name="difference")
     _compare_counts(sides, counts, rolled_back=claims.seal.rolled_back_to is not None)
-    _compare_difference(settings, stream, claims, sides, changes)
+    _compare_difference(stream, claims, sides, changes)
     _compare_readers(settings, stream, claims, sides, readers)
     kafka, holes = Check(name="kafka"), Check(name="holes")
     _KafkaSide(
@@ -118,7 +122,7 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
             check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
         else:
             check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
-    return _Sides(seal=seal, held=held, archive=archive, published=found[0], quarantined=found[1])
+    return _Sides(seal=seal, table=table, held=held, archive=archive, published=found[0], quarantined=found[1])
 
 
 def _rows(
@@ -224,14 +228,13 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
         )
 
 
-def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
+def _compare_difference(stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
     """Rows that are published now and were not in the version before, and the other way round. Not their values."""
-    seal, told, published = sides.seal, sides.seal.difference, sides.published
+    seal, told, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
     if told is None:
         one = "the day's first version" if seal.version == 1 else "the version before was gone when this one was sealed"
         check.looked_at = f"nothing: {one}"
         return
-    table = load_table(settings, stream.table)
     snapshot = published_at(table, claims.before) if claims.before is not None else None
     if table is None or snapshot is None or published is None:
         check.looked_at, check.gone = "nothing: the rows of one of the two versions are gone", True
