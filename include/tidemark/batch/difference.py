@@ -34,14 +34,17 @@ def version_differences(
 
     ``versions`` are those of the branch. The rows of the version before are those that its seal names.
     """
-    found: dict[str, Value | None] = {}
+    earlier = {
+        day: seal
+        for day, version in versions.items()
+        if version > 1 and (seal := read_seal(run.store, run.layout, day, version - 1)) is not None
+    }
+    if not earlier:  # most runs: not worth loading the table
+        return {}
+    found: dict[str, Value | None] = {day.isoformat(): None for day in earlier}
     snapshots: dict[int, list[date]] = {}
     loaded = load_table(run.settings, run.stream.table)
-    for day, version in versions.items():
-        seal = read_seal(run.store, run.layout, day, version - 1) if version > 1 else None
-        if seal is None:
-            continue
-        found[day.isoformat()] = None
+    for day, seal in earlier.items():
         snapshot = published_at(loaded, seal)
         if snapshot is not None:
             snapshots.setdefault(snapshot, []).append(day)

@@ -140,7 +140,7 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
             kept = quarantine.stage(branch, aside, days, distribution=distribution)
         out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
 
-        removed = _removed(quarantine.read(branch), duplicates)
+        removed = _removed(quarantine, branch, duplicates) if duplicates.days else {}
         out["days"] = _day_counts(plan, read, staged, kept, removed)
         out["logs"] = _log_counts(plan, read)
         _require_conserved(out["days"], staged, kept)
@@ -221,13 +221,13 @@ class _Counter:
         counts += [F.count_if(F.col("partition") == item).alias(f"partition {item}") for item in self._partitions]
         return _within(rows, self._day, self._days).observe(self._observation, *counts)
 
-    def per_day(self) -> dict[date, int]:
-        """Once the rows were read."""
-        return {item: self._observation.get[f"day {item}"] for item in self._days}
-
-    def per_partition(self) -> dict[int, int]:
-        """Once the rows were read."""
-        return {item: self._observation.get[f"partition {item}"] for item in self._partitions}
+    def counted(self) -> tuple[dict[date, int], dict[int, int]]:
+        """Rows per day and per partition, once they were read."""
+        found = self._observation.get  # fetched anew at each access
+        return (
+            {item: found[f"day {item}"] for item in self._days},
+            {item: found[f"partition {item}"] for item in self._partitions},
+        )
 
 
 def identity(day: Column, topic_id: str) -> list[Column]:
@@ -254,11 +254,9 @@ def _aside(spark: SparkSession, sources: list[Source], duplicates: Duplicates, s
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames, empty)
 
 
-def _removed(quarantine: DataFrame, duplicates: Duplicates) -> dict[date, int]:
+def _removed(quarantine: IcebergTable, branch: str, duplicates: Duplicates) -> dict[date, int]:
     """Duplicates by key that were written to the quarantine's branch, per day; all that were found, or an error."""
-    if not duplicates.days:
-        return {}
-    own = quarantine.where(F.col(DAY).isin(list(duplicates.days)) & F.col("kept_offset").isNotNull())
+    own = quarantine.read(branch).where(F.col(DAY).isin(list(duplicates.days)) & F.col("kept_offset").isNotNull())
     removed = {row[DAY]: row["count"] for row in own.groupBy(DAY).count().collect()}
     if removed != duplicates.days:
         found, expected = (
@@ -285,8 +283,9 @@ def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
     logs = {(item.log.topic_id, item.log.partition): item.log for item in plan.slices}
     for source in sources:
         if source.counter is not None:
-            per_day.update(source.counter.per_day())
-            per_log.update({logs[source.topic_id, at]: rows for at, rows in source.counter.per_partition().items()})
+            of_days, of_partitions = source.counter.counted()
+            per_day.update(of_days)
+            per_log.update({logs[source.topic_id, at]: rows for at, rows in of_partitions.items()})
     return Read(days=per_day, logs=per_log)
 
 

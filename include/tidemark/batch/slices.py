@@ -179,7 +179,7 @@ class _Parquet:
             path.mkdir()
             (path / "0").write_text("\n".join(log), encoding="utf-8")
             rows = reader.parquet(f"file://{folder}")  # reads the log at once, and never again
-        found = len(rows.inputFiles())
+        found = len(rows._jdf.inputFiles())  # as Python's own list it is a call to the JVM for each of them
         if found != len(wanted):
             raise IncompleteError(
                 "Spark does not read the objects it was told",
