@@ -209,7 +209,7 @@ def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so
         proxy.add(Rule(method="GET", pattern=metadata, times=1000, answer=(500, "InternalError")))
         settings = world.settings.model_copy(update={"s3_endpoint": proxy.url})
         with pytest.raises(
-            ServiceError, match=rf"metadata can't be read: .*AWS Error INTERNAL_FAILURE.*\[table {world.name}\]"
+            ServiceError, match=rf"a table can't be read: .*AWS Error INTERNAL_FAILURE.*\[table {world.name}\]"
         ):
             pin(settings, world.name)
 

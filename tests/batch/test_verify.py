@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.test_holes import transact
 from tests.batch.test_plan import drop_below
 from tests.conftest import MakeStream, Produce, Record
+from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
@@ -24,8 +25,9 @@ from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.seal import read_seal, seal_run
+from tidemark.batch.tables import load_table
 from tidemark.cli.app import app
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.seal import Seal
 from tidemark.settings import Settings
@@ -189,6 +191,48 @@ def test_a_snapshot_that_is_gone_leaves_the_verdict_unknown_and_says_what_is_lef
     assert (found.verdict, told(found)) == ("unknown", "")
     assert {item.name for item in found.checks if item.status == "unknown"} == {"tables", "counts"}
     assert "snapshot 1 is gone" in check(found, "tables").unknown[0]
+
+
+HARM: dict[str, Callable[[bytes], bytes | None]] = {
+    "gone": lambda _: None,
+    "cut": lambda body: body[: len(body) // 2],
+    "other": lambda body: b"something else" * (len(body) // 14),
+}
+
+
+def table_files(log: Log) -> dict[str, str]:
+    """Keys of a data file of Monday's, of its manifest, and of the list of manifests."""
+    sealed = read_seal(log.store, log.layout, MONDAY, 1)
+    table = load_table(log.settings, log.stream.table)
+    assert sealed
+    assert sealed.snapshot_id
+    assert table
+    snapshot = table.snapshot_by_id(sealed.snapshot_id)
+    assert snapshot
+    manifest = snapshot.manifests(table.io)[0]
+    data = manifest.fetch_manifest_entry(table.io)[0].data_file.file_path
+    urls = {"data": data, "manifest": manifest.manifest_path, "list": snapshot.manifest_list}
+    return {kind: url.removeprefix(f"s3://{log.settings.bucket}/") for kind, url in urls.items()}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("file", ["data", "manifest", "list"])
+def test_a_file_of_the_table_that_is_gone_or_damaged_disproves_the_day(day: Log, file: str, harm: str) -> None:
+    key = table_files(day)[file]
+    with replaced(day, key, HARM[harm](day.store.get(key) or b"")):
+        found = verify(day)
+    assert (found.verdict, check(found, "tables").status) == ("disproven", "differs")
+    assert "tables: a table does not read: expected its files, found " in told(found)
+    assert check(found, "counts").unknown == ["rows_published: the table does not read"]
+
+
+@pytest.mark.parametrize("file", ["data", "manifest", "list"])
+def test_an_s3_server_that_refuses_a_file_of_the_table_says_nothing_against_the_day(day: Log, file: str) -> None:
+    with FaultProxy(str(day.settings.s3_endpoint)) as proxy:
+        proxy.add(Rule(method="GET", pattern=table_files(day)[file], times=1000, answer=(500, "InternalError")))
+        settings = day.settings.model_copy(update={"s3_endpoint": proxy.url})
+        with pytest.raises(ServiceError, match=r"a table can't be read: .*AWS Error INTERNAL_FAILURE"):
+            verify_day(settings, day.stream.name, MONDAY)
 
 
 def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from tidemark.core.errors import ServiceError
+from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.seal import Seal
 from tidemark.settings import Settings
@@ -24,6 +24,8 @@ DAYS_PROPERTY, RUN_PROPERTY = "tidemark.days", "tidemark.run"
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
 _EPOCH = date(1970, 1, 1)
 _READERS = 16
+# How pyiceberg's decoder ends on a damaged manifest, beside an EOFError: it takes every length and index as it comes.
+_DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError)
 
 Standing = tuple[Literal["published", "quarantined", "removed"], str | None]
 
@@ -82,7 +84,7 @@ def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int)
 def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
     """The days with files in a snapshot, and the snapshots that added those; a file tells that for good.
 
-    Raises ServiceError as ``load_table`` does.
+    Raises what ``told_by_pyiceberg`` does.
     """
 
     def read(manifest: ManifestFile) -> list[tuple[int, int]]:
@@ -91,7 +93,7 @@ def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
         return [(day, identity) for day, identity in found if day is not None]  # without a day it is nobody's we know
 
     added: dict[date, set[int]] = {}
-    with _explained(table.name()[-1]), ThreadPoolExecutor(_READERS) as pool:
+    with told_by_pyiceberg(table.name()[-1]), ThreadPoolExecutor(_READERS) as pool:
         manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
         for entries in pool.map(read, manifests):
             for day, identity in entries:
@@ -100,14 +102,19 @@ def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Pyiceberg passes on what S3 answered as Arrow tells it, which is as a bare OSError."""
+def told_by_pyiceberg(name: str) -> Iterator[None]:
+    """Explain what pyiceberg passes on as it found it, while a table is read.
+
+    Raises ServiceError where S3 refuses or does not answer, FormatError for a file that is gone or damaged.
+    """
     try:
         yield
-    except OSError as error:
-        raise ServiceError(
-            "a table's metadata can't be read", expected="an answer of S3", found=error, where=f"table {name}"
-        ) from error
+    except (OSError, EOFError, ValueError, *_DAMAGED_AVRO) as error:
+        where = f"table {name}"
+        # Arrow tells of all that S3 answered as an OSError in these words, but of an object that is not there.
+        if isinstance(error, PermissionError) or "AWS Error" in str(error):
+            raise ServiceError("a table can't be read", expected="an answer of S3", found=error, where=where) from error
+        raise FormatError("a table's file is gone or damaged", found=error, where=where) from error
 
 
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
@@ -135,14 +142,15 @@ def _rows(table: Table | None, snapshot_id: int | None, record: str, columns: Se
         return []
     scan = table.scan(row_filter=record, snapshot_id=snapshot_id)
     known = scan.projection().column_names
-    found: list[dict[str, Any]] = scan.select(*(name for name in columns if name in known)).to_arrow().to_pylist()
+    with told_by_pyiceberg(table.name()[-1]):
+        found: list[dict[str, Any]] = scan.select(*(name for name in columns if name in known)).to_arrow().to_pylist()
     return found
 
 
 def load_table(settings: Settings, name: str) -> Table | None:
     """A table of the catalog as it is now, by its stream's name for it; None where there is none yet.
 
-    Raises ServiceError where its metadata can't be read.
+    Raises what ``told_by_pyiceberg`` does where its metadata can't be read.
     """
     # SQLAlchemy's form of the JDBC URL: a file's path is absolute, so it has a slash of its own.
     uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
@@ -158,7 +166,7 @@ def load_table(settings: Settings, name: str) -> Table | None:
         },
     )
     try:
-        with _explained(name):
+        with told_by_pyiceberg(name):
             return catalog.load_table((settings.namespace, name))
     except NoSuchTableError:
         return None

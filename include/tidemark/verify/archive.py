@@ -57,6 +57,10 @@ class Derived:
     copies: dict[TopicPartition, int] = field(default_factory=dict)
     undated: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
 
+    def windows(self) -> dict[TopicPartition, OffsetRange]:
+        """The offsets that were looked at, by log."""
+        return {log: bits.window for log, bits in self.rows.items()}
+
     def committed(self, log: TopicPartition) -> OffsetSet:
         """The offsets that ranges in use hold."""
         batches = self.batches.get(log, {}).values()

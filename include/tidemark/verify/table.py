@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan, Table
 
-from tidemark.batch.tables import KEPT
+from tidemark.batch.tables import KEPT, told_by_pyiceberg
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.objects.bits import OffsetBits
 
@@ -36,21 +36,25 @@ class Rows:
 
 
 def day_rows(table: Table, snapshot_id: int, day: date, windows: Mapping[TopicPartition, OffsetRange]) -> Rows:
-    """The day's rows as of a snapshot. One data file is in memory at a time, three of its columns, or six."""
+    """The day's rows as of a snapshot. One data file is in memory at a time, three of its columns, or six.
+
+    Raises what ``told_by_pyiceberg`` does, as all that read tables here.
+    """
     offsets, kept = ({log: OffsetBits(window) for log, window in windows.items()} for _ in range(2))
     found = Rows(offsets=offsets, kept=kept)
     logs = {(log.topic_id, log.partition): log for log in windows}
     scan = _scan(table, snapshot_id, day)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    for task in scan.plan_files():
-        for batch in reader.to_record_batches([task]):
-            rows = pa.Table.from_batches([batch])
-            found.rows += rows.num_rows
-            found.doubled += _add(rows, _COLUMNS[1:], found.offsets, found.strays, logs)
-            if KEPT[-1] in rows.column_names:
-                removed = rows.filter(pc.is_valid(rows[KEPT[-1]]))
-                found.removed += removed.num_rows
-                _add(removed, KEPT, found.kept, found.strays, logs)  # one record may stand for several
+    with told_by_pyiceberg(table.name()[-1]):
+        for task in scan.plan_files():
+            for batch in reader.to_record_batches([task]):
+                rows = pa.Table.from_batches([batch])
+                found.rows += rows.num_rows
+                found.doubled += _add(rows, _COLUMNS[1:], found.offsets, found.strays, logs)
+                if KEPT[-1] in rows.column_names:
+                    removed = rows.filter(pc.is_valid(rows[KEPT[-1]]))
+                    found.removed += removed.num_rows
+                    _add(removed, KEPT, found.kept, found.strays, logs)  # one record may stand for several
     return found
 
 
@@ -62,16 +66,18 @@ def repeated_keys(table: Table, snapshot_id: int, day: date, key: Sequence[str])
     scan = table.scan(row_filter=f"_day = '{day}'", snapshot_id=snapshot_id)
     if not {*key} <= {*scan.projection().column_names}:
         return None
-    rows = scan.select(*key).to_arrow().drop_null()
+    with told_by_pyiceberg(table.name()[-1]):
+        rows = scan.select(*key).to_arrow().drop_null()
     return int(rows.num_rows - rows.group_by(list(key)).aggregate([]).num_rows)
 
 
 def day_files(table: Table, snapshot_id: int, day: date) -> set[tuple[str, tuple[str, ...]]]:
     """The data files with rows of the day in a snapshot, each with its delete files."""
-    return {
-        (task.file.file_path, tuple(sorted(item.file_path for item in task.delete_files)))
-        for task in _scan(table, snapshot_id, day).plan_files()
-    }
+    with told_by_pyiceberg(table.name()[-1]):
+        return {
+            (task.file.file_path, tuple(sorted(item.file_path for item in task.delete_files)))
+            for task in _scan(table, snapshot_id, day).plan_files()
+        }
 
 
 def _scan(table: Table, snapshot_id: int, day: date) -> DataScan:
