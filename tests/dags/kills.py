@@ -84,6 +84,17 @@ class Killer:
         self._lie_in_wait()
 
 
+def strike_task(scheduler_pid: int, identity: str) -> bool:
+    """Kill the process of one task instance, by the id that Airflow knows it by; whether there was one."""
+    struck = False
+    for task in _tasks(scheduler_pid):
+        with suppress(psutil.NoSuchProcess):
+            if "".join(task.cmdline()).strip().endswith(identity):
+                task.kill()
+                struck = True
+    return struck
+
+
 def _tasks(scheduler_pid: int) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(scheduler_pid).children(recursive=True):

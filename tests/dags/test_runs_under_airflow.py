@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import MakeStream, Produce
 from tests.dags.days import MONDAY, SATURDAY, SUNDAY, TUESDAY, ZONE, Days
-from tests.dags.kills import Killer, each_step_twice
+from tests.dags.kills import Killer, each_step_twice, strike_task
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
 from tidemark.batch.run import run_name
@@ -49,6 +49,13 @@ def by_form(settings: Settings, make_stream: MakeStream, produce: Produce) -> Da
 
 
 @pytest.fixture(scope="module")
+def struck(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY))
+    days.archive()
+    return days
+
+
+@pytest.fixture(scope="module")
 def native(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
     days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY, MONDAY), wrong=SATURDAY)
     days.archive()
@@ -64,12 +71,12 @@ def proxy(stack: LocalStack) -> Iterator[FaultProxy]:
 
 @pytest.fixture(scope="module")
 def airflow(
-    stack: LocalStack, proxy: FaultProxy, unarchived: Days, by_form: Days, native: Days
+    stack: LocalStack, proxy: FaultProxy, unarchived: Days, by_form: Days, struck: Days, native: Days
 ) -> Iterator[LocalAirflow]:
     running = LocalAirflow(stack, schedules=False, extra_env={"TIDEMARK_S3_ENDPOINT": proxy.url})
     try:
         running.start()
-        for days in (unarchived, by_form, native):
+        for days in (unarchived, by_form, struck, native):
             for dag in (f"reconcile_{days.stream.name}", f"backfill_{days.stream.name}"):
                 wait_until(partial(running.api.dag_known, dag), f"{dag} is known", 600)
                 running.api.unpause(dag)
@@ -139,6 +146,31 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     assert set(_day_states(api, backfill_dag, backfill).values()) == {"success"}
     assert days.seals() == [(str(day), 1, run_name(run)) for day, run in [(SATURDAY, again), *good.items()]]
     days.require_proven((SATURDAY, *good))
+
+
+def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
+    airflow: LocalAirflow, struck: Days
+) -> None:
+    api, days, name = airflow.api, struck, struck.stream.name
+    dag, backfill_dag = f"reconcile_{name}", f"backfill_{name}"
+    backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SUNDAY), "at_once": 1})
+
+    def strike() -> bool:
+        (own,) = (item for item in _instances(api, backfill_dag, backfill) if item["task_id"] == "reconcile")
+        return strike_task(airflow.components["airflow-scheduler"].pid, own["id"])
+
+    wait_until(strike, "the first attempt is struck", PATIENCE_S)
+    wait_until(lambda: "running" in _states(api, dag).values() and strike(), "the next one is struck", PATIENCE_S)
+
+    _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
+
+    tasks = {item.task: (item.state, item.tries) for item in api.task_states(backfill_dag, backfill)}
+    assert tasks["reconcile"] == ("success", 3)
+    runs = _states(api, dag)
+    assert sorted(run.partition("__")[0] for run in runs) == [str(SATURDAY), str(SUNDAY)]
+    assert set(runs.values()) == {"success"}
+    assert days.seals() == [(run.partition("__")[0], 1, run_name(run)) for run in sorted(runs)]
+    days.require_proven((SATURDAY, SUNDAY))
 
 
 def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_whole_and_one_that_fails_alone(
