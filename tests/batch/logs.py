@@ -72,6 +72,7 @@ class Log:
         partition: int = 0,
         per_file: int = 1000,
         form: str = "parquet",
+        committed_at_us: int = 0,
     ) -> str:
         """Commit ``[start, end)`` as the writer's next batch, in objects of ``per_file`` rows; the manifest's key."""
         owner, committed = self.owner(partition), OffsetRange(start=start, end=end)
@@ -83,7 +84,7 @@ class Log:
             stream=self.stream.name,
             writer=writer,
             batch=before[-1].batch + 1 if before else 0,
-            committed_at_us=0,
+            committed_at_us=committed_at_us,
             time_zone=self.stream.time_zone,
             settings="by hand",
             previous=hashlib.sha256(before[-1].to_json()).hexdigest() if before else None,

@@ -26,7 +26,7 @@ def expire(
     main: int,
     branches: Mapping[str, int] | None = None,
     tags: Mapping[str, int] | None = None,
-    sealed: Mapping[date, str] | None = None,
+    sealed: Mapping[date, int] | None = None,
 ) -> Expiry:
     state = TableState(
         name="table",
@@ -35,7 +35,7 @@ def expire(
         branches=branches or {},
         tags=tags or {},
     )
-    latest = {day: item.run or "" for item in snapshots for day in item.days}
+    latest = {day: item.id for item in snapshots for day in item.days}
     return plan_expiry(state, latest | dict(sealed or {}), now=NOW, retention=RETENTION)
 
 
@@ -61,7 +61,7 @@ def test_history_stays_from_the_oldest_publication_on_that_nobody_sealed() -> No
         snapshot(3, 180, parent=2),
         snapshot(4, 1, parent=3),
     ]
-    found = expire(*history, main=4, sealed={NEXT: "another run"})
+    found = expire(*history, main=4, sealed={NEXT: 99})
     assert (found.snapshots, found.unsealed) == ((1,), ((NEXT, "r2"),))
     # Once another run has published the day, the unsealed rows are nobody's any more.
     history.append(snapshot(5, 1, parent=4, of=NEXT))

@@ -128,11 +128,26 @@ def test_a_run_whose_transformation_was_repaired_publishes_again(world: World) -
     assert world.published() == world.expected_rows(january(14))
 
 
+def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(world: World) -> None:
+    run = world.reconcile("first", [january(14)])
+    (seal,) = seal_run(run)
+    for step in (rebuild_run, audit_run, publish_run):  # cleared in the scheduler
+        step(run, world.spark)
+    assert run.require("publish")["already"] is True
+    code = world.settings.streams_dir / f"{world.name}.py"
+    code.write_text(code.read_text(encoding="utf-8") + "\n# repaired\n", encoding="utf-8")
+    for step in (rebuild_run, audit_run):
+        step(run, world.spark)
+    with pytest.raises(ConflictError, match=f"sealed the day already, .* of snapshot {seal.snapshot_id}, found inputs"):
+        publish_run(run, world.spark)
+    assert runs_published(world) == ["first"]
+
+
 def test_a_day_that_another_run_published_before_the_seal_is_not_sealed(world: World) -> None:
     late = staged(world, "late", 14)
     publish_run(late, world.spark)
     world.reconcile("other", [january(14)])
-    with pytest.raises(ConflictError, match="expected run late, found run other"):
+    with pytest.raises(ConflictError, match=r"expected snapshot \d+ of run late, found snapshot \d+ of run other"):
         seal_run(late)
 
 

@@ -224,10 +224,24 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
         "rollback-2013-01-14-3-to-1",
         [False, False],
     )
-    with pytest.raises(ConflictError, match="found rows of run rollback-2013-01-14-3-to-1, not sealed"):
+    with pytest.raises(ConflictError, match=r"found rows of run rollback-2013-01-14-3-to-1 in snapshot .*, not sealed"):
         back(world, "another", 2)
     assert back(world, "repeat", 1).version == 3
     assert (snapshots(world), rows(world)) == (before, first)
+
+
+def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_versions(world: World) -> None:
+    late(world, 100)
+    run, _ = planned(world, "first", DAY)  # the whole run cleared in the scheduler: the same name, a second version
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, world.spark)
+    found = day_versions(world.settings, run.stream, DAY)
+    assert ([item.published for item in found.versions], found.unsealed) == ([False], "first")
+    with pytest.raises(ConflictError, match=r"found rows of run first in snapshot \d+.*, not sealed"):
+        back(world, "undo", 1)
+    assert rows(world) == truth(world)
+    seal_run(run)
+    assert back(world, "undo", 1).version == 3
 
 
 def staged(log: Log, spark: SparkSession, name: str) -> Run:
@@ -290,3 +304,27 @@ def test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals
         ("run", 2, 6),
     ]
     assert day_seals(run.store, run.layout, MONDAY) == (first, second)
+
+
+def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_it_too(
+    spark: SparkSession, unarchived: Log
+) -> None:
+    other = staged(unarchived, spark, "other")
+    publish_run(other, spark)
+    (first,) = seal_run(other)
+    unarchived.produce(2, at(MONDAY, 20))
+    other, run = staged(unarchived, spark, "other"), staged(unarchived, spark, "run")
+    publish_run(other, spark)
+    unarchived.produce(1, at(MONDAY, 21))
+
+    publish_or_start_over(run, spark)
+
+    assert run.require("start_over")["sealed_for"] == {"other": None}
+    (third,) = seal_run(run)
+    seals = day_seals(run.store, run.layout, MONDAY)
+    assert [(item.run, item.version, item.rows_published) for item in seals] == [
+        ("other", 1, 4),
+        ("other", 2, 6),
+        ("run", 3, 7),
+    ]
+    assert (seals[0], seals[2]) == (first, third)

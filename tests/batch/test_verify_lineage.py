@@ -3,12 +3,15 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from tests.archive.small import NOW, START, Small, micros
 from tests.archive.test_compaction import compaction, delete, make
+from tidemark.core.manifest import Identity
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.lineage import Lineage
+from tidemark.verify.lineage import Basis, Lineage
 from tidemark.verify.result import Check, Difference
 
 WEEK = timedelta(days=7)
@@ -18,11 +21,13 @@ def told(item: Difference) -> str:
     return f"{item.what}: expected {item.expected}, found {item.found} [{item.where}]"
 
 
-def derived(small: Small, until_us: int = 2**62) -> tuple[Derived, list[str], str]:
+def derived(
+    small: Small, until_us: int = 2**62, used: frozenset[Identity] = frozenset()
+) -> tuple[Derived, list[str], str]:
     """Of the first day: what is there, what is wrong, and what was looked at."""
     chains, files = Check(name="manifests"), Check(name="objects")
     reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
-    found = reader.derive(until_us, chains, files, lambda _: None)
+    found = reader.derive(Basis(until_us=until_us, used=used), chains, files, lambda _: None)
     return found, [told(item) for check in (chains, files) for item in check.differences], chains.looked_at
 
 
@@ -54,6 +59,35 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
         assert delete(small, NOW).objects == objects
     everything, wrong, _ = derived(small)
     assert (wrong, list(everything.rows[owner].ranges()), everything.late) == ([], [OffsetRange(start=0, end=24)], 0)
+
+
+@pytest.mark.parametrize("writers", [("query-a", "query-b"), ("query-b", "query-a")])
+def test_an_object_that_a_later_manifest_lists_again_is_as_old_as_it_was(
+    store: ObjectStore, writers: tuple[str, str]
+) -> None:
+    """A stream without its checkpoint cuts as before, finds its objects there and lists them once more."""
+    small = make(store)
+    sealed = NOW - 3 * WEEK
+    manifests = [
+        small.commit(0, 4, writer=writer, at=sealed + timedelta(days=days))
+        for writer, days in zip(writers, (-1, 1), strict=True)
+    ]
+    assert [item.key for item in manifests[0].files] == [item.key for item in manifests[1].files]
+    found, wrong, _ = derived(small, micros(sealed))
+    assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 0)
+
+
+def test_a_range_that_the_version_used_is_part_of_it_however_late_its_manifest_says_it_is(store: ObjectStore) -> None:
+    small = make(store)
+    sealed = NOW - 3 * WEEK
+    for start in range(0, 6, 2):
+        small.commit(start, start + 2, at=sealed + timedelta(seconds=2))
+    used = frozenset(("query-a", batch, small.log()) for batch in (0, 1))
+    for compacted in (False, True):
+        found, wrong, _ = derived(small, micros(sealed), used)
+        assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 2)
+        if not compacted:
+            assert compaction(small, NOW - 2 * WEEK).run().ranges == 3
 
 
 def test_an_altered_manifest_of_a_replaced_range_is_named_with_the_one_that_replaced_it(store: ObjectStore) -> None:

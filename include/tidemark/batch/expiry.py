@@ -56,8 +56,8 @@ class Expiry:
     unsealed: tuple[tuple[date, str], ...]
 
 
-def plan_expiry(state: TableState, sealed: Mapping[date, str], *, now: datetime, retention: timedelta) -> Expiry:
-    """What can go at the moment ``now``. ``sealed`` names the run of each day's latest seal."""
+def plan_expiry(state: TableState, sealed: Mapping[date, int | None], *, now: datetime, retention: timedelta) -> Expiry:
+    """What can go at the moment ``now``. ``sealed``: the snapshot of each day's latest seal."""
     main = tuple(state.ancestors(state.main))
     left_behind = _left_behind(state, main, now - LEFT_BEHIND)
     unsealed = _unsealed(main, sealed)
@@ -108,12 +108,12 @@ def _left_behind(state: TableState, main: tuple[Snapshot, ...], before: datetime
     return found
 
 
-def _unsealed(main: tuple[Snapshot, ...], sealed: Mapping[date, str]) -> list[tuple[Snapshot, list[date]]]:
+def _unsealed(main: tuple[Snapshot, ...], sealed: Mapping[date, int | None]) -> list[tuple[Snapshot, list[date]]]:
     """Publications that are the last of a day, and not the one that the day's latest seal is of."""
     seen: set[date] = set()
     found = []
     for item in main:
-        days = sorted(day for day in item.days - seen if sealed.get(day) != item.run)
+        days = sorted(day for day in item.days - seen if sealed.get(day) != item.id)
         seen |= item.days
         if days:
             found.append((item, days))

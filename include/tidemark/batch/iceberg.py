@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from tidemark.batch.evolution import Change, Moved, Widened, evolution, stored
-from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY
+from tidemark.batch.tables import DAYS_PROPERTY, INPUTS_PROPERTY, RUN_PROPERTY
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
@@ -27,7 +27,6 @@ from tidemark.settings import Settings
 T = TypeVar("T")
 
 DAY = "_day"
-INPUTS_PROPERTY = "tidemark.inputs"
 _ATTEMPTS = 12
 _CAUSES_MAX = 10
 _EPOCH = date(1970, 1, 1)

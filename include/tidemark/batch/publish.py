@@ -11,9 +11,11 @@ from tidemark.batch.inputs import require_same_plan
 from tidemark.batch.ranges import RANGES_PROPERTY, format_ranges
 from tidemark.batch.run import Run
 from tidemark.batch.seal import read_seal
+from tidemark.batch.tables import INPUTS_PROPERTY, load_table
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Plan, Used
+from tidemark.core.seal import Seal
 
 
 def publish_run(run: Run, spark: SparkSession) -> None:
@@ -28,7 +30,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         require_same_plan(run, plan, rebuilt)
         since = run.require("settled")["main"]
         _require_audited(run, rebuilt["staged_snapshot"])
-        _require_unsealed(run, plan)
+        _require_unsealed(run, plan, rebuilt["inputs"])
         out |= {"snapshot_id": None, "quarantine_snapshot_id": None, "already": False}
         if not plan.days:
             return
@@ -55,18 +57,37 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         out["already"] = all(results)
 
 
-def _require_unsealed(run: Run, plan: Plan) -> None:
-    """Refuse where another run sealed the version meanwhile, over rows that were published before this run looked."""
+def _require_unsealed(run: Run, plan: Plan, inputs: str) -> None:
+    """Refuse where the version is sealed: by another run meanwhile, or by this one over what it has published before.
+
+    A seal is for good, so no other rows may come under it. That the very same are published again does nothing.
+    """
     for item in plan.days:
         there = read_seal(run.store, run.layout, item.day, item.version)
-        if there is not None and there.run != run.name:
+        if there is None or (there.run == run.name and _inputs(run, there) == inputs):
+            continue
+        if there.run == run.name:
             raise ConflictError(
-                "a day was sealed while this run was rebuilding it",
-                expected=f"no version {item.version} of {item.day}",
-                found=f"that of run {there.run}",
+                "this run has sealed the day already, over other rows",
+                expected=f"inputs {_inputs(run, there)} of snapshot {there.snapshot_id}",
+                found=f"inputs {inputs}",
                 where=run.layout.seal_key(item.day, item.version),
-                hint="Start again from step plan",
+                hint="Start a new run of the day, with force where nothing new was archived",
             )
+        raise ConflictError(
+            "a day was sealed while this run was rebuilding it",
+            expected=f"no version {item.version} of {item.day}",
+            found=f"that of run {there.run}",
+            where=run.layout.seal_key(item.day, item.version),
+            hint="Start again from step plan",
+        )
+
+
+def _inputs(run: Run, seal: Seal) -> str | None:
+    """What the rows of a sealed snapshot were made of; None once it has expired."""
+    table = load_table(run.settings, run.stream.table)
+    snapshot = table.snapshot_by_id(seal.snapshot_id) if table is not None and seal.snapshot_id is not None else None
+    return snapshot.summary[INPUTS_PROPERTY] if snapshot is not None and snapshot.summary is not None else None
 
 
 def _require_audited(run: Run, staged: int | None) -> None:

@@ -18,7 +18,7 @@ from tidemark.batch.publish import snapshot_summary
 from tidemark.batch.rebuild import branch_name
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, difference_of, previous_digest, write_seal
-from tidemark.batch.tables import last_publisher, load_table, main_snapshots, published_at, quarantined_at
+from tidemark.batch.tables import last_publication, load_table, main_snapshots, published_at, quarantined_at
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.seal import Difference, Seal
 
@@ -81,18 +81,23 @@ def _version(run: Run, seals: Sequence[Seal], day: date, version: int) -> Seal:
 
 def _require_sealed(run: Run, latest: Seal, name: str) -> bool:
     """Refuse where readers see other rows than the latest seal's; whether this rollback has published some already."""
-    tables = (run.stream.table, run.stream.quarantine_table)
-    publishers = {last_publisher(run.settings, table, latest.day) for table in tables}
-    strangers = publishers - {None, latest.run, name}
+    tables = {run.stream.table: latest.snapshot_id, run.stream.quarantine_table: latest.quarantine_snapshot_id}
+    seen = {table: last_publication(run.settings, table, latest.day) for table in tables}
+    own = {table for table, found in seen.items() if found is not None and found.run == name}
+    strangers = {
+        f"{found.run} in snapshot {found.snapshot_id}"
+        for table, found in seen.items()
+        if found is not None and table not in own and found.snapshot_id != tables[table]
+    }
     if strangers:
         raise ConflictError(
             "the day's rows are not those of its latest version",
             expected=f"version {latest.version} of run {latest.run}",
-            found=f"rows of run {', '.join(sorted(map(str, strangers)))}, not sealed",
+            found=f"rows of run {', '.join(sorted(strangers))}, not sealed",
             where=f"{run.stream.table}, {latest.day}",
             hint="Let that run finish, or repeat it; reconciling the day with force makes a new version, too",
         )
-    return name in publishers
+    return bool(own)
 
 
 def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:

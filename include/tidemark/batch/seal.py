@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from tidemark.batch.inputs import require_same_plan
 from tidemark.batch.run import Run
-from tidemark.batch.tables import last_publisher
+from tidemark.batch.tables import last_publication
+from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
@@ -95,16 +96,17 @@ def _require_own(run: Run, plan: Plan) -> None:
     if not plan.days:
         return
     require_same_plan(run, plan, run.require("rebuild"))
+    own = run.require("publish")["snapshot_id"]
     for item in plan.days:
         there = read_seal(run.store, run.layout, item.day, item.version)
         if there is not None and there.run == run.name:
             continue
-        publisher = last_publisher(run.settings, run.stream.table, item.day)
-        if publisher not in {None, run.name}:
+        seen = last_publication(run.settings, run.stream.table, item.day)
+        if seen is not None and seen.snapshot_id != own:
             raise ConflictError(
                 "the day's rows are another run's by now",
-                expected=f"run {run.name}",
-                found=f"run {publisher}",
+                expected=f"snapshot {own} of run {run.name}",
+                found=f"snapshot {seen.snapshot_id} of run {seen.run}",
                 where=f"{run.stream.table}, {item.day}",
                 hint="Start a new run of the day",
             )
@@ -112,6 +114,7 @@ def _require_own(run: Run, plan: Plan) -> None:
 
 def _seals(run: Run, plan: Plan) -> list[Seal]:
     rebuilt, audit, published = run.require("rebuild"), run.require("audit"), run.require("publish")
+    planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
     refill = run.load("refill") or {}
     refilled = sum(item["end"] - item["start"] for item in refill.get("ranges", []))
     quality = _quality(audit, where=run.key("audit"))
@@ -147,6 +150,7 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 reason=day.reason,
                 deduplicated=_deduplicated(run, rows["duplicates_removed"]),
                 difference=difference_of(rebuilt["differences"].get(day.day.isoformat())),
+                planned_at_us=micros(planned_at),
             )
         )
     return seals

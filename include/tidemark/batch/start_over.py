@@ -11,7 +11,7 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
-from tidemark.batch.tables import last_publisher
+from tidemark.batch.tables import last_publication
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 
 
@@ -46,14 +46,14 @@ def _seal_for_others(run: Run) -> dict[str, str | None]:
     """
     found: dict[str, str | None] = {}
     for day in sorted(item.day for item in run.plan().days):
-        name = last_publisher(run.settings, run.stream.table, day)
-        sealed_by = {run.name, *(item.run for item in day_seals(run.store, run.layout, day))}
-        if name is None or name in sealed_by or name in found:
+        seen = last_publication(run.settings, run.stream.table, day)
+        sealed = {item.snapshot_id for item in day_seals(run.store, run.layout, day)}
+        if seen is None or seen.snapshot_id in sealed or seen.run in {run.name, *found}:
             continue
         try:
-            seal_run(Run.open(run.stream.name, name, run.settings))
+            seal_run(Run.open(run.stream.name, seen.run, run.settings))
         except (ConflictError, IncompleteError, QualityError) as error:
-            found[name] = str(error)
+            found[seen.run] = str(error)
         else:
-            found[name] = None
+            found[seen.run] = None
     return found

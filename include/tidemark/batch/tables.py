@@ -1,17 +1,20 @@
 """The tables as readers without Spark see them, through pyiceberg."""
 
 import json
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import date, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import SQLAlchemyError
 
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.offsets import TopicPartition
@@ -19,13 +22,13 @@ from tidemark.core.seal import Seal
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 
-DAYS_PROPERTY, RUN_PROPERTY = "tidemark.days", "tidemark.run"
+DAYS_PROPERTY, RUN_PROPERTY, INPUTS_PROPERTY = "tidemark.days", "tidemark.run", "tidemark.inputs"
 # In the quarantine the place of the record that stands for a duplicate by key; null for a rejected one.
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
 _EPOCH = date(1970, 1, 1)
 _READERS = 16
 # How pyiceberg's decoder ends on a damaged manifest, beside an EOFError: it takes every length and index as it comes.
-_DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError)
+_DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError, struct.error, zlib.error)
 
 Standing = tuple[Literal["published", "quarantined", "removed"], str | None]
 
@@ -124,14 +127,21 @@ def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
     return {key: table.metadata.current_snapshot_id if table else None for key, table in found.items()}
 
 
-def last_publisher(settings: Settings, name: str, day: date) -> str | None:
-    """The run that published the day last in a table; None where none did, as far as its history goes back."""
+class LastPublication(NamedTuple):
+    """The run that published a day last, and its snapshot: one run may publish a day again, as another version."""
+
+    run: str
+    snapshot_id: int
+
+
+def last_publication(settings: Settings, name: str, day: date) -> LastPublication | None:
+    """What readers see of a day in a table; None where nobody published it, as far as the table's history goes back."""
     table = load_table(settings, name)
     snapshot = table.current_snapshot() if table else None
     while table is not None and snapshot is not None:
         told = snapshot.summary.additional_properties if snapshot.summary else {}
         if day.isoformat() in json.loads(told.get(DAYS_PROPERTY, "[]")):
-            return told[RUN_PROPERTY]
+            return LastPublication(told[RUN_PROPERTY], snapshot.snapshot_id)
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
     return None
 
@@ -150,25 +160,24 @@ def _rows(table: Table | None, snapshot_id: int | None, record: str, columns: Se
 def load_table(settings: Settings, name: str) -> Table | None:
     """A table of the catalog as it is now, by its stream's name for it; None where there is none yet.
 
-    Raises what ``told_by_pyiceberg`` does where its metadata can't be read.
+    Raises ServiceError where the catalog fails, and what ``told_by_pyiceberg`` does where the metadata can't be read.
     """
     # SQLAlchemy's form of the JDBC URL: a file's path is absolute, so it has a slash of its own.
     uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
-    catalog = SqlCatalog(
-        settings.catalog,
-        **{
-            "uri": uri,
-            "warehouse": settings.warehouse,
-            "s3.region": settings.s3_region,
-            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
-            **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
-        },
-    )
+    properties = {
+        "uri": uri,
+        "warehouse": settings.warehouse,
+        "s3.region": settings.s3_region,
+        "s3.access-key-id": settings.s3_access_key.get_secret_value(),
+        "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+        **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
+    }
     try:
-        with told_by_pyiceberg(name):
+        with closing(SqlCatalog(settings.catalog, **properties)) as catalog, told_by_pyiceberg(name):
             return catalog.load_table((settings.namespace, name))
     except NoSuchTableError:
         return None
-    finally:
-        catalog.close()
+    except SQLAlchemyError as error:
+        raise ServiceError(
+            "the catalog can't be read", expected="its tables", found=error, where=f"catalog {settings.catalog}"
+        ) from error

@@ -7,6 +7,7 @@ whole by itself: a metadata commit first, then the files it set free. What a kil
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from json import loads
+from operator import attrgetter
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -124,7 +125,8 @@ def _plan(settings: Settings, stream: Stream, name: str, now: datetime) -> Expir
     state = _state(name, table)
     days = {day for item in state.snapshots.values() for day in item.days}
     seals = seals_by_day(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name), days)
-    sealed = {day: found[-1].run for day, found in seals.items() if found}
+    which = attrgetter("snapshot_id" if name == stream.table else "quarantine_snapshot_id")
+    sealed = {day: which(found[-1]) for day, found in seals.items() if found}
     return plan_expiry(state, sealed, now=now, retention=timedelta(days=stream.batch.snapshot_retention_days))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import last_publisher, load_table, published_at, quarantined_at
+from tidemark.batch.tables import last_publication, load_table, published_at, quarantined_at
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
@@ -53,8 +53,8 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
             where=f"stream {stream.name}",
             hint="A reconcile run seals it",
         )
-    publisher = last_publisher(settings, stream.table, day)
-    shown = max((seal.version for seal in seals if publisher in {None, seal.run}), default=None)
+    seen = last_publication(settings, stream.table, day)
+    shown = max((seal.version for seal in seals if seen is None or seen.snapshot_id == seal.snapshot_id), default=None)
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
     return Versions(
         stream=stream.name,
@@ -68,5 +68,5 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
             )
             for seal in seals
         ),
-        unsealed=publisher if shown is None else None,
+        unsealed=seen.run if shown is None and seen is not None else None,
     )

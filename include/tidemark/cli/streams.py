@@ -96,11 +96,8 @@ def _table(stream: Stream, deployment: Settings | None) -> tuple["StructType | N
     try:
         table = load_table(deployment, stream.table)
         return (table_columns(table), ", table") if table else (None, "")
-    except Exception as error:  # noqa: BLE001 - whatever a catalog or an object store that is away answers
-        return (
-            None,
-            f"; its table can't be read to compare: {type(error).__name__}: {escape(' '.join(str(error).split()))}",
-        )
+    except TidemarkError as error:
+        return None, f"; its table can't be compared: {escape(' '.join(str(error).split()))}"
 
 
 def _not_exactly_once(spark: "SparkSession", stream: Stream, folder: Path) -> Sequence[TidemarkError]:

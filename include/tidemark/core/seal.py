@@ -108,7 +108,8 @@ class Seal:
     and where the rows of the version before can't be told any more.
 
     A version is rebuilt for a ``reason`` (None where it was sealed before reasons were), or it is a rollback: its rows,
-    their counts and their proof are those of version ``rolled_back_to``, in a snapshot of its own.
+    their counts and their proof are those of version ``rolled_back_to``, in a snapshot of its own. What was archived
+    before ``planned_at_us`` is in it (None where it was sealed before that was told: then before ``sealed_at_us``).
     """
 
     stream: str
@@ -131,6 +132,7 @@ class Seal:
     rolled_back_to: int | None = None
     deduplicated: Deduplicated | None = None
     difference: Difference | None = None
+    planned_at_us: int | None = None
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"

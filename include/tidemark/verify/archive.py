@@ -24,7 +24,7 @@ from tidemark.objects.columns import archived_offsets, object_batches
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
-from tidemark.verify.lineage import Lineage
+from tidemark.verify.lineage import Basis, Lineage
 from tidemark.verify.result import Check
 
 _AT_ONCE = 5_000
@@ -44,13 +44,14 @@ class Batch:
 @dataclass(slots=True, kw_only=True)
 class Derived:
     """``batches`` by log, writer and batch, those of replaced ranges too. ``rows`` are the offsets with a row of the
-    day, by log, of what was there until ``until_us``; ``copies`` counts those rows with all their copies; ``late``
-    those that were committed since. ``undated`` are offsets of adopted objects with rows of several days: of which day
+    day, by log, of what the version is made of; ``copies`` counts those rows with all their copies; ``late`` those that
+    came later. ``undated`` are offsets of adopted objects with rows of several days: of which day
     each is, only Spark can tell."""
 
     manifests: int = 0
     objects: int = 0
     gone: int = 0
+    all_gone: bool = False
     late: int = 0
     batches: dict[TopicPartition, dict[str, dict[int, Batch]]] = field(default_factory=dict)
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
@@ -75,11 +76,10 @@ class ArchiveReader:
         self._day = day
         self._span = tuple(micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
 
-    def derive(self, until_us: int, chains: Check, files: Check, progress: Callable[[str], None]) -> Derived:
+    def derive(self, basis: Basis, chains: Check, files: Check, progress: Callable[[str], None]) -> Derived:
         """Everything the archive says of the day; what does not fit goes to the checks."""
         found = Derived()
-        todo: list[tuple[DataFile, Manifest]] = []
-        seen: set[str] = set()
+        todo: dict[str, tuple[DataFile, Manifest]] = {}
         lineage = Lineage(self._compactions())
         for manifest in self._manifests(chains, progress):
             found.manifests += 1
@@ -89,20 +89,24 @@ class ArchiveReader:
             for file in manifest.files:
                 if lineage.replaced((manifest.writer, manifest.batch, file.log)):
                     continue
-                if file.key not in seen and any(rows.day == self._day for rows in file.days):
-                    seen.add(file.key)
-                    todo.append((file, manifest))
+                if not any(rows.day == self._day for rows in file.days):
+                    continue
+                # A stream that lost its checkpoint lists an object again that was there: it is as old as it was.
+                _, first = todo.get(file.key, (file, manifest))
+                if manifest.committed_at_us <= first.committed_at_us:
+                    todo[file.key] = (file, manifest)
         for log in found.batches:
             lineage.compare(log, found.committed(log), chains)
-        windows = _windows([file for file, _ in todo])
+        windows = _windows([file for file, _ in todo.values()])
         found.rows = {log: OffsetBits(window) for log, window in windows.items()}
         found.copies = dict.fromkeys(windows, 0)
-        for number, (file, manifest) in enumerate(sorted(todo, key=lambda item: item[0].key)):
+        for number, (_, (file, manifest)) in enumerate(sorted(todo.items())):
             progress(f"object {number + 1:,} of {len(todo):,}")
-            self._read(file, found, files, late=lineage.late(manifest, file, until_us))
+            self._read(file, found, files, late=lineage.late(manifest, file, basis))
+        found.all_gone = 0 < found.gone == len(todo)
         chains.looked_at = f"{found.manifests:,} manifests{lineage.looked_at}"
         files.looked_at = f"{found.objects:,} objects, every row and checksum"
-        if todo and found.gone == len(todo):
+        if found.all_gone:
             files.differences.clear()
             files.total = 0
             files.unknown.append(f"none of the day's {found.gone:,} objects is there any more")

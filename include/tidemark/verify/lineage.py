@@ -1,10 +1,20 @@
-"""Compacted ranges followed back to the batches that they came from."""
+"""Compacted ranges followed back to the batches that they came from, and which of them a version is made of."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.verify.result import Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What a version is made of: all that was committed until a moment, and the ranges it used, however late those say
+    they are: the moment is one machine's, and their manifests another's."""
+
+    until_us: int
+    used: frozenset[Identity] = frozenset()
 
 
 class Lineage:
@@ -56,14 +66,16 @@ class Lineage:
             files = sorted((file.key, file.checksum) for file in manifest.files if file.log == item.log)
             check.equal("the files of a replaced range", expected=sorted(item.files), found=files, where=told)
 
-    def late(self, manifest: Manifest, file: DataFile, until_us: int) -> tuple[OffsetRange, ...]:
-        """Where the file's rows were committed after a moment; of a compacted file that is when they were first."""
+    def late(self, manifest: Manifest, file: DataFile, basis: Basis) -> tuple[OffsetRange, ...]:
+        """Where the file's rows came too late for a version; of a compacted file that is as late as they first came."""
+        if (manifest.writer, manifest.batch, file.log) in basis.used:
+            return ()
         if not manifest.replaces:
-            return (file.range,) if manifest.committed_at_us > until_us else ()
+            return (file.range,) if manifest.committed_at_us > basis.until_us else ()
         return tuple(
             item.range
-            for item in self._origins(manifest, file.log)
-            if self._committed_at_us.get((item.writer, item.batch), 0) > until_us
+            for item in self._origins(manifest, file.log, basis.used)
+            if self._committed_at_us.get((item.writer, item.batch), 0) > basis.until_us
         )
 
     def compare(self, log: TopicPartition, used: OffsetSet, check: Check) -> None:
@@ -79,12 +91,12 @@ class Lineage:
                     where=f"{by.writer}/{by.batch}, {log}",
                 )
 
-    def _origins(self, manifest: Manifest, log: TopicPartition) -> Iterator[Replaced]:
-        """What a compaction has replaced, back to ranges that are no compaction's."""
+    def _origins(self, manifest: Manifest, log: TopicPartition, used: frozenset[Identity]) -> Iterator[Replaced]:
+        """What a compaction has replaced and was not used, back to ranges that are no compaction's."""
         for item in manifest.replaces:
-            if item.log == log:
+            if item.log == log and (item.writer, item.batch, log) not in used:
                 before = self._compactions.get((item.writer, item.batch))
                 if before is None:
                     yield item
                 else:
-                    yield from self._origins(before, log)
+                    yield from self._origins(before, log, used)

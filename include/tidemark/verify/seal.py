@@ -12,21 +12,23 @@ from tidemark.core.plan import Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import Batch, Derived
+from tidemark.verify.lineage import Basis
 from tidemark.verify.result import Check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The seal to verify, and that of the version before: None where there is none that parses. ``until_us`` is when
-    the rows it has were sealed first: of a version that was rolled back to, when that one was. ``latest`` says whether
-    no later version is sealed."""
+    """The seal to verify, and that of the version before: None where there is none that parses. ``basis`` is what its
+    rows were made of: of a version that was rolled back to, what that one was. ``latest`` says whether no later version
+    is sealed; ``snapshots`` are those of all versions."""
 
     key: str
     version: int
     seal: Seal | None
     before: Seal | None
-    until_us: int
+    basis: Basis
     latest: bool
+    snapshots: frozenset[int | None]
 
 
 def read_claims(
@@ -71,9 +73,20 @@ def read_claims(
         version=wanted,
         seal=seal,
         before=seals.get(wanted - 1),
-        until_us=basis.sealed_at_us if basis is not None else 0,
+        basis=_basis(basis) if basis is not None else Basis(until_us=0),
         latest=wanted == max(bodies),
+        snapshots=frozenset(item.snapshot_id for item in seals.values()),
     )
+
+
+def _basis(seal: Seal) -> Basis:
+    used = frozenset(
+        (part.writer, batch, item.log)
+        for item in seal.logs
+        for part in item.used
+        for batch in range(part.batch, (part.batch if part.last_batch is None else part.last_batch) + 1)
+    )
+    return Basis(until_us=seal.planned_at_us or seal.sealed_at_us, used=used)
 
 
 def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: Check) -> None:

@@ -1,0 +1,70 @@
+"""``verify`` where versions, copies and partitions come while another thing is under way: what is late, what is not."""
+
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+
+from tests.archive.conftest import grow
+from tests.batch.logs import MONDAY, Log
+from tests.batch.test_verify import NINE, check, seal, told, verify
+from tests.conftest import MakeStream, Produce, Record
+from tidemark.archive.stream import archive
+from tidemark.batch.audit import audit_run
+from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.seal import seal_run
+from tidemark.core.days import micros
+from tidemark.settings import Settings
+
+GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
+
+
+def test_a_table_that_was_put_back_to_an_earlier_version_disproves_the_latest_one(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    seals = []
+    for name, number in (("first", 5), ("second", 2)):
+        produce(stream.topic, [GOOD] * number)
+        archive(spark, stream, settings, available_now=True)
+        seals.append(seal(log, spark, name))
+    table = IcebergTable(spark, settings, stream.table)
+    table._load().manageSnapshots().rollbackTo(seals[0].snapshot_id).commit()
+    found = verify(log)
+    assert (found.verdict, check(found, "readers").notes) == ("disproven", [])
+    assert {item.name for item in found.checks if item.status != "holds"} == {"readers"}
+    second, first = seals[1].snapshot_id, seals[0].snapshot_id
+    assert f"readers: the snapshot of the day's rows: expected {second}, found {first} [" in told(found)
+    assert "readers: rows of the day: expected 7, found 5" in told(found)
+    assert verify(log, 1).verdict == "proven"
+
+
+def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove_its_day(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    """Second copies by a stream that starts anew, and a first record in a partition that the run did not know."""
+    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    produce(stream.topic, [GOOD] * 10)
+    archive(spark, stream, settings, available_now=True)
+    run = log.run("run-1")
+    plan_run(run, [MONDAY], False)
+    settle_run(run)
+    log.produced[0] = dict.fromkeys(range(10), NINE)
+    now = micros(datetime.now(UTC))
+    log.archive(3, 10, writer="query-b", committed_at_us=now)
+    grow(settings, stream.topic, 2)
+    log.produce(1, NINE, partition=1)
+    log.archive(0, 1, writer="query-b", partition=1, committed_at_us=now)
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, spark)
+    (sealed,) = seal_run(run)
+    assert (sealed.rows_read, sealed.duplicates_trimmed, [item.log.partition for item in sealed.logs]) == (10, 0, [0])
+    found = verify(log)
+    assert (found.verdict, told(found)) == ("proven", "")
+    assert check(found, "counts").notes == [
+        "8 archived rows of the day are not part of this version: they came later, or a rollback left them out"
+    ]
