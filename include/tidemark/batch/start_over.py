@@ -1,6 +1,8 @@
 """The publish step as the scheduler runs it: a run that was overtaken starts over instead of failing for good."""
 
+from collections.abc import Iterable
 from datetime import date
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +15,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
 from tidemark.batch.tables import last_publication
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
+from tidemark.core.plan_json import plan_from_value
 
 
 def publish_or_start_over(run: Run, spark: SparkSession) -> None:
@@ -22,30 +25,76 @@ def publish_or_start_over(run: Run, spark: SparkSession) -> None:
     it no longer could, and its version would be without proof.
     A scheduler repeats this step alone, which can't succeed over rows that another run published. One run of a stream
     at a time may be in here, so the second rebuild is not overtaken. What it was made for is saved in start_over.json.
-    A start-over that was cut off leaves a step without result: the repeat begins it anew.
+
+    A start-over that was cut off, wherever that was, is begun anew by the repeat, unless all that was left to do was to
+    publish. What the audit found wrong with the rows stays: then the repeat raises QualityError as well.
     """
+    earlier = run.load("start_over")
+    # Only one that ended well says so: one that was killed says that it was begun.
+    cut_off = None if earlier is None or earlier.get("status") == "ok" else earlier
     try:
         publish_run(run, spark)
-    except (ConflictError, IncompleteError) as error:
-        with run.step("start_over") as out:
-            out["because"] = str(error)
-            out["sealed_for"] = _seal_for_others(run)
-            planned = run.require("plan")
-            plan = plan_run(run, [date.fromisoformat(day) for day in planned["requested"]], planned["force"])
-            if refill_gaps(plan):
-                refill_run(run, spark)
-            settle_run(run)
-            for step in (rebuild_run, audit_run, publish_run):
-                step(run, spark)
+    except (ConflictError, IncompleteError, QualityError) as error:
+        if isinstance(error, QualityError) and (cut_off is None or _is_judged(run)):
+            raise
+        _start_over(run, spark, str(error), cut_off)
+    else:
+        if cut_off is not None:
+            run.save("start_over", {**cut_off, "status": "ok", "error": None})
 
 
-def _seal_for_others(run: Run) -> dict[str, str | None]:
-    """Seal for each other run what it published of this run's days: by its name None, or why that can't be done.
+def _start_over(run: Run, spark: SparkSession, because: str, cut_off: dict[str, Any] | None) -> None:
+    """Every step from ``plan`` on; start_over.json keeps the reason and the seals of one that was cut off before."""
+    with run.step("start_over") as out:
+        out |= {"because": because, "sealed_for": {}}
+        if cut_off is not None:
+            out |= {name: cut_off[name] for name in out if name in cut_off}
+        # A process that is killed saves no end, so the beginning is saved: the next one must know of it.
+        run.save("start_over", {**out, "step": "start_over", "status": "begun", "error": None})
+        # Of a failed attempt too: the step saves what it was asked for before anything can fail.
+        planned = run.load("plan") or run.require("plan")
+        requested = [date.fromisoformat(day) for day in planned["requested"]]
+        out["sealed_for"] = {**out["sealed_for"], **_seal_for_others(run, _days(run, requested))}
+        plan = plan_run(run, requested, planned["force"])
+        if refill_gaps(plan):
+            refill_run(run, spark)
+        settle_run(run)
+        for step in (rebuild_run, audit_run, publish_run):
+            step(run, spark)
+
+
+def _is_judged(run: Run) -> bool:
+    """Whether a critical check looked at the rows of this very rebuild and did not pass.
+
+    An audit of another rebuild, one that failed before its checks, or one whose checks could not be made says nothing
+    about the rows.
+    """
+    audit, rebuilt = run.load("audit"), run.load("rebuild")
+    if audit is None or rebuilt is None or audit.get("staged_snapshot") != rebuilt.get("staged_snapshot"):
+        return False
+    return any(
+        item["severity"] == "critical" and item["success"] is not True and item["exception"] is None
+        for item in audit.get("checks", ())
+    )
+
+
+def _days(run: Run, requested: Iterable[date]) -> set[date]:
+    """The days at stake: those that were asked for, and all that the run has planned, in failed attempts too."""
+    days = set(requested)
+    for step in ("plan", "settled"):
+        value = (run.load(step) or {}).get("plan")
+        if value is not None:
+            days |= {item.day for item in plan_from_value(value, where=run.key(step)).days}
+    return days
+
+
+def _seal_for_others(run: Run, days: Iterable[date]) -> dict[str, str | None]:
+    """Seal for each other run what it published of the days: by its name None, or why that can't be done.
 
     That is no reason to stop: its own step says the same, and the day's next version is this run's.
     """
     found: dict[str, str | None] = {}
-    for day in sorted(item.day for item in run.plan().days):
+    for day in sorted(days):
         seen = last_publication(run.settings, run.stream.table, day)
         sealed = {item.snapshot_id for item in day_seals(run.store, run.layout, day)}
         if seen is None or seen.snapshot_id in sealed or seen.run in {run.name, *found}:

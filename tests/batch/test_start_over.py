@@ -1,0 +1,201 @@
+"""A start-over that was cut off is begun anew by the publish step alone; what the audit found wrong stays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.logs import MONDAY, Log, Produce, at
+from tests.batch.test_rollback import staged
+from tests.conftest import MakeStream
+from tidemark.batch import audit, plan, start_over
+from tidemark.batch.checks import Outcome
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.run import Run
+from tidemark.batch.seal import day_seals, seal_run
+from tidemark.batch.start_over import publish_or_start_over
+from tidemark.core.errors import QualityError, ServiceError
+from tidemark.settings import Settings
+
+FEW = {"expectation": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 5}}
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class KilledError(Exception):
+    """Stands for SIGKILL."""
+
+
+@pytest.fixture
+def make_log(settings: Settings, make_stream: MakeStream, produce: Produce) -> Callable[..., Log]:
+    """Four records of a Monday, not archived."""
+
+    def make(*checks: dict[str, Any]) -> Log:
+        batch = {"wait_seconds": 0, "checks": list(checks)}
+        stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch=batch)
+        log = Log(stream=stream, settings=settings, produce_records=produce)
+        log.produce(4, at(MONDAY, 9))
+        return log
+
+    return make
+
+
+def overtaken(spark: SparkSession, log: Log) -> tuple[Run, Run]:
+    """A run up to its audit and another that published the day since, not sealed; two more records by now."""
+    other, run = staged(log, spark, "other"), staged(log, spark, "run")
+    publish_run(other, spark)
+    log.produce(2, at(MONDAY, 20))
+    return other, run
+
+
+def away(*_: object, **__: object) -> Any:
+    raise ServiceError("S3 is away")
+
+
+def while_away(step: str, module: Any, name: str) -> Patch:
+    """Inside the step, what it needs of a module fails."""
+
+    def patch(patches: pytest.MonkeyPatch) -> None:
+        whole = getattr(start_over, step)
+
+        def act(*arguments: Any) -> Any:
+            with pytest.MonkeyPatch.context() as inside:
+                inside.setattr(module, name, away)
+                return whole(*arguments)
+
+        patches.setattr(start_over, step, act)
+
+    return patch
+
+
+def checks_that_break(patches: pytest.MonkeyPatch) -> None:
+    """Spark fails while checks are made, which the library tells as their outcome."""
+
+    def broken(_: object, checks: Any) -> list[Outcome]:
+        return [Outcome(expected=item, success=False, observed=None, exception="S3 is away") for item in checks]
+
+    patches.setattr(audit, "evaluate", broken)
+
+
+def killed(step: str, *, behind: bool) -> Patch:
+    """SIGKILL in front of a step, or behind its work, before its result is saved; of a start-over alone."""
+
+    def patch(patches: pytest.MonkeyPatch) -> None:
+        whole, save = getattr(start_over, step), Run.save
+        dead = False
+
+        def act(run: Run, *arguments: Any) -> Any:
+            nonlocal dead
+            if run.load("start_over") is None:
+                return whole(run, *arguments)
+            if behind:
+                with pytest.MonkeyPatch.context() as inside:
+                    inside.setattr(Run, "save", lambda *_: None)
+                    whole(run, *arguments)
+            dead = True
+            raise KilledError
+
+        def silent(run: Run, name: str, value: dict[str, Any]) -> None:
+            if not dead:
+                save(run, name, value)
+
+        patches.setattr(start_over, step, act)
+        patches.setattr(Run, "save", silent)
+
+    return patch
+
+
+@pytest.mark.parametrize(
+    ("patch", "error", "left"),
+    [
+        pytest.param(while_away("plan_run", plan, "read_and_compact"), ServiceError, "plan", id="plan fails"),
+        pytest.param(while_away("settle_run", plan, "read_and_compact"), ServiceError, "settled", id="settle fails"),
+        pytest.param(while_away("audit_run", audit, "evaluate"), ServiceError, "audit", id="audit fails"),
+        pytest.param(checks_that_break, QualityError, "audit", id="checks break"),
+        pytest.param(killed("audit_run", behind=False), KilledError, None, id="killed between rebuild and audit"),
+        pytest.param(killed("publish_run", behind=True), KilledError, None, id="killed behind its publication"),
+    ],
+)
+def test_a_start_over_that_was_cut_off_is_finished_by_repeating_the_publish_step_alone(
+    spark: SparkSession,
+    make_log: Callable[..., Log],
+    patch: Patch,
+    error: type[Exception],
+    left: str | None,
+) -> None:
+    other, run = overtaken(spark, make_log())
+    with pytest.MonkeyPatch.context() as patches:
+        patch(patches)
+        with pytest.raises(error):
+            publish_or_start_over(run, spark)
+    began = run.load("start_over")
+    assert began is not None
+    assert began["status"] == ("begun" if left is None else "failed")
+    if left is not None:
+        failed = run.load(left)
+        assert failed is not None
+        assert failed["status"] == "failed"
+
+    publish_or_start_over(run, spark)
+
+    told = run.require("start_over")
+    assert "a day moved while this run was rebuilding it" in told["because"]
+    if left is not None:
+        assert told["sealed_for"] == {"other": None}
+    (first,), (second,) = seal_run(other), seal_run(run)
+    assert [(item.run, item.version, item.rows_published) for item in (first, second)] == [
+        ("other", 1, 4),
+        ("run", 2, 6),
+    ]
+
+
+def test_what_the_audit_of_a_start_over_found_wrong_stays_however_often_the_step_is_repeated(
+    spark: SparkSession, make_log: Callable[..., Log]
+) -> None:
+    other, run = overtaken(spark, make_log(FEW))
+    with pytest.raises(QualityError, match="critical checks did not pass"):
+        publish_or_start_over(run, spark)
+    began = run.load("start_over")
+    for _ in range(2):
+        with pytest.raises(QualityError, match=r"only an audited branch is published.*critical checks did not pass"):
+            publish_or_start_over(run, spark)
+    assert run.load("start_over") == began
+    assert [item.rows_published for item in seal_run(other)] == [4]
+
+
+def test_without_a_start_over_a_failed_audit_ends_the_run_whatever_it_failed_of(
+    spark: SparkSession, make_log: Callable[..., Log]
+) -> None:
+    run = staged(make_log(), spark, "run")
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(audit, "evaluate", away)
+        with pytest.raises(ServiceError):
+            audit.audit_run(run, spark)
+    with pytest.raises(QualityError, match=r"only an audited branch is published.*S3 is away"):
+        publish_or_start_over(run, spark)
+    assert run.load("start_over") is None
+
+
+def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(
+    spark: SparkSession, make_log: Callable[..., Log]
+) -> None:
+    """Also where the first attempt left no settled plan to tell the days by."""
+    log = make_log()
+    _, run = overtaken(spark, log)
+    with pytest.MonkeyPatch.context() as patches:
+        while_away("settle_run", plan, "read_and_compact")(patches)
+        with pytest.raises(ServiceError):
+            publish_or_start_over(run, spark)
+    third = log.run("third")
+    plan.plan_run(third, [MONDAY], True)
+    plan.settle_run(third)
+    rebuild_run(third, spark)
+    audit.audit_run(third, spark)
+    publish_run(third, spark)
+
+    publish_or_start_over(run, spark)
+
+    assert run.require("start_over")["sealed_for"] == {"other": None, "third": None}
+    assert [item.run for item in day_seals(run.store, run.layout, MONDAY)] == ["other", "third"]
+    assert (run.plan().unchanged, seal_run(run)) == ((MONDAY,), ())  # it has sealed all there is
