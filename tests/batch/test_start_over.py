@@ -1,4 +1,4 @@
-"""A start-over that was cut off is begun anew by the publish step alone; what the audit found wrong stays."""
+"""Runs that others overtake: a start-over that was cut off is begun anew, and no row that readers had is lost."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +17,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
 from tidemark.batch.start_over import publish_or_start_over
 from tidemark.core.errors import QualityError, ServiceError
+from tidemark.core.seal import Difference
 from tidemark.settings import Settings
 
 FEW = {"expectation": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 5}}
@@ -199,3 +200,28 @@ def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(
     assert run.require("start_over")["sealed_for"] == {"other": None, "third": None}
     assert [item.run for item in day_seals(run.store, run.layout, MONDAY)] == ["other", "third"]
     assert (run.plan().unchanged, seal_run(run)) == ((MONDAY,), ())  # it has sealed all there is
+
+
+def test_a_run_by_force_that_another_overtakes_before_it_settles_takes_no_row_away(
+    spark: SparkSession, make_log: Callable[..., Log]
+) -> None:
+    log = make_log()
+    first = staged(log, spark, "first")
+    publish_run(first, spark)
+    seal_run(first)
+    run = log.run("run")
+    plan.plan_run(run, [MONDAY], True)
+    log.produce(2, at(MONDAY, 20))
+    other = staged(log, spark, "other")
+    publish_run(other, spark)
+    seal_run(other)
+
+    plan.settle_run(run)
+    rebuild_run(run, spark)
+    audit.audit_run(run, spark)
+    publish_or_start_over(run, spark)
+
+    (seal,) = seal_run(run)
+    assert run.load("start_over") is None
+    assert (seal.version, seal.rows_published) == (3, 6)
+    assert seal.difference == Difference(added=0, removed=0, changed=0)

@@ -13,7 +13,7 @@ from tidemark.batch.losses import bound_losses, loss_text, new_losses
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
 from tidemark.batch.tables import main_snapshots
-from tidemark.batch.targets import make_targets
+from tidemark.batch.targets import make_targets, reach_seals
 from tidemark.core.codec import encode
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -48,6 +48,9 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
 def settle_run(run: Run) -> Plan:
     """Step ``settled``: plan the very same targets again, with what the refill and the stream archived since.
 
+    They are raised to what others have sealed since (``reach_seals``), or this run's version would have fewer rows than
+    the one before it.
+
     Holes get their evidence here, where the plan is final and Kafka still holds the most (``classify_holes``).
 
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
@@ -57,13 +60,14 @@ def settle_run(run: Run) -> Plan:
         planned = run.require("plan")
         out |= {"requested": planned["requested"], "force": planned["force"]}
         requested = [date.fromisoformat(day) for day in planned["requested"]]
-        targets = [item.target for item in run.plan("plan").logs]
         # What readers see before anything is read: publication refuses where another run moves a day from here on.
         out["main"] = main_snapshots(run.settings, run.stream)
+        # Before the archive: so it holds all that they have sealed.
+        seals = latest_seals(run.store, run.layout)
+        targets = reach_seals([item.target for item in run.plan("plan").logs], seals)
         archived = read_and_compact(run.store, run.layout, run.stream)
         history = archived.history()
         out["retention"] = _retention(run, history)
-        seals = latest_seals(run.store, run.layout)
         plan = _plan(
             run,
             out,

@@ -34,7 +34,7 @@ def make_targets(
     Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist.
     """
     ends = _day_ends(stream, settings, days)
-    sealed = _extents((item.log, item.origin, item.end) for seal in seals for item in seal.logs)
+    sealed = _sealed(seals)
     targets = []
     for log, (log_start, day_position, high_watermark) in ends.items():
         extents = [found[log] for found in (archived, sealed) if log in found]
@@ -54,6 +54,33 @@ def make_targets(
             Target(log=log, origin=min(start for start, _ in extents), end=end, log_start=end, high_watermark=end)
         )
     return tuple(sorted(targets, key=lambda item: item.log))
+
+
+def reach_seals(targets: Sequence[Target], seals: Sequence[Seal]) -> tuple[Target, ...]:
+    """The targets, reaching as far as the seals do: a run never proves less of a log than readers have proof of.
+
+    A seal goes further where another run made it since the targets were: with late records, or of a log that is new.
+    Nothing in it has to be refilled: it is archived, or retention had taken it, and then the log starts behind that.
+    """
+    found = {item.log: item for item in targets}
+    lost = _extents(
+        (item.log, gap.range.start, gap.range.end) for seal in seals for item in seal.logs for gap in item.gaps
+    )
+    for log, (origin, end) in _sealed(seals).items():
+        there = found.get(log)
+        if there is None:
+            there = Target(log=log, origin=origin, end=origin, log_start=origin, high_watermark=origin)
+        elif there.origin <= origin and end <= there.end:
+            continue
+        _, behind_losses = lost.get(log, (origin, origin))
+        found[log] = Target(
+            log=log,
+            origin=min(there.origin, origin),
+            end=max(there.end, end),
+            log_start=max(there.log_start, behind_losses),
+            high_watermark=max(there.high_watermark, end),
+        )
+    return tuple(sorted(found.values(), key=lambda item: item.log))
 
 
 def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool:
@@ -89,6 +116,11 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
         ends[mark.log] = (mark.log_start, max(day_position, mark.log_start), mark.high_watermark)
     return ends
+
+
+def _sealed(seals: Sequence[Seal]) -> dict[TopicPartition, tuple[int, int]]:
+    """Per log the lowest origin and the highest end of the seals."""
+    return _extents((item.log, item.origin, item.end) for seal in seals for item in seal.logs)
 
 
 def _extents(ranges: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:

@@ -13,7 +13,7 @@ class Target:
 
     ``origin`` is the first offset the stream is answerable for (a previous seal's, else the lower of log start and
     the first archived offset); ``end`` the position the run was planned for; ``log_start`` and ``high_watermark``
-    are Kafka's at that moment.
+    are Kafka's at that moment. What another run has sealed of the log before this one settles moves them that far.
     """
 
     log: TopicPartition
