@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.world import TRANSFORM, World, january, moment, value
+from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.rebuild import write_layout
-from tidemark.core.errors import ConfigError, FormatError, IncompleteError, PositionError
+from tidemark.core.errors import ConfigError, FormatError, IncompleteError, PositionError, QualityError
 from tidemark.settings import Settings
 
 
@@ -40,6 +41,14 @@ def two_days(world: World, forms: Sequence[str] = ("parquet",)) -> None:
     )  # other boundaries, as after a lost checkpoint: both seams are trimmed
     world.archive(55, 66, writer="third", form=next(form))
     world.archive(0, 30, partition=1, form=next(form))
+
+
+def trimmed(world: World, *, before: int) -> None:
+    """Three rows of the 14th in an object that is trimmed, as after a lost checkpoint; five of day ``before`` first."""
+    world.produce([(moment(before), value(number)) for number in range(5)])
+    world.produce([(moment(14, 13), value(number)) for number in range(5, 8)])
+    world.archive(0, 5)
+    world.archive(3, 8, writer="second")
 
 
 @pytest.mark.parametrize(
@@ -151,6 +160,37 @@ def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: 
     with pytest.raises(IncompleteError, match=r"expected 4 rows read, found 3 published \+ 0 quarantined"):
         world.rebuild(run)
     assert run.load("rebuild") is not None
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("drop", ["where(F.lit(False))", "limit(1)"])
+def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_are_noticed(
+    spark: SparkSession, settings: Settings, tmp_path: Path, drop: str
+) -> None:
+    dropping = TRANSFORM.replace("return records", f"return records.{drop}")
+    world = World.make(spark, settings, tmp_path, transform=dropping)
+    trimmed(world, before=13)
+    with pytest.raises(IncompleteError, match=r"expected 3 rows read, found [01] published \+ 0 quarantined"):
+        world.rebuild(world.plan("first", [january(14)]))
+
+
+@pytest.mark.timeout(180)
+def test_a_reject_that_is_never_null_sets_every_row_aside_those_of_a_trimmed_object_too(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    never_null = TRANSFORM.replace('.alias("reject")', '.otherwise("").alias("reject")')
+    world = World.make(spark, settings, tmp_path, transform=never_null)
+    trimmed(world, before=14)
+    run = world.plan("first", [january(14)])
+    assert world.rebuild(run)["days"]["2013-01-14"] == {
+        "read": 8,
+        "published": 0,
+        "quarantined": 8,
+        "duplicates_trimmed": 2,
+        "duplicates_removed": 0,
+    }
+    with pytest.raises(QualityError, match="observed every record of 2013-01-14 was quarantined"):
+        audit_run(run, spark)
 
 
 def test_rows_a_transformation_moves_to_another_day_are_noticed(

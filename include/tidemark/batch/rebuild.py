@@ -1,10 +1,10 @@
 """The rebuild step: archive slices → the stream's transformation → the plan's days on an audit branch.
 
 The day's rows are read once, in one pass without a shuffle. How many there are to read, the manifests say of whole
-objects; the rows of trimmed ones are counted as they pass. What was written is counted from Iceberg's metadata. The two
-counts are independent, so conservation (read = published + quarantined + removed as duplicates by key) proves that no
-row was lost on the way, nor by an object that has others than its manifest lists. Only a stream with a key has its rows
-read once more before, to find duplicates.
+objects; the rows of trimmed ones are counted by a query of their own. What was written is counted from Iceberg's
+metadata. The two counts are independent, so conservation (read = published + quarantined + removed as duplicates by
+key) proves that no row was lost on the way, nor by an object that has others than its manifest lists. Only a stream
+with a key has its rows read once more before, to find duplicates.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -171,7 +171,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
         counter = _Counter(day, days, slices) if any(item.rows is None for item in slices) else None
         read = partial(read_slices, spark, run.settings, run.stream, slices)
-        processed = process(read(_step(days, within, counter.count if counter else within)), run.stream, transform)
+        processed = process(read(_step(days, within, counter.within if counter else within)), run.stream, transform)
         again = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
         lineage = identity(day, topic_id)
         columns = [name for name in processed.good.columns if name not in PLATFORM_COLUMNS]
@@ -208,25 +208,32 @@ def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], S
 
 
 class _Counter:
-    """Counts the rows of some days, per day and per partition, while they are read for the first time."""
+    """Counts the rows of some days in trimmed objects, per day and per partition.
+
+    Not as they pass: Spark reads only what its result needs. Behind a transformation that leaves no row it may read
+    none, whereupon an observation never ends (SPARK-54620), and behind one with a limit it reads fewer than there are.
+    """
 
     def __init__(self, day: Column, days: Sequence[date], slices: Sequence[Slice]) -> None:
         self._day, self._days = day, tuple(days)
         self._partitions = tuple(sorted({item.log.partition for item in slices if item.rows is None}))
-        self._observation = Observation()
+        self._rows: DataFrame | None = None
 
-    def count(self, rows: DataFrame) -> DataFrame:
-        """The rows of the days, through the counter."""
-        counts = [F.count_if(self._day == item).alias(f"day {item}") for item in self._days]
-        counts += [F.count_if(F.col("partition") == item).alias(f"partition {item}") for item in self._partitions]
-        return _within(rows, self._day, self._days).observe(self._observation, *counts)
+    def within(self, rows: DataFrame) -> DataFrame:
+        """The rows of the days, which are those to count."""
+        self._rows = _within(rows, self._day, self._days)
+        return self._rows
 
     def counted(self) -> tuple[dict[date, int], dict[int, int]]:
-        """Rows per day and per partition, once they were read."""
-        found = self._observation.get  # fetched anew at each access
+        """Rows per day and per partition: a query over no more columns than that takes."""
+        assert self._rows is not None
+        counts = [F.count_if(self._day == item) for item in self._days]
+        counts += [F.count_if(F.col("partition") == item) for item in self._partitions]
+        found = self._rows.agg(*counts).collect()[0]
+        at = len(self._days)
         return (
-            {item: found[f"day {item}"] for item in self._days},
-            {item: found[f"partition {item}"] for item in self._partitions},
+            dict(zip(self._days, found[:at], strict=True)),
+            dict(zip(self._partitions, found[at:], strict=True)),
         )
 
 
@@ -272,7 +279,7 @@ def _removed(quarantine: IcebergTable, branch: str, duplicates: Duplicates) -> d
 
 
 def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
-    """What the manifests list of whole objects and the counters counted of others, once the rows are written."""
+    """What the manifests list of whole objects and the counters count of others."""
     per_day: Counter[date] = Counter(dict.fromkeys(days, 0))
     per_log: Counter[TopicPartition] = Counter({item.target.log: 0 for item in plan.logs})
     for item in plan.slices:
