@@ -82,7 +82,10 @@ class SparkStep(SparkSubmitOperator):
         self.form = form
 
     def execute(self, context: Any) -> None:
-        """Raises AirflowSkipException for a refill without gaps, else what the application saved as its failure."""
+        """Raises AirflowSkipException for a refill without gaps, else what the application saved as its failure.
+
+        Where it saved none, as one that was killed, spark-submit's own error stands.
+        """
         run_id = context["run_id"]
         if self.step == "refill" and work.nothing_to_refill(self.stream, run_id):
             raise AirflowSkipException("the archive has no gap that has to be refilled")
@@ -92,10 +95,11 @@ class SparkStep(SparkSubmitOperator):
         asked = [f"--{name}={context['params'][name]}" for name in self.form]
         self.application_args = [*arguments["application_args"], *asked]
         os.environ.update(environment)  # this task's own process
+        before = explained(lambda: work.saved(self.step, self.stream, run_id))
         try:
             super().execute(context)
         except AirflowException as error:
-            found = work.failure(self.step, self.stream, run_id)
+            found = work.failure(self.step, self.stream, run_id, before)
             if found is None:
                 raise
             reason, final = found

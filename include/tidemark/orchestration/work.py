@@ -1,11 +1,13 @@
 """What the tasks do, without Airflow. Everything heavy is imported when a task runs, never when its DAG is parsed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from tidemark.core.errors import ConfigError
+
+Saved = Mapping[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +92,26 @@ def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]
     return arguments, submit_environment(found)
 
 
-def failure(step: str, stream: str, run_id: str) -> tuple[str, bool] | None:
-    """What a step that failed has saved as its reason, and whether trying again is pointless; None where nothing."""
-    saved = _run(stream, run_id).load(step)
-    if saved is None or saved.get("status") != "failed":
-        return None
-    return str(saved.get("error")), step == "audit" and saved.get("passed") is False
+def saved(step: str, stream: str, run_id: str) -> Saved:
+    """What is saved of a step, by the name of each result that tells how an attempt of it ended."""
+    run = _run(stream, run_id)
+    # A publication that starts over fails by what stopped that, not by the conflict that led into it.
+    names = ("start_over", step) if step == "publish" else (step,)
+    return {name: run.store.get(run.key(name)) for name in names}
+
+
+def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bool] | None:
+    """What an attempt that failed has saved as its reason, and whether trying again is pointless; None where nothing.
+
+    ``before``: what was ``saved`` when it began. A result that is still the same is an earlier attempt's: one that was
+    killed has saved none.
+    """
+    run = _run(stream, run_id)
+    for name, body in saved(step, stream, run_id).items():
+        found = None if body == before[name] else run.load(name)
+        if found is not None and found.get("status") == "failed":
+            return str(found.get("error")), name == "audit" and found.get("passed") is False
+    return None
 
 
 def reason(stream: str, run_id: str) -> str | None:
