@@ -44,22 +44,32 @@ def failed(error: str, attempt: int = 1, **found: Any) -> dict[str, Any]:
     return {"status": "failed", "error": error, "started_at": started, "seconds": 1.0, **found}
 
 
-def test_an_audit_that_was_killed_is_tried_again_whatever_an_earlier_one_had_found(
+def test_an_audit_that_gave_no_verdict_is_tried_again_whatever_an_earlier_one_had_found(
     stack: LocalStack, stream: Stream, tmp_path: Path
 ) -> None:
     verdict = "critical checks failed"
+    failing: dict[str, Any] = {
+        "passed": False,
+        "checks": [{"severity": "critical", "success": False, "exception": None}],
+    }
+    broken: dict[str, Any] = {
+        "passed": False,
+        "checks": [{"severity": "critical", "success": False, "exception": "S3 is away"}],
+    }
     assert ended(
         stack,
         stream,
         tmp_path,
-        ("audit", {"audit": failed(verdict, passed=False)}),
+        ("audit", {"audit": failed(verdict, **failing)}),
         ("audit", {}),
-        ("audit", {"audit": failed("S3 is away", 3)}),
-        ("audit", {"audit": failed(verdict, 4, passed=False)}),
+        ("audit", {"audit": failed("S3 is away", 3, passed=False, checks=[])}),
+        ("audit", {"audit": failed("a check could not be made", 4, **broken)}),
+        ("audit", {"audit": failed(verdict, 5, **failing)}),
     ) == [
         ("AirflowFailException", f"audit: {verdict}"),
         KILLED,
         ("AirflowException", "audit: S3 is away"),
+        ("AirflowException", "audit: a check could not be made"),
         ("AirflowFailException", f"audit: {verdict}"),
     ]
 

@@ -14,6 +14,7 @@ from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
 from tidemark.batch.tables import last_publication
+from tidemark.batch.verdict import condemns
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan_json import plan_from_value
 
@@ -64,18 +65,11 @@ def _start_over(run: Run, spark: SparkSession, because: str, cut_off: dict[str, 
 
 
 def _is_judged(run: Run) -> bool:
-    """Whether a critical check looked at the rows of this very rebuild and did not pass.
-
-    An audit of another rebuild, one that failed before its checks, or one whose checks could not be made says nothing
-    about the rows.
-    """
+    """Whether the audit condemns the rows of this very rebuild; that of another one says nothing about them."""
     audit, rebuilt = run.load("audit"), run.load("rebuild")
     if audit is None or rebuilt is None or audit.get("staged_snapshot") != rebuilt.get("staged_snapshot"):
         return False
-    return any(
-        item["severity"] == "critical" and item["success"] is not True and item["exception"] is None
-        for item in audit.get("checks", ())
-    )
+    return condemns(audit)
 
 
 def _days(run: Run, requested: Iterable[date]) -> set[date]:

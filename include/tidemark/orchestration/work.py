@@ -106,11 +106,13 @@ def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bo
     ``before``: what was ``saved`` when it began. A result that is still the same is an earlier attempt's: one that was
     killed has saved none.
     """
+    from tidemark.batch.verdict import condemns
+
     run = _run(stream, run_id)
     for name, body in saved(step, stream, run_id).items():
         found = None if body == before[name] else run.load(name)
         if found is not None and found.get("status") == "failed":
-            return str(found.get("error")), name == "audit" and found.get("passed") is False
+            return str(found.get("error")), name == "audit" and condemns(found)
     return None
 
 
