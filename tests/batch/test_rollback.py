@@ -1,6 +1,7 @@
 """Rollback: an earlier version's rows as a new version, atomically, once, and left alone until late records come."""
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -328,3 +329,37 @@ def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_
         ("run", 3, 7),
     ]
     assert (seals[0], seals[2]) == (first, third)
+
+
+def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_earlier_rows(
+    spark: SparkSession, unarchived: Log
+) -> None:
+    other = staged(unarchived, spark, "other")
+    publish_run(other, spark)  # and not sealed
+    run = staged(unarchived, spark, "run")
+    unarchived.produce(2, at(MONDAY, 20))
+    staged(unarchived, spark, "other")  # cleared in the scheduler, and waits to publish
+
+    publish_or_start_over(run, spark)
+
+    told = run.require("start_over")["sealed_for"]["other"]
+    assert "the run was rebuilt after it had published" in told
+    assert [(item.run, item.version) for item in day_seals(run.store, run.layout, MONDAY)] == []
+    (seal,) = seal_run(run)
+    assert (seal.version, seal.rows_published) == (1, 6)
+
+
+def test_sealing_again_takes_a_seal_that_says_nothing_of_its_plan_for_the_same_one(world: World) -> None:
+    """As one from before seals told it; and a plan that is made anew is of another moment."""
+    late(world, 100)
+    run, _ = planned(world, "again", DAY)
+    with run.step("settled") as out:
+        out |= {**run.require("settled"), "planned_at": "2013-01-15T00:00:00.000+00:00"}
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, world.spark)
+    (seal,) = seal_run(run)
+    assert seal.planned_at_us == 1358208000000000
+    key = run.layout.seal_key(DAY, seal.version)
+    before = replace(seal, planned_at_us=None)
+    run.store.put(key, before.to_json())
+    assert seal_run(run) == (before,)

@@ -90,6 +90,18 @@ def test_a_range_that_the_version_used_is_part_of_it_however_late_its_manifest_s
             assert compaction(small, NOW - 2 * WEEK).run().ranges == 3
 
 
+@pytest.mark.parametrize("used", ["refill-run-1", "refill-run-2"])
+def test_an_object_that_two_runs_refilled_is_part_of_the_version_that_used_either_listing(
+    store: ObjectStore, used: str
+) -> None:
+    small = make(store)
+    planned = NOW - 3 * WEEK
+    for at, writer in enumerate(("refill-run-2", "refill-run-1"), start=1):
+        small.commit(0, 4, writer=writer, at=planned + timedelta(seconds=at))
+    found, wrong, _ = derived(small, micros(planned), frozenset({(used, 0, small.log())}))
+    assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 0)
+
+
 def test_an_altered_manifest_of_a_replaced_range_is_named_with_the_one_that_replaced_it(store: ObjectStore) -> None:
     small = make(store)
     inputs = [small.commit(start, start + 2) for start in range(0, 6, 2)]

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.archive.conftest import grow
@@ -15,8 +16,10 @@ from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.seal import seal_run
+from tidemark.batch.tables import load_table
 from tidemark.core.days import micros
 from tidemark.settings import Settings
+from tidemark.verify import day as verify_module
 
 GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
 
@@ -68,3 +71,35 @@ def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove
     assert check(found, "counts").notes == [
         "8 archived rows of the day are not part of this version: they came later, or a rollback left them out"
     ]
+
+
+def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_the_day(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the reading of the day's rows and the look at what readers see now; and between metadata and files."""
+    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    produce(stream.topic, [GOOD] * 5)
+    archive(spark, stream, settings, available_now=True)
+    sealed = seal(log, spark, "first")
+    table = IcebergTable(spark, settings, stream.table)
+    table._load().newAppend().commit()  # the current snapshot never expires
+    whole = verify_module._compare_difference
+
+    def expire(*args: object) -> None:
+        whole(*args)
+        if sealed.snapshot_id in {item["id"] for item in table.history()}:
+            options = f"older_than => TIMESTAMP '1970-01-01 00:00:00', snapshot_ids => array({sealed.snapshot_id})"
+            spark.sql(f"CALL {settings.catalog}.system.expire_snapshots(table => '{table.identifier}', {options})")
+
+    before = load_table(settings, stream.table)
+    with monkeypatch.context() as patched:
+        patched.setattr(verify_module, "_compare_difference", expire)
+        found = verify(log)
+    assert (found.verdict, told(found), check(found, "readers").status) == ("proven", "", "holds")
+    with monkeypatch.context() as patched:
+        stale = iter([before])
+        patched.setattr(verify_module, "load_table", lambda *args: next(stale, None) or load_table(*args))
+        found = verify(log)
+    assert (found.verdict, told(found)) == ("unknown", "")
+    assert check(found, "tables").unknown[0].endswith("expired while it was read: verify again")

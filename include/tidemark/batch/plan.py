@@ -58,7 +58,7 @@ def settle_run(run: Run) -> Plan:
     """
     with run.step("settled") as out:
         planned = run.require("plan")
-        out |= {"requested": planned["requested"], "force": planned["force"]}
+        out |= {"requested": planned["requested"], "force": planned["force"], "planned_at": planned["started_at"]}
         requested = [date.fromisoformat(day) for day in planned["requested"]]
         # What readers see before anything is read: publication refuses where another run moves a day from here on.
         out["main"] = main_snapshots(run.settings, run.stream)

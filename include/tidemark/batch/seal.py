@@ -95,26 +95,38 @@ def _require_own(run: Run, plan: Plan) -> None:
     """What readers see of the days must be this run's rows, made by this very plan; or it has sealed them before."""
     if not plan.days:
         return
-    require_same_plan(run, plan, run.require("rebuild"))
+    rebuilt = run.require("rebuild")
+    require_same_plan(run, plan, rebuilt)
     own = run.require("publish")["snapshot_id"]
     for item in plan.days:
         there = read_seal(run.store, run.layout, item.day, item.version)
         if there is not None and there.run == run.name:
             continue
         seen = last_publication(run.settings, run.stream.table, item.day)
-        if seen is not None and seen.snapshot_id != own:
+        if seen is None:
+            continue
+        where = f"{run.stream.table}, {item.day}"
+        if seen.snapshot_id != own:
             raise ConflictError(
                 "the day's rows are another run's by now",
                 expected=f"snapshot {own} of run {run.name}",
                 found=f"snapshot {seen.snapshot_id} of run {seen.run}",
-                where=f"{run.stream.table}, {item.day}",
+                where=where,
                 hint="Start a new run of the day",
+            )
+        if seen.inputs != rebuilt["inputs"]:
+            raise ConflictError(
+                "the run was rebuilt after it had published",
+                expected=f"rows made of {rebuilt['inputs']}",
+                found=f"rows made of {seen.inputs} in snapshot {seen.snapshot_id}",
+                where=where,
+                hint="Run step 'publish' first",
             )
 
 
 def _seals(run: Run, plan: Plan) -> list[Seal]:
     rebuilt, audit, published = run.require("rebuild"), run.require("audit"), run.require("publish")
-    planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
+    planned_at = run.require("settled").get("planned_at")
     refill = run.load("refill") or {}
     refilled = sum(item["end"] - item["start"] for item in refill.get("ranges", []))
     quality = _quality(audit, where=run.key("audit"))
@@ -150,7 +162,7 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 reason=day.reason,
                 deduplicated=_deduplicated(run, rows["duplicates_removed"]),
                 difference=difference_of(rebuilt["differences"].get(day.day.isoformat())),
-                planned_at_us=micros(planned_at),
+                planned_at_us=None if planned_at is None else micros(datetime.fromisoformat(planned_at)),
             )
         )
     return seals
@@ -207,7 +219,8 @@ def write_seal(run: Run, seal: Seal) -> Seal:
     if run.store.put_if_absent(key, seal.to_json()):
         return seal
     there = read_seal(run.store, run.layout, seal.day, seal.version)
-    if there is None or replace(there, sealed_at_us=seal.sealed_at_us) != seal:
+    # When it was made says nothing of the rows.
+    if there is None or replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us) != seal:
         raise ConflictError(
             "the day is sealed already, by another run or over other rows",
             expected=_summary(seal),

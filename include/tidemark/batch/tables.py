@@ -128,10 +128,14 @@ def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
 
 
 class LastPublication(NamedTuple):
-    """The run that published a day last, and its snapshot: one run may publish a day again, as another version."""
+    """The run that published a day last, its snapshot, and what that was made of.
+
+    One run may publish a day again: as another version, or as other rows of one that is not sealed.
+    """
 
     run: str
     snapshot_id: int
+    inputs: str
 
 
 def last_publication(settings: Settings, name: str, day: date) -> LastPublication | None:
@@ -141,7 +145,7 @@ def last_publication(settings: Settings, name: str, day: date) -> LastPublicatio
     while table is not None and snapshot is not None:
         told = snapshot.summary.additional_properties if snapshot.summary else {}
         if day.isoformat() in json.loads(told.get(DAYS_PROPERTY, "[]")):
-            return LastPublication(told[RUN_PROPERTY], snapshot.snapshot_id)
+            return LastPublication(told[RUN_PROPERTY], snapshot.snapshot_id, told[INPUTS_PROPERTY])
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
     return None
 

@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, tzinfo
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -91,10 +92,10 @@ class ArchiveReader:
                     continue
                 if not any(rows.day == self._day for rows in file.days):
                     continue
-                # A stream that lost its checkpoint lists an object again that was there: it is as old as it was.
-                _, first = todo.get(file.key, (file, manifest))
-                if manifest.committed_at_us <= first.committed_at_us:
-                    todo[file.key] = (file, manifest)
+                # Several list one object where a stream lost its checkpoint, or where two runs refilled the same range:
+                # it is part of the version by the one that was used, and as old as the first of them.
+                _, known = todo.get(file.key, (file, manifest))
+                todo[file.key] = (file, min(known, manifest, key=partial(basis.rank, file.log)))
         for log in found.batches:
             lineage.compare(log, found.committed(log), chains)
         windows = _windows([file for file, _ in todo.values()])

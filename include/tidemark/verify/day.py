@@ -34,14 +34,10 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """The derived sides of a day, and the seal to compare them with.
-
-    ``held`` is the snapshot of the published ``table`` that the version's rows are in.
-    """
+    """The derived sides of a day, the published table, and the seal to compare them with."""
 
     seal: Seal
     table: Table | None
-    held: int | None
     archive: Derived
     published: Rows | None
     quarantined: Rows | None
@@ -74,7 +70,7 @@ def verify_day(
     _compare_rows(sides, table)
     counts, changes = Check(name="counts"), Check(name="difference")
     _compare_counts(sides, counts, rolled_back=claims.seal.rolled_back_to is not None)
-    _compare_difference(stream, claims, sides, changes)
+    _compare_difference(settings, stream, claims, sides, changes)
     _compare_readers(settings, stream, claims, sides, readers)
     kafka, holes = Check(name="kafka"), Check(name="holes")
     _KafkaSide(
@@ -114,7 +110,7 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
         (table, stream.table, seal.snapshot_id, held),
         (quarantine, stream.quarantine_table, seal.quarantine_snapshot_id, quarantined_at(quarantine, seal)),
     )
-    found = [_rows(*side, seal=seal, archive=archive, check=check) for side in sides]
+    found = [_rows(settings, *side, seal=seal, archive=archive, check=check) for side in sides]
     if seal.deduplicated is not None and found[0] is not None and table is not None and held is not None:
         key, where = seal.deduplicated.key, f"{stream.table}, snapshot {held}"
         repeated = repeated_keys(table, held, seal.day, key)
@@ -122,10 +118,11 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
             check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
         else:
             check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
-    return _Sides(seal=seal, table=table, held=held, archive=archive, published=found[0], quarantined=found[1])
+    return _Sides(seal=seal, table=table, archive=archive, published=found[0], quarantined=found[1])
 
 
 def _rows(
+    settings: Settings,
     table: Table | None,
     name: str,
     sealed: int | None,
@@ -146,23 +143,29 @@ def _rows(
         check.equal("the run that published a snapshot", expected=seal.run, found=told.get(RUN_PROPERTY), where=where)
     else:
         check.notes.append(f"{name}: snapshot {sealed} has expired; the files that it added are in snapshot {held}")
-    rows = _read(table, snapshot.snapshot_id, seal.day, archive, where=where, check=check)
+    rows = _read(settings, table, snapshot.snapshot_id, seal.day, archive, where=where, check=check)
     if rows is not None:
         check.looked_at += f"{'; ' if check.looked_at else ''}{rows.rows:,} rows of {where}"
     return rows
 
 
-def _read(table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: Check) -> Rows | None:
+def _read(
+    settings: Settings, table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: Check
+) -> Rows | None:
+    """The day's rows in a snapshot; None where they can't be read, which the check tells.
+
+    A file that is gone or damaged speaks against the day, but for one of a snapshot that expires meanwhile. An S3
+    server that fails does not: that stays an error.
+    """
     try:
         return day_rows(table, snapshot_id, day, archive.windows())
     except FormatError as error:
-        _unreadable(check, error, where)
+        now = load_table(settings, table.name()[-1])
+        if now is None or now.snapshot_by_id(snapshot_id) is None:
+            check.unknown.append(f"{where} expired while it was read: verify again")
+        else:
+            check.differs("a table does not read", expected="its files", found=error.found, where=where)
         return None
-
-
-def _unreadable(check: Check, error: FormatError, where: str) -> None:
-    """A file that is gone or damaged speaks against the day. An S3 server that fails does not: that stays an error."""
-    check.differs("a table does not read", expected="its files", found=error.found, where=where)
 
 
 def _compare_rows(sides: _Sides, check: Check) -> None:
@@ -234,7 +237,7 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
         )
 
 
-def _compare_difference(stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
+def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
     """Rows that are published now and were not in the version before, and the other way round. Not their values."""
     seal, told, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
     if told is None:
@@ -246,7 +249,7 @@ def _compare_difference(stream: Stream, claims: Claims, sides: _Sides, check: Ch
         check.looked_at, check.gone = "nothing: the rows of one of the two versions are gone", True
         return
     where = f"{stream.table}, snapshot {snapshot}"
-    before = _read(table, snapshot, seal.day, sides.archive, where=where, check=check)
+    before = _read(settings, table, snapshot, seal.day, sides.archive, where=where, check=check)
     if before is None:
         return
     check.looked_at = f"{before.rows:,} rows of {where}, beside this version's"
@@ -277,14 +280,15 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
     check.looked_at = where
     if seen is not None:  # an earlier version's, where somebody has put the table back
         check.equal("the snapshot of the day's rows", expected=seal.snapshot_id, found=seen.snapshot_id, where=where)
-    if published is None or sides.held is None:
+    held = published_at(table, seal)  # of the table as it is by now
+    if published is None or held is None:
         return
     try:
-        same = day_files(table, now, seal.day) == day_files(table, sides.held, seal.day)
-    except FormatError as error:
-        _unreadable(check, error, where)
-        return
-    rows = None if same else _read(table, now, seal.day, sides.archive, where=where, check=check)
+        if day_files(table, now, seal.day) == day_files(table, held, seal.day):
+            return
+    except FormatError:
+        check.notes.append("the files of the two snapshots can't be compared, so their rows are")
+    rows = _read(settings, table, now, seal.day, sides.archive, where=where, check=check)
     if rows is None:
         return
     check.equal("rows of the day", expected=published.rows, found=rows.rows, where=where)

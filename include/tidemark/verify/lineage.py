@@ -16,6 +16,10 @@ class Basis:
     until_us: int
     used: frozenset[Identity] = frozenset()
 
+    def rank(self, log: TopicPartition, manifest: Manifest) -> tuple[bool, int]:
+        """How far a manifest's range is from being part of the version; the lowest is the nearest."""
+        return (manifest.writer, manifest.batch, log) not in self.used, manifest.committed_at_us
+
 
 class Lineage:
     """What the compactions' manifests say, and what was seen of the manifests that they replace ranges of.
