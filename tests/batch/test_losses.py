@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC
+from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import SparkSession
@@ -69,6 +70,10 @@ def test_an_open_end_is_said_to_be_one() -> None:
         "in front of a record of 2013-01-14T15:00:00.000+00:00; no record is known in front of them"
     )
     assert time_text(None, UTC) == "of unknown time: no record is known on either side"
+    # A producer that counted in microseconds: Kafka keeps any number.
+    assert time_text(Neighbours(before_us=NINE * 1000, behind_us=TEN), ZoneInfo("America/New_York")) == (
+        f"between records of no year from 1 to 9999 ({NINE * 1000} µs since 1970) and 2013-01-14T10:00:00.000-05:00"
+    )
 
 
 def test_a_loss_stops_the_run_until_it_is_accepted_and_once_sealed_it_is_known(

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, at
 from tests.batch.test_plan import drop_below, recreate
+from tidemark.archive.sink import write_range
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.refill import refill_run, rounds
 from tidemark.core.errors import ConflictError, IncompleteError
@@ -151,6 +153,24 @@ def test_a_topic_made_again_since_the_plan_is_a_conflict_of_ids(log: Log, spark:
     with pytest.raises(ConflictError) as caught:
         refill_run(run, spark)
     assert f"expected topic id {before.topic_id}, found topic id {log.owner().topic_id}" in str(caught.value)
+    assert refills(log) == []
+
+
+def test_a_topic_made_again_while_it_is_read_is_a_conflict_and_none_of_it_is_committed(
+    log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.produce(5, at(MONDAY, 9))
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+
+    def and_made_again(*args: Any, **kwargs: Any) -> Any:
+        files = write_range(*args, **kwargs)
+        recreate(log)
+        return files
+
+    monkeypatch.setattr("tidemark.batch.refill.write_range", and_made_again)
+    with pytest.raises(ConflictError, match="the topic was made again since the plan"):
+        refill_run(run, spark)
     assert refills(log) == []
 
 

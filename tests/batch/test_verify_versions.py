@@ -1,6 +1,7 @@
 """``verify`` where versions, copies and partitions come while another thing is under way: what is late, what is not."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -86,7 +87,7 @@ def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_th
     table._load().newAppend().commit()  # the current snapshot never expires
     whole = verify_module._compare_difference
 
-    def expire(*args: object) -> None:
+    def expire(*args: Any) -> None:
         whole(*args)
         if sealed.snapshot_id in {item["id"] for item in table.history()}:
             options = f"older_than => TIMESTAMP '1970-01-01 00:00:00', snapshot_ids => array({sealed.snapshot_id})"

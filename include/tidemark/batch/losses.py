@@ -58,7 +58,10 @@ def time_text(found: Neighbours | None, zone: tzinfo) -> str:
 
 
 def _moment(stamp_us: int | None, zone: tzinfo) -> str:
-    return (_EPOCH + timedelta(microseconds=stamp_us or 0)).astimezone(zone).isoformat(timespec="milliseconds")
+    try:
+        return (_EPOCH + timedelta(microseconds=stamp_us or 0)).astimezone(zone).isoformat(timespec="milliseconds")
+    except OverflowError:  # of a producer that counts in another unit, say
+        return f"no year from 1 to 9999 ({stamp_us} µs since 1970)"
 
 
 def _bound_log(run: Run, item: LogPlan) -> LogPlan:

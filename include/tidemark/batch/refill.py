@@ -30,8 +30,8 @@ def refill_run(run: Run, spark: SparkSession) -> None:
     A gap is never merged with its neighbours, so nothing archived is archived again. A retry finds the batches that are
     there already and goes on behind them: of a large gap it repeats one piece at most.
 
-    Raises ConflictError where the topic was made again since the plan, IncompleteError where retention took a gap's
-    start since then.
+    Raises ConflictError where the topic was made again since the plan, also while it was read, and IncompleteError
+    where retention took a gap's start since then.
     """
     with run.step("refill") as out:
         out |= {"ranges": [], "rows": 0, "files": 0}
@@ -65,6 +65,7 @@ def rounds(plan: Plan, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
     rows = records(read_ranges(spark, run.settings, ranges), run.stream)
     files = write_range(rows, ranges, run.stream, run.settings, clock_us=_planned_at_us(run))
+    _require_same_logs(run, ranges)  # Spark reads by the topic's name, whichever topic has it
     return commit_batch(
         run.store,
         run.layout,
@@ -83,8 +84,8 @@ def _planned_at_us(run: Run) -> int:
     return micros(planned_at)
 
 
-def _require_held(run: Run, ranges: Ranges) -> None:
-    """Kafka must still hold every range, of the very same log."""
+def _require_same_logs(run: Run, ranges: Ranges) -> None:
+    """The topic must be the one that was planned."""
     bootstrap = run.settings.kafka_bootstrap
     known = {log.partition: log for log in describe_topic(bootstrap, run.stream.topic)}
     for log in ranges:
@@ -97,7 +98,12 @@ def _require_held(run: Run, ranges: Ranges) -> None:
                 where=str(log),
                 hint="Run step 'plan' again",
             )
-    for mark in watermarks(bootstrap, tuple(ranges)):
+
+
+def _require_held(run: Run, ranges: Ranges) -> None:
+    """Kafka must still hold every range, of the very same log."""
+    _require_same_logs(run, ranges)
+    for mark in watermarks(run.settings.kafka_bootstrap, tuple(ranges)):
         wanted = ranges[mark.log]
         if mark.log_start > wanted.start or mark.high_watermark < wanted.end:
             raise IncompleteError(
