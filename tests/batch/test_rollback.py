@@ -334,9 +334,8 @@ def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_
 def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_earlier_rows(
     spark: SparkSession, unarchived: Log
 ) -> None:
-    other = staged(unarchived, spark, "other")
+    other, run = staged(unarchived, spark, "other"), staged(unarchived, spark, "run")
     publish_run(other, spark)  # and not sealed
-    run = staged(unarchived, spark, "run")
     unarchived.produce(2, at(MONDAY, 20))
     staged(unarchived, spark, "other")  # cleared in the scheduler, and waits to publish
 
