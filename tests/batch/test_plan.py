@@ -159,6 +159,19 @@ def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) ->
     assert (ahead.target.end, ahead.pending) == (15, span(15, 20))
 
 
+def test_a_record_stamped_in_the_future_ends_no_day(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    log.produce(4, at(MONDAY, 9))
+    log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
+    log.produce(3, at(MONDAY, 10))
+    log.produce(2, at(TUESDAY, 9))
+    (found, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.target.end, [gap.range for gap in found.gaps]) == (10, [span(0, 10)])
+    assert "offset 4, behind which nothing else of the days is sought, is stamped in the future" in caplog.text
+    # Not waited for: on a busy topic the end of the log is never archived.
+    log.archive(0, 4)
+    assert wait_ready(log.stream, log.settings, [MONDAY])
+
+
 def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 4)

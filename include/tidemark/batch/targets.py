@@ -1,7 +1,9 @@
 """What a run must prove of each log, and whether the archive has come that far."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from typing import NamedTuple
 
 from tidemark.archive.ledger import read_and_compact
 from tidemark.core.days import day_end, day_of
@@ -15,6 +17,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 
+_logger = logging.getLogger(__name__)
 Extents = Mapping[TopicPartition, tuple[int, int]]
 
 
@@ -25,7 +28,8 @@ def make_targets(
 
     A log's end is where the last of the days ends in Kafka, or as far as it was archived or sealed, whichever is
     higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
-    past it; records of the day behind that one which are not archived yet are late and will reopen it.
+    past it; records of the day behind that one which are not archived yet are late and will reopen it. Where that one
+    is stamped in the future, by a wrong clock, it ends no day, and everything that Kafka holds is the target.
 
     ``archived`` holds each log's lowest and highest archived offset. It must have been read before this is called, so
     that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
@@ -36,15 +40,25 @@ def make_targets(
     ends = _day_ends(stream, settings, days)
     sealed = _sealed(seals)
     targets = []
-    for log, (log_start, day_position, high_watermark) in ends.items():
-        extents = [found[log] for found in (archived, sealed) if log in found]
+    for log, found in ends.items():
+        extents = [known[log] for known in (archived, sealed) if log in known]
+        position = found.position
+        if found.ahead:
+            position = found.high_watermark
+            _logger.warning(
+                "%s: the record at offset %d, behind which nothing else of the days is sought, is stamped in the"
+                " future; so the target is everything up to offset %d. Look after the clocks of its producers",
+                log,
+                found.position,
+                position,
+            )
         targets.append(
             Target(
                 log=log,
-                origin=min([log_start, *(start for start, _ in extents)]),
-                end=min(max([day_position, *(end for _, end in extents)]), high_watermark),
-                log_start=log_start,
-                high_watermark=high_watermark,
+                origin=min([found.log_start, *(start for start, _ in extents)]),
+                end=min(max([position, *(end for _, end in extents)]), found.high_watermark),
+                log_start=found.log_start,
+                high_watermark=found.high_watermark,
             )
         )
     for log in (archived.keys() | sealed.keys()) - ends.keys():
@@ -84,17 +98,30 @@ def reach_seals(targets: Sequence[Target], seals: Sequence[Seal]) -> tuple[Targe
 
 
 def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool:
-    """Whether the archive holds a range that reaches the end of the last of the days, in every partition."""
+    """Whether the archive holds a range that reaches the end of the last of the days, in every partition.
+
+    A record stamped in the future ends a day as any other does here: what lies behind it, up to the high watermark,
+    which moves, is not worth waiting for, as a refill brings it.
+    """
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
     return all(
-        archived.get(log, (log_start, log_start))[1] >= day_position
-        for log, (log_start, day_position, _) in _day_ends(stream, settings, days).items()
+        archived.get(log, (found.log_start, found.log_start))[1] >= found.position
+        for log, found in _day_ends(stream, settings, days).items()
     )
 
 
-def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, tuple[int, int, int]]:
-    """Per log: its start, where the last of the days ends (at the high watermark if nothing came after), its end."""
+class _DayEnd(NamedTuple):
+    """Where the last day ends in a log: at the high watermark if nothing came after. ``ahead``: the record there is
+    stamped in the future, so that records of the day may well lie behind it."""
+
+    log_start: int
+    position: int
+    high_watermark: int
+    ahead: bool
+
+
+def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, _DayEnd]:
     if not days:
         raise ConfigError("a run needs at least one day", where=stream.name)
     now = datetime.now(UTC)
@@ -109,12 +136,18 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
         )
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     positions = positions_at(settings.kafka_bootstrap, logs, moment)
+    future = positions_at(settings.kafka_bootstrap, logs, datetime.now(UTC))
     ends = {}
     for mark in watermarks(settings.kafka_bootstrap, logs):
         position = positions[mark.log]
         # A position found by time may lie behind the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
-        ends[mark.log] = (mark.log_start, max(day_position, mark.log_start), mark.high_watermark)
+        ends[mark.log] = _DayEnd(
+            log_start=mark.log_start,
+            position=max(day_position, mark.log_start),
+            high_watermark=mark.high_watermark,
+            ahead=position is not None and position == future[mark.log],
+        )
     return ends
 
 
