@@ -76,6 +76,7 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
             "duplicates_trimmed": 600,
             "conserved": True,
             "difference": None,
+            "held": None,
             "seal": run.layout.seal_key(january(14), 1),
         }
     ]

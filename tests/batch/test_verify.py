@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
@@ -38,6 +38,7 @@ from tidemark.verify.lineage import Basis
 from tidemark.verify.result import Check, Verification
 
 NINE = at(MONDAY, 9)
+GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,20 @@ def seal(log: Log, spark: SparkSession, name: str) -> Seal:
         step(run, spark)
     (sealed,) = seal_run(run)
     return sealed
+
+
+def sealed_in_turn(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession, numbers: Mapping[str, int]
+) -> tuple[Log, list[Seal]]:
+    """A new stream, and a version of Monday by each of the runs, with so many records more."""
+    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    seals = []
+    for name, number in numbers.items():
+        produce(stream.topic, [GOOD] * number)
+        archive(spark, stream, settings, available_now=True)
+        seals.append(seal(log, spark, name))
+    return log, seals
 
 
 def verify(log: Log, version: int | None = None) -> Verification:
@@ -301,13 +316,8 @@ def test_what_retention_took_is_said_and_the_seals_evidence_on_holes_stands(day:
 def test_the_rows_a_version_added_and_removed_are_counted_anew(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
-    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
-    log = Log(stream=stream, settings=settings, produce_records=produce)
-    seals = []
-    for name, number in (("first", 5), ("second", 2)):
-        produce(stream.topic, [(b"k", b'{"n": 1}', NINE, 0, [])] * number)
-        archive(spark, stream, settings, available_now=True)
-        seals.append(seal(log, spark, name))
+    log, seals = sealed_in_turn(settings, make_stream, produce, spark, {"first": 5, "second": 2})
+    stream = log.stream
     seals.append(rollback_day(log.run("undo"), spark, day=MONDAY, version=1))
     looked_at = ["nothing: the day's first version"]
     looked_at += [

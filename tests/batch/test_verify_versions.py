@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, Log
-from tests.batch.test_verify import NINE, check, seal, told, verify
-from tests.conftest import MakeStream, Produce, Record
+from tests.batch.test_verify import GOOD, NINE, check, replaced, sealed_in_turn, told, verify
+from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
@@ -22,20 +22,17 @@ from tidemark.core.days import micros
 from tidemark.settings import Settings
 from tidemark.verify import day as verify_module
 
-GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
+
+def expire(spark: SparkSession, settings: Settings, table: IcebergTable, snapshot: int | None) -> None:
+    options = f"older_than => TIMESTAMP '1970-01-01 00:00:00', snapshot_ids => array({snapshot})"
+    spark.sql(f"CALL {settings.catalog}.system.expire_snapshots(table => '{table.identifier}', {options})")
 
 
 def test_a_table_that_was_put_back_to_an_earlier_version_disproves_the_latest_one(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
-    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
-    log = Log(stream=stream, settings=settings, produce_records=produce)
-    seals = []
-    for name, number in (("first", 5), ("second", 2)):
-        produce(stream.topic, [GOOD] * number)
-        archive(spark, stream, settings, available_now=True)
-        seals.append(seal(log, spark, name))
-    table = IcebergTable(spark, settings, stream.table)
+    log, seals = sealed_in_turn(settings, make_stream, produce, spark, {"first": 5, "second": 2})
+    table = IcebergTable(spark, settings, log.stream.table)
     table._load().manageSnapshots().rollbackTo(seals[0].snapshot_id).commit()
     found = verify(log)
     assert (found.verdict, check(found, "readers").notes) == ("disproven", [])
@@ -78,24 +75,20 @@ def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_th
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the reading of the day's rows and the look at what readers see now; and between metadata and files."""
-    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
-    log = Log(stream=stream, settings=settings, produce_records=produce)
-    produce(stream.topic, [GOOD] * 5)
-    archive(spark, stream, settings, available_now=True)
-    sealed = seal(log, spark, "first")
+    log, (sealed,) = sealed_in_turn(settings, make_stream, produce, spark, {"first": 5})
+    stream = log.stream
     table = IcebergTable(spark, settings, stream.table)
     table._load().newAppend().commit()  # the current snapshot never expires
     whole = verify_module._compare_difference
 
-    def expire(*args: Any) -> None:
+    def expire_it(*args: Any) -> None:
         whole(*args)
         if sealed.snapshot_id in {item["id"] for item in table.history()}:
-            options = f"older_than => TIMESTAMP '1970-01-01 00:00:00', snapshot_ids => array({sealed.snapshot_id})"
-            spark.sql(f"CALL {settings.catalog}.system.expire_snapshots(table => '{table.identifier}', {options})")
+            expire(spark, settings, table, sealed.snapshot_id)
 
     before = load_table(settings, stream.table)
     with monkeypatch.context() as patched:
-        patched.setattr(verify_module, "_compare_difference", expire)
+        patched.setattr(verify_module, "_compare_difference", expire_it)
         found = verify(log)
     assert (found.verdict, told(found), check(found, "readers").status) == ("proven", "", "holds")
     with monkeypatch.context() as patched:
@@ -104,3 +97,23 @@ def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_th
         found = verify(log)
     assert (found.verdict, told(found)) == ("unknown", "")
     assert check(found, "tables").unknown[0].endswith("expired while it was read: verify again")
+
+
+def test_a_damaged_file_of_what_stands_in_for_an_expired_snapshot_disproves_the_day(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    log, (sealed,) = sealed_in_turn(settings, make_stream, produce, spark, {"first": 5})
+    table = IcebergTable(spark, settings, log.stream.table)
+    table._load().newAppend().commit()  # the current snapshot never expires
+    expire(spark, settings, table, sealed.snapshot_id)
+    assert verify(log).verdict == "proven"
+    loaded = load_table(settings, log.stream.table)
+    assert loaded
+    current = loaded.current_snapshot()
+    assert current
+    key = current.manifests(loaded.io)[0].manifest_path.removeprefix(f"s3://{settings.bucket}/")
+    with replaced(log, key, b"damaged"):
+        found = verify(log)
+    assert (found.verdict, check(found, "tables").status) == ("disproven", "differs")
+    assert "tables: a table does not read: expected its files, found " in told(found)
+    assert f"{log.stream.table}, in place of snapshot {sealed.snapshot_id}" in told(found)

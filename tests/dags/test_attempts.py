@@ -89,3 +89,17 @@ def test_a_publication_that_started_over_fails_by_what_stopped_that(
         ("AirflowException", "publish: S3 is away"),
         KILLED,
     ]
+
+
+def test_a_run_that_holds_a_day_back_fails_in_the_end_and_without_further_tries(
+    stack: LocalStack, stream: Stream, tmp_path: Path
+) -> None:
+    because = "2013-01-14: every record occurs once: failed, observed 7"
+    held = {"status": "ok", "passed": True, "held": [{"day": "2013-01-14", "because": because}]}
+    (first, told), last = ended(
+        stack, stream, tmp_path, ("complete", {"audit": held}), ("complete", {"audit": {**held, "held": []}})
+    )
+    assert first == "AirflowFailException"
+    assert because in told
+    assert "batch.reopen_days" in told
+    assert last == ("success", "")

@@ -1,11 +1,13 @@
 """The audit step: Great Expectations on the audit branch, before anybody can read it.
 
 Severity decides here, not in Great Expectations: a failed warning is kept and shown, a failed or broken critical check
-stops the run. A check that saw no row is unknown, which is no pass, unless the archive itself holds no row of the days.
+stops the run. The stream's own checks judge each day by itself, so that no day can hide behind another one. A check
+that saw no value is unknown, which is no pass, unless the archive itself holds no record of the day.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -16,8 +18,10 @@ from tidemark.batch.checks import Expected, Outcome, clip, observed_text, safe
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.run import Run
 from tidemark.core.errors import QualityError
+from tidemark.core.plan import DayPlan
 
 EXAMPLES_MAX = 5
+_NAMED_MAX = 10
 _MAP_FIELDS = ("element_count", "missing_count", "unexpected_count", "unexpected_percent")
 _KEY = ["_topic_id", "_kafka_partition", "_offset"]
 
@@ -25,7 +29,9 @@ _KEY = ["_topic_id", "_kafka_partition", "_offset"]
 def audit_run(run: Run, spark: SparkSession) -> None:
     """Check the rebuilt days on the run's branch; save every result to audit.json.
 
-    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or had no row to look at.
+    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or had no value to look at.
+    Where only days did not pass that late records reopened, they are ``held``: readers keep the version they have, and
+    the run goes on with its other days.
     """
     with run.step("audit") as out:
         rebuilt = run.require("rebuild")
@@ -42,21 +48,42 @@ def audit_run(run: Run, spark: SparkSession) -> None:
             Expected(expectation=item.expectation, kwargs=item.kwargs, severity=item.severity, built_in=False)
             for item in run.stream.batch.checks
         ]
-        outcomes = _outcomes(rows, built_in(days, run.stream.batch.deduplicate.key), own, days)
+        outcomes = [
+            *(_rows_left(date.fromisoformat(day), counts) for day, counts in days.items()),
+            *evaluate(rows, built_in(days, run.stream.batch.deduplicate.key)),
+            *(item for day, counts in days.items() for item in _of_day(rows, own, date.fromisoformat(day), counts)),
+        ]
         out["checks"] = [item.value() for item in outcomes]
         empty = [day for day, counts in days.items() if counts["read"] == 0]
         if empty:
             out["note"] = f"the archive holds no record of {', '.join(empty)}: empty on purpose"
         failed = [item for item in outcomes if item.blocks]
-        out["passed"] = not failed
-        if failed:
+        held = _held(failed, run.plan().days)
+        out["held"] = [{"day": day.isoformat(), "because": _explain_all(of)} for day, of in sorted(held.items())]
+        out["passed"] = bool(held) or not failed
+        if not out["passed"]:
             raise QualityError(
                 "critical checks did not pass",
                 expected=f"{sum(item.expected.severity == 'critical' for item in outcomes)} passed",
-                found="; ".join(_explain(item) for item in failed),
+                found=_explain_all(failed),
                 where=run.key("audit"),
                 hint="The table still shows the days as they were before",
             )
+
+
+def _held(failed: Sequence[Outcome], days: Sequence[DayPlan]) -> dict[date, list[Outcome]]:
+    """The days that are held back with what they failed; none where the run can't go on without them.
+
+    That is where a requested day failed, or none is left, or where a check could not be made: that says nothing of the
+    rows, and is tried again.
+    """
+    found: dict[date, list[Outcome]] = {}
+    for item in failed:
+        if item.day is None or item.exception is not None:
+            return {}
+        found.setdefault(item.day, []).append(item)
+    left = {item.day for item in days} - found.keys()
+    return found if left and all(item.reason == "late" for item in days if item.day in found) else {}
 
 
 def built_in(days: Mapping[str, Mapping[str, int]], unique_key: Sequence[str] = ()) -> list[Expected]:
@@ -93,35 +120,34 @@ def _critical(expectation: str, kwargs: dict[str, Any], about: str) -> Expected:
     return Expected(expectation=expectation, kwargs=kwargs, severity="critical", built_in=True, about=about)
 
 
-def _outcomes(
-    rows: DataFrame, ours: list[Expected], own: list[Expected], days: Mapping[str, Mapping[str, int]]
-) -> list[Outcome]:
-    read = sum(counts["read"] for counts in days.values())
-    published = sum(counts["published"] for counts in days.values())
-    if published:
-        outcomes = evaluate(rows, [*ours, *own])
-    else:
-        nothing = "no row to check"
-        # An empty day proves nothing about its columns; it is fine exactly if nothing was there to publish.
-        unknown = None if read else True
-        outcomes = evaluate(rows, ours) + [Outcome(expected=item, success=unknown, observed=nothing) for item in own]
-    return [_rows_left(days), *outcomes]
-
-
-def _rows_left(days: Mapping[str, Mapping[str, int]]) -> Outcome:
-    """Whether each day that had records still has rows: one whose every record was quarantined can't be judged."""
-    gone = [day for day, counts in days.items() if counts["read"] and not counts["published"]]
+def _rows_left(day: date, counts: Mapping[str, int]) -> Outcome:
+    """Whether a day that had records still has rows: one whose every record was quarantined can't be judged."""
+    gone = counts["read"] > 0 and not counts["published"]
     return Outcome(
         expected=Expected(
             expectation="tidemark_rows_to_check",
             kwargs={},
             severity="critical",
             built_in=True,
-            about="each day with records has rows to check",
+            about="a day with records has rows to check",
         ),
+        day=day,
         success=None if gone else True,
-        observed=f"every record of {', '.join(gone)} was quarantined" if gone else "rows on every day that had records",
+        observed=f"every record of {day} was quarantined" if gone else counts["published"],
     )
+
+
+def _of_day(rows: DataFrame, own: Sequence[Expected], day: date, counts: Mapping[str, int]) -> Iterator[Outcome]:
+    """The stream's own checks on the rows of one day.
+
+    One without a record proves nothing about its values, and is fine so; its table as a whole can be judged.
+    """
+    empty = not counts["read"]
+    for item in evaluate(rows.where(F.col(DAY) == day), own) if own else ():
+        if empty and item.exception is None and not item.expected.expectation.startswith("expect_table_"):
+            yield replace(item, day=day, success=True, observed="no row to check", examples=())
+        else:
+            yield replace(item, day=day)
 
 
 def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[Outcome]:
@@ -173,6 +199,8 @@ def _outcome(check: Expected, item: Any, rows: DataFrame) -> Outcome:
         observed = safe({field: result[field] for field in _MAP_FIELDS if field in result}) or None
     examples: Sequence[Any] = result.get("partial_unexpected_list") or ()
     success = bool(item.success) and exception is None
+    if exception is None and not check.built_in and _saw_nothing(result):
+        return Outcome(expected=check, success=None, observed=observed)
     if check.built_in and not success and exception is None and "unexpected_rows_query" in check.kwargs:
         found = rows.sparkSession.sql(check.kwargs["unexpected_rows_query"], batch=rows)
         examples = found.limit(EXAMPLES_MAX).collect()
@@ -183,6 +211,13 @@ def _outcome(check: Expected, item: Any, rows: DataFrame) -> Outcome:
         exception=exception,
         examples=tuple(safe(value) for value in examples[:EXAMPLES_MAX]),
     )
+
+
+def _saw_nothing(result: Mapping[str, Any]) -> bool:
+    """Whether a check had no value to look at, which the library calls a success where it goes value by value."""
+    if "element_count" in result:
+        return result["element_count"] in {0, result.get("missing_count")}
+    return "observed_value" in result and result["observed_value"] in (None, [])
 
 
 def _exception(info: Any) -> str | None:
@@ -198,9 +233,16 @@ def _explain(item: Outcome) -> str:
     name = item.expected.about or item.expected.expectation
     column = item.expected.kwargs.get("column")
     subject = f"{name} ({column})" if column and not item.expected.about else name
+    if item.day is not None:
+        subject = f"{item.day}: {subject}"
     if item.exception is not None:
         return f"{subject}: could not be evaluated: {item.exception}"
     return f"{subject}: {'unknown' if item.success is None else 'failed'}, observed {observed_text(item.observed)}"
+
+
+def _explain_all(failed: Sequence[Outcome]) -> str:
+    named = "; ".join(_explain(item) for item in failed[:_NAMED_MAX])
+    return named if len(failed) <= _NAMED_MAX else f"{named}; and {len(failed) - _NAMED_MAX} more"
 
 
 def _text(error: Exception) -> str:

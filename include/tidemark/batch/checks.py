@@ -22,9 +22,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A check's result; ``success`` None is unknown. Every value is fit for JSON."""
+    """A check's result over the rows of ``day``, or of all days of the run where that is None.
+
+    ``success`` None is unknown. Every value is fit for JSON.
+    """
 
     expected: Expected
+    day: date | None = None
     success: bool | None
     observed: Any
     exception: str | None = None
@@ -42,6 +46,7 @@ class Outcome:
             "severity": self.expected.severity,
             "built_in": self.expected.built_in,
             "about": self.expected.about,
+            "day": None if self.day is None else self.day.isoformat(),
             "success": self.success,
             "observed": self.observed,
             "exception": self.exception,

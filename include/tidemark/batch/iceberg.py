@@ -56,7 +56,8 @@ class Publication:
     """A staged branch to publish, and what its snapshot's summary shall say.
 
     ``inputs`` is a fingerprint of what was read: the same run with the same inputs publishes once. ``since`` is main's
-    snapshot when the run was settled: what others published of the days since then, the plan does not know.
+    snapshot when the run was settled: what others published of the days since then, the plan does not know. ``held``
+    are days on the branch that are not to be published.
     """
 
     run: str
@@ -67,6 +68,7 @@ class Publication:
     staged: int
     days: tuple[date, ...]
     summary: Mapping[str, str]
+    held: tuple[date, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +137,9 @@ class IcebergTable:
         table = self._load()
         snapshot = table.snapshot(branch)
         added = list(snapshot.addedDataFiles(table.io()))
-        integer = self._jvm.java.lang.Class.forName("java.lang.Integer")
         counts: dict[date | None, int] = {}
         for file in added:
-            number = file.partition().get(0, integer)
-            day = None if number is None else _EPOCH + timedelta(days=number)
+            day = self._day(file)
             counts[day] = counts.get(day, 0) + file.recordCount()
         return Staged(base=base, snapshot=snapshot.snapshotId(), files=len(added), rows=counts)
 
@@ -234,7 +234,8 @@ class IcebergTable:
         table = self._load()
         for snapshot in self._ancestors(table):
             summary = snapshot.summary()
-            if summary.get(RUN_PROPERTY) == wanted.run and summary.get(INPUTS_PROPERTY) == wanted.inputs:
+            told = summary.get(RUN_PROPERTY), summary.get(INPUTS_PROPERTY), summary.get(DAYS_PROPERTY)
+            if told == (wanted.run, wanted.inputs, _days_json(wanted.days)):
                 self._drop(table, wanted.branch)
                 return Published(snapshot=snapshot.snapshotId(), already=True)
         self._require_branch(table, wanted)
@@ -252,7 +253,8 @@ class IcebergTable:
         which = self._of(wanted.days)
         change = change.overwriteByRowFilter(which).validateFromSnapshot(wanted.base).conflictDetectionFilter(which)
         change = change.validateNoConflictingData().validateNoConflictingDeletes()
-        added = list(table.snapshot(wanted.staged).addedDataFiles(table.io()))
+        files = table.snapshot(wanted.staged).addedDataFiles(table.io())
+        added = [file for file in files if self._day(file) not in wanted.held]
         if added:  # Iceberg rejects this check where there is no file to check.
             change = change.validateAddedFilesMatchOverwriteFilter()
         for file in added:
@@ -261,11 +263,16 @@ class IcebergTable:
             **wanted.summary,
             RUN_PROPERTY: wanted.run,
             INPUTS_PROPERTY: wanted.inputs,
-            DAYS_PROPERTY: json.dumps([day.isoformat() for day in wanted.days]),
+            DAYS_PROPERTY: _days_json(wanted.days),
         }
         for key, value in summary.items():
             change = change.set(key, value)
         return change
+
+    def _day(self, file: Any) -> date | None:
+        """The day that a data file has rows of."""
+        number = file.partition().get(0, self._jvm.java.lang.Class.forName("java.lang.Integer"))
+        return None if number is None else _EPOCH + timedelta(days=number)
 
     def _of(self, days: Sequence[date]) -> Any:
         """Iceberg's filter of these days' rows."""
@@ -344,6 +351,11 @@ class IcebergTable:
             raise ServiceError(
                 "Iceberg could not commit", found=f"{names[0]}: {detail}", where=self.identifier
             ) from error
+
+
+def _days_json(days: Sequence[date]) -> str:
+    """Days as a snapshot's summary tells them."""
+    return json.dumps([day.isoformat() for day in days])
 
 
 def _java_classes(error: Py4JJavaError) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -12,16 +13,18 @@ from tidemark.batch.ranges import RANGES_PROPERTY, format_ranges
 from tidemark.batch.run import Run
 from tidemark.batch.seal import read_seal
 from tidemark.batch.tables import INPUTS_PROPERTY, load_table
+from tidemark.batch.verdict import held_days, passed_days
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.offsets import TopicPartition
-from tidemark.core.plan import Plan, Used
+from tidemark.core.plan import DayPlan, Used
 from tidemark.core.seal import Seal
 
 
 def publish_run(run: Run, spark: SparkSession) -> None:
     """Publish the quarantine, then the table; save publish.json.
 
-    That order lets a reader who sees a day's new rows find its new quarantine as well. Raises QualityError unless the
+    Days that the audit holds back stay as they are. Quarantine first lets a reader of a day's new rows find its new
+    quarantine as well. Raises QualityError unless the
     branch passed its audit, ConflictError when a day moved meanwhile (rebuild again).
     """
     with run.step("publish") as out:
@@ -29,14 +32,16 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         rebuilt = run.require("rebuild")
         require_same_plan(run, plan, rebuilt)
         since = run.require("settled")["main"]
-        _require_audited(run, rebuilt["staged_snapshot"])
-        _require_unsealed(run, plan, rebuilt["inputs"])
+        audit = _require_audited(run, rebuilt["staged_snapshot"])
+        days = passed_days(plan, audit)
+        _require_unsealed(run, days, rebuilt["inputs"])
         out |= {"snapshot_id": None, "quarantine_snapshot_id": None, "already": False}
-        if not plan.days:
+        out["days"] = [item.day.isoformat() for item in days]
+        if not days:
             return
         summary = snapshot_summary(
             plan.stream,
-            {item.day: item.version for item in plan.days},
+            {item.day: item.version for item in days},
             {item.target.log: item.used for item in plan.logs},
         )
         results = []
@@ -48,8 +53,9 @@ def publish_run(run: Run, spark: SparkSession) -> None:
                 since=since[f"{prefix}snapshot"],
                 base=rebuilt[f"{prefix}base_snapshot"],
                 staged=rebuilt[f"{prefix}staged_snapshot"],
-                days=tuple(item.day for item in plan.days),
+                days=tuple(item.day for item in days),
                 summary=summary,
+                held=tuple(held_days(audit)),
             )
             published = IcebergTable(spark, run.settings, name).publish(publication)
             out[f"{prefix}snapshot_id"] = published.snapshot
@@ -57,19 +63,22 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         out["already"] = all(results)
 
 
-def _require_unsealed(run: Run, plan: Plan, inputs: str) -> None:
+def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
     """Refuse where the version is sealed: by another run meanwhile, or by this one over what it has published before.
 
     A seal is for good, so no other rows may come under it. That the very same are published again does nothing.
     """
-    for item in plan.days:
+    for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
-        if there is None or (there.run == run.name and _inputs(run, there) == inputs):
+        if there is None:
             continue
         if there.run == run.name:
+            before = _inputs(run, there)
+            if before == inputs:
+                continue
             raise ConflictError(
                 "this run has sealed the day already, over other rows",
-                expected=f"inputs {_inputs(run, there)} of snapshot {there.snapshot_id}",
+                expected=f"inputs {before} of snapshot {there.snapshot_id}",
                 found=f"inputs {inputs}",
                 where=run.layout.seal_key(item.day, item.version),
                 hint="Start a new run of the day, with force where nothing new was archived",
@@ -90,7 +99,7 @@ def _inputs(run: Run, seal: Seal) -> str | None:
     return snapshot.summary[INPUTS_PROPERTY] if snapshot is not None and snapshot.summary is not None else None
 
 
-def _require_audited(run: Run, staged: int | None) -> None:
+def _require_audited(run: Run, staged: int | None) -> dict[str, Any]:
     audit = run.load("audit")
     where = run.key("audit")
     if audit is None or audit.get("status") != "ok" or audit.get("passed") is not True:
@@ -104,6 +113,7 @@ def _require_audited(run: Run, staged: int | None) -> None:
             where=where,
             hint="Run the audit step again",
         )
+    return audit
 
 
 def snapshot_summary(

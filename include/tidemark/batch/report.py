@@ -10,6 +10,7 @@ from typing import Any
 from tidemark.batch.losses import time_text
 from tidemark.batch.report_page import render
 from tidemark.batch.run import Run
+from tidemark.batch.verdict import held_days
 from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange, count
@@ -64,7 +65,7 @@ def make_report(run: Run, steps: Steps) -> dict[str, Any]:
 
 def _load(run: Run, step: str) -> dict[str, Any] | None:
     try:
-        return run.load(step)
+        return run.told(step)
     except FormatError as error:
         return {"status": "failed", "error": str(error)}
 
@@ -112,6 +113,7 @@ def _states(run: Run, steps: Steps) -> list[dict[str, Any]]:
 def _days(plan: Plan | None, steps: Steps) -> list[dict[str, Any]]:
     counts = (steps["rebuild"] or {}).get("days", {})
     seals = {item["day"]: item["key"] for item in (steps["seal"] or {}).get("seals", [])}
+    held = held_days(steps["audit"] or {})
     days = []
     for item in plan.days if plan else ():
         day = item.day.isoformat()
@@ -129,6 +131,7 @@ def _days(plan: Plan | None, steps: Steps) -> list[dict[str, Any]]:
                 if rows
                 else None,
                 "difference": ((steps["rebuild"] or {}).get("differences") or {}).get(day),
+                "held": held.get(item.day),
                 "seal": seals.get(day),
             }
         )
@@ -236,10 +239,13 @@ def _verdict(
             "title": f"{unchanged or 'No day'} stays as it is",
             "sentences": ["The seal already covers everything archived for it: nothing was rebuilt.", *_ignored(plan)],
         }
+    held = [item for item in days if item["held"]]
+    days = [item for item in days if not item["held"]]
     lost = sum(log["offsets"]["lost"] for log in logs)
     holes = sum(log["causes"]["unexplained"] for log in logs)
     names = ", ".join(item["day"] for item in days)
     verb = "are" if len(days) > 1 else "is"
+    status, title = "complete", f"{names} {verb} complete: every offset is accounted for, exactly once"
     sentences = [
         f"{item['day']}, version {item['version']}: {item['read']:,} records read, {item['published']:,} published, "
         f"{item['quarantined']:,} quarantined, {item['duplicates_trimmed']:,} duplicates trimmed."
@@ -250,31 +256,26 @@ def _verdict(
     if refilled:
         sentences.append(f"{refilled:,} offsets were missing from the archive and refilled from Kafka.")
     sentences += _explained(logs)
-    warned = sum(item["success"] is not True for item in audit.get("checks", []))
+    warned = sum(item["severity"] == "warning" and item["success"] is not True for item in audit.get("checks", []))
     if warned:
         sentences.append(f"{warned} quality {'checks' if warned > 1 else 'check'} of severity warning did not pass.")
     if unchanged:
         sentences.append(f"{unchanged} stays as it is: its seal already covers everything archived.")
     sentences += _ignored(plan)
     if lost:
+        status, title = "complete with losses", f"{names} {verb} sealed with a known loss"
         sentences = [f"Retention took {lost:,} offsets before they were archived.", *_losses(logs), *sentences]
-        return {
-            "status": "complete with losses",
-            "title": f"{names} {verb} sealed with a known loss",
-            "sentences": sentences,
-        }
-    if holes:
+    elif holes:
+        status, title = "complete with holes", f"{names} {verb} published, with {holes:,} unexplained offsets"
         sentences.insert(0, f"{holes:,} offsets inside archived ranges gave no record, and nothing proves why.")
-        return {
-            "status": "complete with holes",
-            "title": f"{names} {verb} published, with {holes:,} unexplained offsets",
-            "sentences": sentences,
-        }
-    return {
-        "status": "complete",
-        "title": f"{names} {verb} complete: every offset is accounted for, exactly once",
-        "sentences": sentences,
-    }
+    if held:
+        others = ", ".join(item["day"] for item in held)
+        status, title = "days held back", f"{title}; {others} {'keeps its' if len(held) == 1 else 'keep their'} version"
+        sentences = [
+            *(f"{item['day']} stays at version {item['version'] - 1}: {item['held']}." for item in held),
+            *sentences,
+        ]
+    return {"status": status, "title": title, "sentences": sentences}
 
 
 def _ignored(plan: Plan | None) -> Iterator[str]:

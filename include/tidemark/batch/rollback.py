@@ -82,7 +82,7 @@ def _version(run: Run, seals: Sequence[Seal], day: date, version: int) -> Seal:
 def _require_sealed(run: Run, latest: Seal, name: str) -> bool:
     """Refuse where readers see other rows than the latest seal's; whether this rollback has published some already."""
     tables = {run.stream.table: latest.snapshot_id, run.stream.quarantine_table: latest.quarantine_snapshot_id}
-    seen = {table: last_publication(run.settings, table, latest.day) for table in tables}
+    seen = {table: last_publication(load_table(run.settings, table), latest.day) for table in tables}
     own = {table for table, found in seen.items() if found is not None and found.run == name}
     strangers = {
         f"{found.run} in snapshot {found.snapshot_id}"

@@ -1,6 +1,6 @@
 """Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from tidemark.batch.inputs import require_same_plan
 from tidemark.batch.run import Run
-from tidemark.batch.tables import last_publication
+from tidemark.batch.tables import last_publication, load_table
+from tidemark.batch.verdict import passed_days
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.plan import LogPlan, Plan
+from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
 
@@ -75,15 +76,15 @@ def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> di
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:
-    """One seal per day of the settled plan; a day this run sealed before is left as it is.
+    """One seal per day of the settled plan that was published; a day this run sealed before is left as it is.
 
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
     did not pass, ConflictError where another run sealed the day meanwhile or the version before is not there.
     """
     with run.step("seal") as out:
         plan = run.plan("settled")
-        _require_own(run, plan)
-        seals = tuple(write_seal(run, seal) for seal in _seals(run, plan)) if plan.days else ()
+        days = _published(run, plan)
+        seals = tuple(write_seal(run, seal) for seal in _seals(run, plan, days)) if days else ()
         out["seals"] = [
             {"day": item.day.isoformat(), "version": item.version, "key": run.layout.seal_key(item.day, item.version)}
             for item in seals
@@ -91,18 +92,23 @@ def seal_run(run: Run) -> tuple[Seal, ...]:
         return seals
 
 
-def _require_own(run: Run, plan: Plan) -> None:
-    """What readers see of the days must be this run's rows, made by this very plan; or it has sealed them before."""
+def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
+    """The days that the run has published.
+
+    What readers see of them must be this run's rows, made by this very plan; or it has sealed them before.
+    """
     if not plan.days:
-        return
+        return ()
     rebuilt = run.require("rebuild")
     require_same_plan(run, plan, rebuilt)
-    own = run.require("publish")["snapshot_id"]
-    for item in plan.days:
+    published = run.require("publish")
+    own, days = published["snapshot_id"], tuple(item for item in plan.days if item.day.isoformat() in published["days"])
+    table = load_table(run.settings, run.stream.table)
+    for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
         if there is not None and there.run == run.name:
             continue
-        seen = last_publication(run.settings, run.stream.table, item.day)
+        seen = last_publication(table, item.day)
         if seen is None:
             continue
         where = f"{run.stream.table}, {item.day}"
@@ -122,17 +128,23 @@ def _require_own(run: Run, plan: Plan) -> None:
                 where=where,
                 hint="Run step 'publish' first",
             )
+    return days
 
 
-def _seals(run: Run, plan: Plan) -> list[Seal]:
+def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
     rebuilt, audit, published = run.require("rebuild"), run.require("audit"), run.require("publish")
     planned_at = run.require("settled").get("planned_at")
     refill = run.load("refill") or {}
     refilled = sum(item["end"] - item["start"] for item in refill.get("ranges", []))
-    quality = _quality(audit, where=run.key("audit"))
+    unfit = set(days) - set(passed_days(plan, audit))
+    if unfit or not audit["passed"]:
+        failed = [item["expectation"] for item in audit["checks"] if not item["success"]]
+        raise QualityError(
+            "a day that failed its checks can't be sealed", found=", ".join(failed), where=run.key("audit")
+        )
     logs = tuple(_sealed_log(item) for item in plan.logs)
     seals = []
-    for day in plan.days:
+    for day in days:
         rows = rebuilt["days"].get(day.day.isoformat())
         if rows is None:
             raise IncompleteError(
@@ -155,7 +167,7 @@ def _seals(run: Run, plan: Plan) -> list[Seal]:
                 rows_quarantined=rows["quarantined"],
                 duplicates_trimmed=rows["duplicates_trimmed"],
                 refilled_offsets=refilled,
-                quality=quality,
+                quality=_quality(audit, day.day),
                 snapshot_id=published["snapshot_id"],
                 quarantine_snapshot_id=published["quarantine_snapshot_id"],
                 logs=logs,
@@ -191,13 +203,12 @@ def _sealed_log(item: LogPlan) -> SealedLog:
     )
 
 
-def _quality(audit: dict[str, Any], *, where: str) -> Literal["passed", "warnings", "unchecked"]:
-    if not audit["passed"]:
-        failed = [item["expectation"] for item in audit["checks"] if not item["success"]]
-        raise QualityError("a day that failed its checks can't be sealed", found=", ".join(failed), where=where)
-    if not audit["checks"]:
+def _quality(audit: Mapping[str, Any], day: date) -> Literal["passed", "warnings", "unchecked"]:
+    """What the checks of a day that passed say of it; those of no single day are of each."""
+    checks = [item for item in audit["checks"] if item.get("day") in {None, day.isoformat()}]
+    if not checks:
         return "unchecked"
-    return "passed" if all(item["success"] for item in audit["checks"]) else "warnings"
+    return "passed" if all(item["success"] for item in checks) else "warnings"
 
 
 def previous_digest(run: Run, day: date, version: int) -> str | None:

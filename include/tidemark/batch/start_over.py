@@ -13,7 +13,7 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
-from tidemark.batch.tables import last_publication
+from tidemark.batch.tables import last_publication, load_table
 from tidemark.batch.verdict import condemns
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan_json import plan_from_value
@@ -88,8 +88,9 @@ def _seal_for_others(run: Run, days: Iterable[date]) -> dict[str, str | None]:
     That is no reason to stop: its own step says the same, and the day's next version is this run's.
     """
     found: dict[str, str | None] = {}
+    table = load_table(run.settings, run.stream.table)
     for day in sorted(days):
-        seen = last_publication(run.settings, run.stream.table, day)
+        seen = last_publication(table, day)
         sealed = {item.snapshot_id for item in day_seals(run.store, run.layout, day)}
         if seen is None or seen.snapshot_id in sealed or seen.run in {run.name, *found}:
             continue

@@ -138,9 +138,8 @@ class LastPublication(NamedTuple):
     inputs: str
 
 
-def last_publication(settings: Settings, name: str, day: date) -> LastPublication | None:
+def last_publication(table: Table | None, day: date) -> LastPublication | None:
     """What readers see of a day in a table; None where nobody published it, as far as the table's history goes back."""
-    table = load_table(settings, name)
     snapshot = table.current_snapshot() if table else None
     while table is not None and snapshot is not None:
         told = snapshot.summary.additional_properties if snapshot.summary else {}

@@ -53,9 +53,9 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
             where=f"stream {stream.name}",
             hint="A reconcile run seals it",
         )
-    seen = last_publication(settings, stream.table, day)
-    shown = max((seal.version for seal in seals if seen is None or seen.snapshot_id == seal.snapshot_id), default=None)
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
+    seen = last_publication(table, day)
+    shown = max((seal.version for seal in seals if seen is None or seen.snapshot_id == seal.snapshot_id), default=None)
     return Versions(
         stream=stream.name,
         day=day,

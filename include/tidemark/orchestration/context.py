@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import ConfigError, QualityError
 from tidemark.orchestration.days import run_days
 from tidemark.orchestration.work import Request
 
@@ -31,8 +31,9 @@ def request(stream_name: str, context: Any) -> Request:
 
 
 def explained(action: Callable[[], T]) -> T:
-    """The action's result. A wrong setting, definition or form won't right itself: it fails without further tries."""
+    """The action's result. A wrong setting, definition or form won't right itself, nor will rows that did not pass
+    their checks: that fails without further tries."""
     try:
         return action()
-    except ConfigError as error:
+    except (ConfigError, QualityError) as error:
         raise AirflowFailException(str(error)) from error

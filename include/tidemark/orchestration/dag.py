@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import (
     DAG,
     Asset,
@@ -16,6 +15,7 @@ from airflow.sdk import (
 
 from tidemark.orchestration.operators import PythonStep, SparkStep, WaitStep
 from tidemark.orchestration.steps import (
+    LAST_HELP,
     LAST_TASK,
     RETRIES,
     RETRY_DELAY,
@@ -62,7 +62,7 @@ def reconcile_dag(item: Reconcile) -> DAG:
         tasks = {step.name: _operator(step, item.name, stream) for step in STEPS}
         chain(*tasks.values())
         # The report runs after a failure too. This task doesn't, and so decides whether the run succeeded.
-        complete = EmptyOperator(task_id=LAST_TASK, doc_md="Succeeds when the days are sealed and reported.")
+        complete = PythonStep(task_id=LAST_TASK, step=LAST_TASK, stream=item.name, doc_md=LAST_HELP)
         chain([tasks["seal"], tasks["report"]], complete)
     return dag
 

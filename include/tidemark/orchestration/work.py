@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import ConfigError, QualityError
 
 Saved = Mapping[str, bytes | None]
 
@@ -59,11 +59,27 @@ def report(stream: str, run_id: str) -> None:
     report_run(_run(stream, run_id))
 
 
+def complete(stream: str, run_id: str) -> None:
+    """The last step; raises QualityError where the run has published without days that it should have reopened."""
+    from tidemark.batch.verdict import held_text
+
+    run = _run(stream, run_id)
+    held = held_text(run.require("audit"))
+    if held:
+        raise QualityError(
+            held,
+            where=run.key("audit"),
+            hint="Every run tries them again until they pass: mend the check, the transformation or the records'"
+            " producer, or leave days so far back alone (batch.reopen_days)",
+        )
+
+
 # Only wait and plan need the request: the others go by the plan, and the report of a wrong request can still be made.
 STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
     "settle": settle,
     "seal": seal,
     "report": report,
+    "complete": complete,
 }
 
 
@@ -117,15 +133,16 @@ def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bo
 
 
 def reason(stream: str, run_id: str) -> str | None:
-    """The first step of the run that has saved itself as failed, and why; None where none has."""
+    """The first step of the run that has saved itself as failed, and why, else what it held back; None where none."""
     from tidemark.batch.report import STEPS
+    from tidemark.batch.verdict import held_text
 
     run = _run(stream, run_id)
     for step in (*STEPS, "report"):
-        saved = run.load(step)
-        if saved is not None and saved.get("status") == "failed":
-            return f"{step}: {saved.get('error')}"
-    return None
+        told = run.told(step)
+        if told is not None and told.get("status") == "failed":
+            return f"{step}: {told.get('error')}"
+    return held_text(run.load("audit") or {}) or None
 
 
 def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:

@@ -46,8 +46,8 @@ class Batch:
 class Derived:
     """``batches`` by log, writer and batch, those of replaced ranges too. ``rows`` are the offsets with a row of the
     day, by log, of what the version is made of; ``copies`` counts those rows with all their copies; ``late`` those that
-    came later. ``undated`` are offsets of adopted objects with rows of several days: of which day
-    each is, only Spark can tell."""
+    came later. ``undated`` are offsets of adopted objects with rows of several days: of which day each is, only Spark
+    can tell."""
 
     manifests: int = 0
     objects: int = 0

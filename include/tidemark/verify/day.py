@@ -4,7 +4,8 @@ Nothing is derived from the plan, the ledger or the seal's figures. The seal say
 which logs, in which snapshots. Archive and tables are looked at whole; Kafka is asked for what it still holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -105,20 +106,35 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
     seal = claims.seal
     assert seal is not None
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
-    held = published_at(table, seal)
+    held = aside = None
+    with _damage_told(check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
+        held = published_at(table, seal)
+    with _damage_told(check, f"{stream.quarantine_table}, in place of snapshot {seal.quarantine_snapshot_id}"):
+        aside = quarantined_at(quarantine, seal)
     sides = (
         (table, stream.table, seal.snapshot_id, held),
-        (quarantine, stream.quarantine_table, seal.quarantine_snapshot_id, quarantined_at(quarantine, seal)),
+        (quarantine, stream.quarantine_table, seal.quarantine_snapshot_id, aside),
     )
     found = [_rows(settings, *side, seal=seal, archive=archive, check=check) for side in sides]
     if seal.deduplicated is not None and found[0] is not None and table is not None and held is not None:
         key, where = seal.deduplicated.key, f"{stream.table}, snapshot {held}"
-        repeated = repeated_keys(table, held, seal.day, key)
-        if repeated is None:
-            check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
-        else:
-            check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
+        with _damage_told(check, where):
+            repeated = repeated_keys(table, held, seal.day, key)
+            if repeated is None:
+                check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
+            else:
+                check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
     return _Sides(seal=seal, table=table, archive=archive, published=found[0], quarantined=found[1])
+
+
+@contextmanager
+def _damage_told(check: Check, where: str) -> Iterator[None]:
+    """A table's file that is gone or damaged speaks against the day. An S3 server that fails does not: that stays an
+    error."""
+    try:
+        yield
+    except FormatError as error:
+        check.differs("a table does not read", expected="its files", found=error.found, where=where)
 
 
 def _rows(
@@ -154,8 +170,7 @@ def _read(
 ) -> Rows | None:
     """The day's rows in a snapshot; None where they can't be read, which the check tells.
 
-    A file that is gone or damaged speaks against the day, but for one of a snapshot that expires meanwhile. An S3
-    server that fails does not: that stays an error.
+    As ``_damage_told`` says, but for a file of a snapshot that expires meanwhile.
     """
     try:
         return day_rows(table, snapshot_id, day, archive.windows())
@@ -244,7 +259,9 @@ def _compare_difference(settings: Settings, stream: Stream, claims: Claims, side
         one = "the day's first version" if seal.version == 1 else "the version before was gone when this one was sealed"
         check.looked_at = f"nothing: {one}"
         return
-    snapshot = published_at(table, claims.before) if claims.before is not None else None
+    snapshot = None
+    with _damage_told(check, f"{stream.table}, the rows of version {seal.version - 1}"):
+        snapshot = published_at(table, claims.before) if claims.before is not None else None
     if table is None or snapshot is None or published is None:
         check.looked_at, check.gone = "nothing: the rows of one of the two versions are gone", True
         return
@@ -273,14 +290,16 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
         return
     now = table.metadata.current_snapshot_id
     where = f"{stream.table}, snapshot {now}, the current one"
-    seen = last_publication(settings, stream.table, seal.day)
+    seen = last_publication(table, seal.day)
     if seen is not None and seen.snapshot_id not in claims.snapshots:
         check.notes.append(f"run {seen.run} published the day since and has not sealed it yet")
         return
     check.looked_at = where
     if seen is not None:  # an earlier version's, where somebody has put the table back
         check.equal("the snapshot of the day's rows", expected=seal.snapshot_id, found=seen.snapshot_id, where=where)
-    held = published_at(table, seal)  # of the table as it is by now
+    held = None
+    with _damage_told(check, where):
+        held = published_at(table, seal)  # of the table as it is by now
     if published is None or held is None:
         return
     try:

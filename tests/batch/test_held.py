@@ -1,0 +1,234 @@
+"""Checks judge each day by itself, and a day that only late records touch holds up no other one."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.test_current import archived, pinned, rows
+from tests.batch.test_report import page_of
+from tests.batch.world import World, january, moment, value
+from tidemark.batch.audit import audit_run, evaluate
+from tidemark.batch.checks import Expected
+from tidemark.batch.publish import publish_run
+from tidemark.batch.report import report_run
+from tidemark.batch.run import Run
+from tidemark.batch.seal import day_seals, latest_seals, seal_run
+from tidemark.core.errors import ConflictError, QualityError
+from tidemark.current.frame import frame
+from tidemark.settings import Settings
+
+# Great Expectations wants conditions as objects, which no YAML file holds.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The condition_parser parameter is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Passing a string to the row_condition parameter:DeprecationWarning"),
+]
+
+NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
+
+
+def row_count(**bounds: int) -> dict[str, Any]:
+    return {"expectation": "expect_table_row_count_to_be_between", "kwargs": bounds}
+
+
+def archive(world: World, day: int, *bodies: bytes) -> None:
+    """The next records, of one day, produced and archived."""
+    start = len(world.records)
+    world.produce([(moment(day), body) for body in bodies])
+    world.archive(start, len(world.records))
+
+
+def seals_of(world: World, *days: int) -> list[tuple[date, int]]:
+    run = world.run("any")
+    return [(seal.day, seal.version) for day in days for seal in day_seals(run.store, run.layout, january(day))]
+
+
+def planned(world: World, name: str, *days: int) -> Run:
+    """A rebuilt run of the days and of every sealed day that has late rows."""
+    run = world.run("any")
+    run = world.plan(name, [january(day) for day in days], seals=latest_seals(run.store, run.layout))
+    world.rebuild(run)
+    return run
+
+
+def finished(world: World, run: Run) -> dict[str, Any]:
+    """The rest of a run up to its report, which is returned."""
+    publish_run(run, world.spark)
+    seal_run(run)
+    report_run(run)
+    return run.require("report")
+
+
+def reconciled(world: World, name: str, *days: int) -> dict[str, Any]:
+    run = planned(world, name, *days)
+    audit_run(run, world.spark)
+    return finished(world, run)
+
+
+def test_a_short_day_beside_a_long_one_does_not_pass(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[row_count(min_value=3)])
+    archive(world, 14, *(value(number) for number in range(5)))
+    reconciled(world, "first", 14)
+    archive(world, 14, value(5))
+    archive(world, 15, value(6))
+    run = planned(world, "second", 15)
+    with pytest.raises(QualityError) as caught:
+        audit_run(run, spark)
+    assert "2013-01-15: expect_table_row_count_to_be_between: failed, observed 1 " in str(caught.value)
+    assert "2013-01-14: expect" not in str(caught.value)
+
+
+def test_two_days_together_may_have_more_rows_than_each(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[row_count(max_value=6)])
+    for day in (14, 15):
+        archive(world, day, *(value(number) for number in range(5)))
+    report = reconciled(world, "first", 14, 15)
+    checks = [item for item in report["quality"]["checks"] if not item["built_in"]]
+    assert [(item["day"], item["success"], item["observed"]) for item in checks] == [
+        ("2013-01-14", True, 5),
+        ("2013-01-15", True, 5),
+    ]
+    assert seals_of(world, 14, 15) == [(january(14), 1), (january(15), 1)]
+
+
+def test_late_records_that_do_not_pass_leave_their_day_alone_and_are_told_until_they_do(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES])
+    archive(world, 14, value(0), value(1), b"broken")
+    reconciled(world, "first", 14)
+    monday, aside = world.published(), world.quarantined()
+
+    archive(world, 14, value(2, "late"), b"broken, too")
+    archive(world, 15, value(3), b"broken")
+    report = reconciled(world, "second", 15)
+    assert world.published() == [*monday, *world.expected_rows(january(15))]
+    assert world.quarantined() == [*aside, *world.expected_quarantine(january(15))]
+    assert seals_of(world, 14, 15) == [(january(14), 1), (january(15), 1)]
+    seal = day_seals(world.run("any").store, world.run("any").layout, january(15))[0]
+    assert seal.quality == "passed"
+    # Neither row is lost to who reads the live view: there the late ones come from the archive.
+    assert rows(frame(spark, pinned(world))) == archived(world)
+    because = "2013-01-14: expect_column_values_to_be_in_set (name): failed, observed 1 of 3 unexpected"
+    assert report["verdict"]["status"] == "days held back"
+    assert report["verdict"]["title"].endswith("; 2013-01-14 keeps its version")
+    assert report["verdict"]["sentences"][0] == f"2013-01-14 stays at version 1: {because}."
+    assert [(item["day"], item["held"], bool(item["seal"])) for item in report["days"]] == [
+        ("2013-01-14", because, False),
+        ("2013-01-15", None, True),
+    ]
+    page = page_of(world.run("second"), world.run("second").layout.run_key("second", "report.html"))
+    assert f"Held back, so readers keep version 1: {because}" in page.text
+
+    # The next run tries them again, and so does the one after the check was mended: that has them.
+    archive(world, 16, value(4))
+    assert reconciled(world, "third", 16)["verdict"]["status"] == "days held back"
+    definition = world.settings.streams_dir / f"{world.name}.yaml"
+    definition.write_text(definition.read_text().replace("- ROW", "- ROW\n      - LATE"))
+    archive(world, 17, value(5))
+    assert reconciled(world, "fourth", 17)["verdict"]["status"] == "complete"
+    assert world.published() == world.expected_rows(*(january(day) for day in range(14, 18)))
+    assert seals_of(world, 14) == [(january(14), 1), (january(14), 2)]
+
+
+def test_a_run_of_nothing_but_days_that_do_not_pass_fails(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES])
+    archive(world, 14, value(0))
+    archive(world, 15, value(1))
+    reconciled(world, "first", 14, 15)
+    archive(world, 14, value(2, "late"))
+    run = planned(world, "second", 15)  # nothing new came of the day itself
+    assert [item.day for item in run.plan().days] == [january(14)]
+    with pytest.raises(QualityError, match=r"2013-01-14: .* failed, observed 1 of 2 unexpected"):
+        audit_run(run, spark)
+
+
+def test_a_check_that_could_not_be_made_holds_no_day_back_for_it_says_nothing_of_the_rows(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    # The division fails on the late row alone.
+    condition = {"column": "id", "row_condition": "10 / (id - 2) > -100", "condition_parser": "spark"}
+    check = {"expectation": "expect_column_values_to_not_be_null", "kwargs": condition}
+    world = World.make(spark, settings, tmp_path, checks=[check])
+    archive(world, 14, value(0))
+    reconciled(world, "first", 14)
+    archive(world, 14, value(2))
+    archive(world, 15, value(3))
+    run = planned(world, "second", 15)
+    with pytest.raises(
+        QualityError, match=r"2013-01-14: expect_column_values_to_not_be_null \(id\): could not be evaluated"
+    ):
+        audit_run(run, spark)
+
+
+def test_an_audit_made_again_after_publication_has_the_run_publish_again(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES])
+    archive(world, 14, value(0))
+    reconciled(world, "first", 14)
+    archive(world, 14, value(1, "late"))
+    archive(world, 15, value(2))
+    run = planned(world, "second", 15)
+    audit_run(run, spark)
+    publish_run(run, spark)
+
+    # Somebody relaxes the check and repeats the audit: what was published is without the day.
+    run.save("audit", {**run.require("audit"), "held": []})
+    with pytest.raises(ConflictError, match="the audit branch is not what the rebuild left"):
+        publish_run(run, spark)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "kwargs"),
+    [
+        ("expect_column_values_to_be_between", {"column": "delay", "max_value": 3}),
+        (
+            "expect_column_values_to_not_be_null",
+            {"column": "id", "row_condition": "id > 5", "condition_parser": "spark"},
+        ),
+        ("expect_column_mean_to_be_between", {"column": "delay", "max_value": 3}),
+        ("expect_column_distinct_values_to_be_in_set", {"column": "delay", "value_set": [1.0]}),
+    ],
+)
+def test_a_check_that_saw_no_value_is_unknown(spark: SparkSession, expectation: str, kwargs: dict[str, Any]) -> None:
+    frame_ = spark.createDataFrame([(1, None), (2, None)], "id int, delay double")
+    check = Expected(expectation=expectation, kwargs=kwargs, severity="critical", built_in=False)
+    (outcome,) = evaluate(frame_, [check])
+    assert (outcome.success, outcome.blocks, outcome.exception) == (None, True, None)
+
+
+def test_that_a_column_is_null_throughout_can_be_seen(spark: SparkSession) -> None:
+    rows_ = spark.createDataFrame([(1, None), (2, None)], "id int, delay double")
+    checks = [
+        Expected(
+            expectation=f"expect_column_values_to_{what}",
+            kwargs={"column": "delay"},
+            severity="critical",
+            built_in=False,
+        )
+        for what in ("be_null", "not_be_null")
+    ]
+    assert [item.success for item in evaluate(rows_, checks)] == [True, False]
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_of_a_day_without_records_the_table_is_judged_and_no_value(
+    spark: SparkSession, settings: Settings, tmp_path: Path, least: int
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES, row_count(min_value=least)])
+    archive(world, 14, value(0))
+    run = planned(world, "first", 14, 15)
+    if least:
+        with pytest.raises(QualityError, match="2013-01-15: expect_table_row_count_to_be_between: failed, observed 0"):
+            audit_run(run, spark)
+    else:
+        audit_run(run, spark)
+        checks = [item for item in run.require("audit")["checks"] if item["day"] == "2013-01-15"]
+        assert [(item["success"], item["observed"]) for item in checks[1:]] == [(True, "no row to check"), (True, 0)]
