@@ -71,6 +71,24 @@ def report(
 
 
 @app.command()
+def days(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    *,
+    from_day: Annotated[
+        str | None, typer.Option("--from", help="First day. [default: of the last 30, the first since one was sealed]")
+    ] = None,
+    to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: yesterday]")] = None,
+    grace_hours: Annotated[float, typer.Option(min=0, help="How long after its end a day may be without a seal.")] = 6,
+    stack: Stack = None,
+) -> None:
+    """Show which days are sealed and how, and which are not; 1 when one should be and is not."""
+    from tidemark.cli.days import print_days
+
+    if not print_days(stack, stream, from_day=from_day, to_day=to_day, grace_hours=grace_hours):
+        raise typer.Exit(1)
+
+
+@app.command()
 def versions(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],

@@ -1,0 +1,62 @@
+"""``tidemark days``: which days are sealed, and which should be."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log
+from tests.batch.test_seal import finish, settled, two_days
+from tidemark.batch.seal import seal_run
+from tidemark.cli import days as command
+from tidemark.core.errors import ConfigError
+
+WEDNESDAY = TUESDAY + timedelta(days=1)
+
+
+@pytest.fixture
+def sealed(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """Monday and Tuesday are sealed."""
+    monkeypatch.setattr(command, "connect", lambda _: log.settings)
+    monkeypatch.setenv("COLUMNS", "160")
+    two_days(log)
+    run = settled(log, "run-1", MONDAY, TUESDAY)
+    finish(run, {MONDAY: 10, TUESDAY: 5})
+    seal_run(run)
+    return log
+
+
+def thursday(hour: int) -> datetime:
+    return datetime(2013, 1, 17, hour, tzinfo=ZONE)
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    """The cells of each day's row."""
+    rows = [[cell.strip() for cell in line.split("│")] for line in capsys.readouterr().out.splitlines()]
+    return {row[1]: row[2:-1] for row in rows if len(row) > 2}
+
+
+@pytest.mark.parametrize(("hour", "well", "state"), [(5, True, "not sealed yet"), (7, False, "not sealed")])
+def test_a_day_may_be_without_a_seal_for_a_while(
+    sealed: Log, capsys: pytest.CaptureFixture[str], hour: int, well: bool, state: str
+) -> None:
+    found = command.print_days(None, sealed.stream.name, from_day=None, to_day=None, grace_hours=6, now=thursday(hour))
+    assert found is well
+    rows = shown(capsys)
+    assert list(rows) == [str(MONDAY), str(TUESDAY), str(WEDNESDAY)]
+    assert rows[str(MONDAY)][:-1] == ["sealed", "1", "9", "1", "2", "passed"]
+    assert rows[str(WEDNESDAY)][0] == state
+
+
+def test_days_before_the_first_seal_are_asked_for_and_told_in_a_line(
+    sealed: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = sealed.stream.name
+    assert not command.print_days(
+        None, name, from_day="2013-01-12", to_day="2013-01-17", grace_hours=0, now=thursday(5)
+    )
+    out = capsys.readouterr().out
+    assert "Not sealed, and over for more than 0 h: 3 days from 2013-01-12 to 2013-01-16." in out
+    assert f"start backfill_{name}" in out
+    assert "not over" in out
+    with pytest.raises(ConfigError, match=r"a sealed day up to 2013-01-13, found 2013-01-14 .*--from"):
+        command.print_days(None, name, from_day=None, to_day="2013-01-13", grace_hours=0, now=thursday(5))
