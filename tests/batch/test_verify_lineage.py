@@ -7,7 +7,6 @@ import pytest
 
 from tests.archive.small import NOW, START, Small, micros
 from tests.archive.test_compaction import compaction, delete, make
-from tidemark.core.manifest import Identity
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import ArchiveReader, Derived
@@ -22,12 +21,17 @@ def told(item: Difference) -> str:
 
 
 def derived(
-    small: Small, until_us: int = 2**62, used: frozenset[Identity] = frozenset()
+    small: Small, until_us: int = 2**62, used: tuple[tuple[str, int, int], ...] = ()
 ) -> tuple[Derived, list[str], str]:
-    """Of the first day: what is there, what is wrong, and what was looked at."""
+    """What is there of the first day, what is wrong, what was looked at. ``used``: writer, first and last batch."""
     chains, files = Check(name="manifests"), Check(name="objects")
     reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
-    found = reader.derive(Basis(until_us=until_us, used=used), chains, files, lambda _: None)
+    found = reader.derive(
+        Basis(until_us=until_us, batches={(writer, small.log()): [(first, last)] for writer, first, last in used}),
+        chains,
+        files,
+        lambda _: None,
+    )
     return found, [told(item) for check in (chains, files) for item in check.differences], chains.looked_at
 
 
@@ -82,7 +86,7 @@ def test_a_range_that_the_version_used_is_part_of_it_however_late_its_manifest_s
     sealed = NOW - 3 * WEEK
     for start in range(0, 6, 2):
         small.commit(start, start + 2, at=sealed + timedelta(seconds=2))
-    used = frozenset(("query-a", batch, small.log()) for batch in (0, 1))
+    used = (("query-a", 0, 1),)
     for compacted in (False, True):
         found, wrong, _ = derived(small, micros(sealed), used)
         assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 2)
@@ -98,7 +102,7 @@ def test_an_object_that_two_runs_refilled_is_part_of_the_version_that_used_eithe
     planned = NOW - 3 * WEEK
     for at, writer in enumerate(("refill-run-2", "refill-run-1"), start=1):
         small.commit(0, 4, writer=writer, at=planned + timedelta(seconds=at))
-    found, wrong, _ = derived(small, micros(planned), frozenset({(used, 0, small.log())}))
+    found, wrong, _ = derived(small, micros(planned), ((used, 0, 0),))
     assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 0)
 
 

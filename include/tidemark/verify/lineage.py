@@ -1,7 +1,9 @@
 """Compacted ranges followed back to the batches that they came from, and which of them a version is made of."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 
 from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
@@ -11,14 +13,24 @@ from tidemark.verify.result import Check
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """What a version is made of: all that was committed until a moment, and the ranges it used, however late those say
-    they are: the moment is one machine's, and their manifests another's."""
+    they are: the moment is one machine's, and their manifests another's.
+
+    ``batches`` are those ranges, by writer and log: each the first and the last batch of several in a row, in order.
+    """
 
     until_us: int
-    used: frozenset[Identity] = frozenset()
+    batches: Mapping[tuple[str, TopicPartition], Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    def used(self, identity: Identity) -> bool:
+        """Whether the version used the range."""
+        writer, batch, log = identity
+        spans = self.batches.get((writer, log), ())
+        at = bisect_right(spans, batch, key=itemgetter(0)) - 1
+        return at >= 0 and batch <= spans[at][1]
 
     def rank(self, log: TopicPartition, manifest: Manifest) -> tuple[bool, int]:
         """How far a manifest's range is from being part of the version; the lowest is the nearest."""
-        return (manifest.writer, manifest.batch, log) not in self.used, manifest.committed_at_us
+        return not self.used((manifest.writer, manifest.batch, log)), manifest.committed_at_us
 
 
 class Lineage:
@@ -72,13 +84,13 @@ class Lineage:
 
     def late(self, manifest: Manifest, file: DataFile, basis: Basis) -> tuple[OffsetRange, ...]:
         """Where the file's rows came too late for a version; of a compacted file that is as late as they first came."""
-        if (manifest.writer, manifest.batch, file.log) in basis.used:
+        if basis.used((manifest.writer, manifest.batch, file.log)):
             return ()
         if not manifest.replaces:
             return (file.range,) if manifest.committed_at_us > basis.until_us else ()
         return tuple(
             item.range
-            for item in self._origins(manifest, file.log, basis.used)
+            for item in self._origins(manifest, file.log, basis)
             if self._committed_at_us.get((item.writer, item.batch), 0) > basis.until_us
         )
 
@@ -95,12 +107,12 @@ class Lineage:
                     where=f"{by.writer}/{by.batch}, {log}",
                 )
 
-    def _origins(self, manifest: Manifest, log: TopicPartition, used: frozenset[Identity]) -> Iterator[Replaced]:
+    def _origins(self, manifest: Manifest, log: TopicPartition, basis: Basis) -> Iterator[Replaced]:
         """What a compaction has replaced and was not used, back to ranges that are no compaction's."""
         for item in manifest.replaces:
-            if item.log == log and (item.writer, item.batch, log) not in used:
+            if item.log == log and not basis.used((item.writer, item.batch, log)):
                 before = self._compactions.get((item.writer, item.batch))
                 if before is None:
                     yield item
                 else:
-                    yield from self._origins(before, log, used)
+                    yield from self._origins(before, log, basis)

@@ -7,7 +7,7 @@ from datetime import date
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.offsets import OffsetRange, OffsetSet, range_or_none, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, range_or_none, subtract
 from tidemark.core.plan import Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
@@ -80,13 +80,15 @@ def read_claims(
 
 
 def _basis(seal: Seal) -> Basis:
-    used = frozenset(
-        (part.writer, batch, item.log)
-        for item in seal.logs
-        for part in item.used
-        for batch in range(part.batch, (part.batch if part.last_batch is None else part.last_batch) + 1)
+    batches: dict[tuple[str, TopicPartition], set[tuple[int, int]]] = {}
+    for item in seal.logs:
+        for part in item.used:
+            last = part.batch if part.last_batch is None else part.last_batch
+            batches.setdefault((part.writer, item.log), set()).add((part.batch, last))
+    return Basis(
+        until_us=seal.planned_at_us or seal.sealed_at_us,
+        batches={key: sorted(spans) for key, spans in batches.items()},
     )
-    return Basis(until_us=seal.planned_at_us or seal.sealed_at_us, used=used)
 
 
 def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: Check) -> None:
