@@ -288,9 +288,15 @@ def _first_records(
     return {number: item for number, item in found.items() if item is not None}
 
 
-def positions_at(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, int | None]:
-    """Per log the first offset whose record timestamp is at or after ``moment``; None where there is none yet."""
-    milliseconds = int(moment.timestamp() * 1000)
+def positions_at(
+    bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, *, committed: bool = True
+) -> dict[TopicPartition, int | None]:
+    """Per log the first offset whose record timestamp is at or after ``moment``; None where there is none yet.
+
+    ``committed``: below the last stable offset only, else among all records. Kafka looks for no moment before 1970; for
+    such a one it is the first record stamped since.
+    """
+    milliseconds = max(int(moment.timestamp() * 1000), 0)
 
     def offsets(consumer: Consumer) -> list[int]:
         wanted = [KafkaPartition(log.topic, log.partition, milliseconds) for log in logs]
@@ -301,7 +307,7 @@ def positions_at(bootstrap: str, logs: Sequence[TopicPartition], moment: datetim
         return [item.offset for item in found]
 
     try:
-        found = _ask(bootstrap, "read_committed", offsets)
+        found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", offsets)
     except KafkaException as error:
         where = f"{moment} at {bootstrap}"
         raise ServiceError("Kafka could not find positions by time", found=error, where=where) from error

@@ -222,8 +222,13 @@ class Batch(Keys):
     )
     accept_loss: bool = Field(default=False, description="seal a day although retention took records from it")
     reopen_days: int | None = Field(
-        default=None, ge=0, description="days before a run's newest one that late records reopen by themselves"
+        default=None,
+        ge=0,
+        le=36_500,
+        description="days before a run's newest one that late records reopen by themselves",
     )
     deduplicate: Deduplicate = Deduplicate()
-    snapshot_retention_days: int = Field(default=90, ge=7, description="how long earlier snapshots stay readable")
+    snapshot_retention_days: int = Field(
+        default=90, ge=7, le=36_500, description="how long earlier snapshots stay readable"
+    )
     checks: tuple[Check, ...] = ()

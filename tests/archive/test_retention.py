@@ -100,3 +100,12 @@ def test_a_topic_that_is_not_there_can_not_be_told(make_log: MakeLog) -> None:
     log.stream = log.stream.model_copy(update={"topic": "no.such.topic"})
     with pytest.raises(ServiceError, match=r"no\.such\.topic"):
         read(log, moment()[0])
+
+
+def test_a_record_of_no_year_is_told_all_the_same(make_log: MakeLog) -> None:
+    log = make_log(**TEN_HOURS)
+    log.produce(1, -(10**15))
+    (line,) = read(log, moment()[0]).lines()
+    assert (
+        "offset 0 is unarchived, its record is of no year from 1 to 9999 (-1000000000000000000 µs since 1970)" in line
+    )

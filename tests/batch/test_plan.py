@@ -8,9 +8,12 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
+from tests.batch.test_seal import finish
 from tidemark.archive.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.seal import seal_run
 from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
@@ -172,6 +175,33 @@ def test_a_record_stamped_in_the_future_ends_no_day(log: Log, caplog: pytest.Log
     assert wait_ready(log.stream, log.settings, [MONDAY])
 
 
+def test_kafka_is_not_asked_where_a_day_before_1970_ends(log: Log) -> None:
+    log.produce(4, at(MONDAY, 9))
+    log.archive(0, 3)
+    (found, _) = plan_run(log.run(), [date(1968, 7, 20)], False).logs
+    assert (found.target.end, found.gaps) == (3, ())
+
+
+def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 10)
+    run = log.run("first")
+    plan_run(run, [MONDAY], False)
+    settle_run(run)
+    finish(run, {MONDAY: 10})
+    seal_run(run)
+    grow(log.settings, log.stream.topic, 3)
+    log.produce(10, at(TUESDAY, 9), partition=2)
+    drop_below(log, 6, partition=2)
+    log.archive(6, 10, partition=2)
+    run = log.run("second")
+    by_partition = {item.target.log.partition: item for item in plan_run(run, [TUESDAY], False).logs}
+    assert [(gap.range, gap.kind) for gap in by_partition[2].gaps] == [(span(0, 6), "lost")]
+    assert (by_partition[0].gaps, by_partition[1].gaps) == ((), ())
+    with pytest.raises(IncompleteError, match=r"\[0, 6\) lost to retention: 6 offsets"):
+        settle_run(run)
+
+
 def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 4)
@@ -252,7 +282,7 @@ def test_the_archive_is_ready_once_it_reaches_the_days_end_in_every_partition(lo
     assert not wait_ready(log.stream, log.settings, [MONDAY, TUESDAY])
 
 
-def test_an_open_transaction_ends_the_target_before_its_first_record(log: Log) -> None:
+def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log) -> None:
     log.produce(5, at(MONDAY, 9))
     producer = Producer(
         {
@@ -266,12 +296,18 @@ def test_an_open_transaction_ends_the_target_before_its_first_record(log: Log) -
     producer.produce(log.stream.topic, b"v5", b"k", 0, timestamp=at(MONDAY, 10))
     producer.produce(log.stream.topic, b"v6", b"k", 0, timestamp=at(TUESDAY, 10))
     assert producer.flush(20) == 0
-    during = plan_run(log.run(), [MONDAY], False).logs[0].target
+    log.archive(0, 5)
+    # Whether its Monday record will ever be read is not decided yet.
+    with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 6 "):
+        plan_run(log.run(), [MONDAY], False)
+    assert not wait_ready(log.stream, log.settings, [MONDAY])
+    # What is undecided behind the end of a day is none of its business.
+    (sunday, _) = plan_run(log.run(), [MONDAY - timedelta(days=1)], False).logs
+    assert (sunday.target.end, sunday.target.high_watermark) == (5, 5)
     producer.commit_transaction(20)
     deadline = time.monotonic() + 120
     while watermarks(log.settings.kafka_bootstrap, [log.owner()])[0].high_watermark == 5:  # the marker comes afterwards
         assert time.monotonic() < deadline
     after = plan_run(log.run(), [MONDAY], False).logs[0].target
-    assert (during.end, during.high_watermark) == (5, 5)
     # Two records and the transaction's marker; the second record is Tuesday's.
     assert (after.end, after.high_watermark) == (6, 8)

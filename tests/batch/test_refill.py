@@ -134,14 +134,43 @@ def test_a_plan_without_gaps_refills_nothing(log: Log, spark: SparkSession) -> N
     assert (saved["ranges"], saved["rows"], saved["files"], refills(log)) == ([], 0, 0, [])
 
 
-def test_a_gap_that_retention_took_since_the_plan_is_refused_with_what_is_left(log: Log, spark: SparkSession) -> None:
+def test_what_retention_took_since_the_plan_is_left_out_and_all_else_is_saved_from_it(
+    log: Log, spark: SparkSession
+) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
     plan_run(run, [MONDAY], False)
     drop_below(log, 12)
-    with pytest.raises(IncompleteError, match=r"expected \[10, 13\), found \[12, 30\)"):
-        refill_run(run, spark)
-    assert refills(log) == []
+    refill_run(run, spark)
+    saved = run.require("refill")
+    assert [(item["partition"], item["start"], item["end"]) for item in saved["lost"]] == [(0, 10, 12)]
+    assert sorted((item["partition"], item["start"], item["end"]) for item in saved["ranges"]) == [
+        (0, 12, 13),
+        (0, 20, 25),
+        (1, 0, 6),
+    ]
+    before = refills(log)
+    drop_below(log, 27)  # what is saved is saved
+    refill_run(run, spark)
+    assert refills(log) == before
+    assert {name: run.require("refill")[name] for name in ("ranges", "lost", "rows", "files")} == {
+        name: saved[name] for name in ("ranges", "lost", "rows", "files")
+    }
+    with pytest.raises(IncompleteError, match=r"\[10, 12\) lost to retention: 2 offsets"):
+        settle_run(run)
+    accepted = settle_run(log.run(accept_loss=True))
+    assert [(gap.range, gap.kind) for gap in accepted.logs[0].gaps] == [(OffsetRange(start=10, end=12), "lost")]
+
+
+def test_a_gap_that_retention_takes_between_refill_and_settling_is_told_as_lost(log: Log, spark: SparkSession) -> None:
+    two_gaps_and_a_whole_partition_missing(log)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    log.store.delete(log.layout.manifest_key("refill-run-1", 1))  # of [20, 25)
+    drop_below(log, 22)
+    with pytest.raises(IncompleteError, match=r"\[20, 22\) lost to retention.*\[22, 25\) not refilled"):
+        settle_run(run)
 
 
 def test_a_topic_made_again_since_the_plan_is_a_conflict_of_ids(log: Log, spark: SparkSession) -> None:

@@ -172,7 +172,9 @@ class OpenFile:
                 expected=ours,
                 found=stored.footer,
                 where=where,
-                hint="Kafka never changes a record: one of the two was not written from this log. Keep both, compare",
+                hint="Kafka never changes a record, so one of the two was not written from this log. Compare them."
+                " Of a compacted topic it removes some: then cut the files in another way, by another archive.rotate_…"
+                " or archive.max_offsets_per_trigger; they get other names",
             )
         return stored
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.archive.history import History
+from tidemark.core.days import moment_text
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import describe_topic, first_records, topic_config, watermarks
 from tidemark.streams import Stream
@@ -70,7 +71,8 @@ class Retention:
         """A sentence for each log to sound an alarm for."""
         kept = f"the topic keeps {(self.limit_ms or 0) / _HOUR_MS:,.1f} h"
         return tuple(
-            f"{item.log}: offset {item.offset:,} is unarchived, its record is of {_moment(item.timestamp_ms)}, {kept}:"
+            f"{item.log}: offset {item.offset:,} is unarchived, its record is of"
+            f" {moment_text(item.timestamp_ms * 1000, UTC)}, {kept}:"
             f" {hours(item.hours_left or 0.0)} (alarm below {self.alarm_hours:,.1f} h)"
             for item in self.late
         )
@@ -110,10 +112,6 @@ def read_retention(bootstrap: str, stream: Stream, history: History, now: dateti
         alarm_hours=wanted if limit_ms is None else min(wanted, limit_ms / _HOUR_MS / 2),
         waiting=tuple(sorted(waiting, key=lambda item: item.log)),
     )
-
-
-def _moment(stamp_ms: int) -> str:
-    return datetime.fromtimestamp(stamp_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _limit(value: str) -> int | None:

@@ -9,9 +9,10 @@ are those of the very neighbours.
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import tzinfo
 
 from tidemark.batch.run import Run
+from tidemark.core.days import moment_text
 from tidemark.core.errors import ServiceError
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
@@ -19,7 +20,6 @@ from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Used
 from tidemark.core.seal import Seal
 from tidemark.kafka import FirstRecord, describe_topic, first_records
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _logger = logging.getLogger(__name__)
 
 
@@ -51,17 +51,10 @@ def time_text(found: Neighbours | None, zone: tzinfo) -> str:
     if before is None and behind is None:
         return "of unknown time: no record is known on either side"
     if behind is None:
-        return f"behind a record of {_moment(before, zone)}; no record is known behind them"
+        return f"behind a record of {moment_text(before or 0, zone)}; no record is known behind them"
     if before is None:
-        return f"in front of a record of {_moment(behind, zone)}; no record is known in front of them"
-    return f"between records of {_moment(before, zone)} and {_moment(behind, zone)}"
-
-
-def _moment(stamp_us: int | None, zone: tzinfo) -> str:
-    try:
-        return (_EPOCH + timedelta(microseconds=stamp_us or 0)).astimezone(zone).isoformat(timespec="milliseconds")
-    except OverflowError:  # of a producer that counts in another unit, say
-        return f"no year from 1 to 9999 ({stamp_us} µs since 1970)"
+        return f"in front of a record of {moment_text(behind, zone)}; no record is known in front of them"
+    return f"between records of {moment_text(before, zone)} and {moment_text(behind, zone)}"
 
 
 def _bound_log(run: Run, item: LogPlan) -> LogPlan:

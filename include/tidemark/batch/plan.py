@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from tidemark.archive.history import History
@@ -13,7 +14,7 @@ from tidemark.batch.losses import bound_losses, loss_text, new_losses
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
 from tidemark.batch.tables import main_snapshots
-from tidemark.batch.targets import make_targets, reach_seals
+from tidemark.batch.targets import make_targets, raise_log_starts, reach_seals
 from tidemark.core.codec import encode
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -68,16 +69,12 @@ def settle_run(run: Run) -> Plan:
         archived = read_and_compact(run.store, run.layout, run.stream)
         history = archived.history()
         out["retention"] = _retention(run, history)
-        plan = _plan(
-            run,
-            out,
-            archived,
-            history=history,
-            requested=requested,
-            targets=targets,
-            seals=seals,
-            force=planned["force"],
+        settle = partial(
+            _plan, run, out, archived, history=history, requested=requested, seals=seals, force=planned["force"]
         )
+        plan = settle(targets=targets)
+        if refill_gaps(plan):  # retention may have taken them since they were planned: then they are lost
+            plan = settle(targets=raise_log_starts(run.settings.kafka_bootstrap, targets))
         _require_whole(run, plan, seals)
         if plan.days:
             plan, out["holes"] = classify_holes(run, plan, seals)

@@ -1,23 +1,27 @@
 """Step ``refill``: fetch exactly the plan's gaps from Kafka into the archive."""
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
 from tidemark.archive.commit import commit_batch, read_manifests
+from tidemark.archive.loss import split_at
 from tidemark.archive.sink import write_range
 from tidemark.batch.plan import refill_gaps
 from tidemark.batch.run import Run
 from tidemark.core.codec import encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
-from tidemark.core.manifest import Manifest
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.manifest import CommittedRange, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.core.plan import Plan
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.spark.kafka import read_ranges
 from tidemark.spark.records import records
+
+_logger = logging.getLogger(__name__)
 
 # A minute or so of work for each log, which is what a retry repeats.
 PIECE_OFFSETS = 5_000_000
@@ -28,27 +32,34 @@ def refill_run(run: Run, spark: SparkSession) -> None:
     """Commit one batch per round of gaps (one gap, or piece of one, per log) under the writer ``refill-<run>``.
 
     A gap is never merged with its neighbours, so nothing archived is archived again. A retry finds the batches that are
-    there already and goes on behind them: of a large gap it repeats one piece at most.
+    there already and goes on behind them: of a large gap it repeats one piece at most. What retention took since the
+    plan is left out, and named as ``lost``: everything else is saved from it, and step ``settled`` tells the loss.
 
     Raises ConflictError where the topic was made again since the plan, also while it was read, and IncompleteError
-    where retention took a gap's start since then.
+    where a log ends in front of a gap's end.
     """
     with run.step("refill") as out:
-        out |= {"ranges": [], "rows": 0, "files": 0}
+        out |= {"ranges": [], "rows": 0, "files": 0, "lost": []}
         writer = f"refill-{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
         for ranges in rounds(run.plan("plan")):
-            done = next((item for item in there if _ranges(item) == ranges), None)
-            if done is None:
-                _require_held(run, ranges)
-                done = _refill(run, spark, ranges, writer, max((item.batch for item in there), default=-1) + 1)
-                there.append(done)
-            out["ranges"] += [
-                {**encode(item.log), "start": item.range.start, "end": item.range.end, "batch": done.batch}
-                for item in done.ranges
-            ]
-            out["rows"] += sum(item.rows for item in done.ranges)
-            out["files"] += len(done.files)
+            held, lost = _held(run, _missing(ranges, there))
+            for log, part in lost.items():
+                _logger.warning("refill: retention took %s %s since the plan", log, part)
+                out["lost"].append({**encode(log), "start": part.start, "end": part.end})
+            if held:
+                there.append(_refill(run, spark, held, writer, max((item.batch for item in there), default=-1) + 1))
+            for done in there:
+                own = {(item.log, item.range): item for item in done.ranges if _is_of(item, ranges)}
+                out["ranges"] += [
+                    {**encode(log), "start": span.start, "end": span.end, "batch": done.batch} for log, span in own
+                ]
+                out["rows"] += sum(item.rows for item in own.values())
+                out["files"] += sum((file.log, file.range) in own for file in done.files)
+
+
+def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
+    return item.log in ranges and item.range.intersect(ranges[item.log]) is not None
 
 
 def rounds(plan: Plan, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
@@ -100,20 +111,29 @@ def _require_same_logs(run: Run, ranges: Ranges) -> None:
             )
 
 
-def _require_held(run: Run, ranges: Ranges) -> None:
-    """Kafka must still hold every range, of the very same log."""
+def _missing(ranges: Ranges, there: Sequence[Manifest]) -> Ranges:
+    """What no batch has of the ranges. Of a range that was refilled without what was lost of it, that is its start."""
+    found = {}
+    for log, wanted in ranges.items():
+        left = subtract([wanted], [item.range for done in there for item in done.ranges if item.log == log])
+        if left:
+            found[log] = OffsetRange(start=left[0].start, end=left[-1].end)
+    return found
+
+
+def _held(run: Run, ranges: Ranges) -> tuple[Ranges, Ranges]:
+    """What Kafka still holds of the ranges, of the very same logs, and what it does not."""
+    if not ranges:
+        return {}, {}
     _require_same_logs(run, ranges)
-    for mark in watermarks(run.settings.kafka_bootstrap, tuple(ranges)):
-        wanted = ranges[mark.log]
-        if mark.log_start > wanted.start or mark.high_watermark < wanted.end:
+    marks = watermarks(run.settings.kafka_bootstrap, tuple(ranges))
+    for mark in marks:
+        if mark.high_watermark < ranges[mark.log].end:
             raise IncompleteError(
-                "Kafka no longer holds a gap that was to be refilled",
-                expected=wanted,
+                "a log ends in front of a gap that was to be refilled",
+                expected=ranges[mark.log],
                 found=f"[{mark.log_start}, {mark.high_watermark})",
                 where=str(mark.log),
-                hint="Run step 'plan' again: it will tell what is lost and refill the rest",
+                hint="The topic has lost records that it had. Run step 'plan' again",
             )
-
-
-def _ranges(manifest: Manifest) -> Ranges:
-    return {item.log: item.range for item in manifest.ranges}
+    return split_at({mark.log: mark.log_start for mark in marks}, ranges)

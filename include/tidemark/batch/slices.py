@@ -229,5 +229,6 @@ def _require_present(missing: Sequence[str], objects: int) -> None:
             "archive objects of the plan are gone",
             expected=f"{objects} objects",
             found=f"{objects - len(missing)}; missing: {', '.join(missing[:NAMED_MAX])}{more}",
-            hint="Plan again with their manifests removed, so that Kafka can refill the ranges",
+            hint="Delete their manifests, make the ledger anew (tidemark maintain STREAM --rebuild-ledger) and start a"
+            " new run: it refills the ranges as far as Kafka holds them",
         )

@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from tidemark.archive.ledger import read_and_compact
 from tidemark.core.days import day_end, day_of
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import ConfigError, IncompleteError
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import TopicPartition
+from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
 from tidemark.kafka import describe_topic, positions_at, watermarks
@@ -35,10 +36,24 @@ def make_targets(
     that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
     the stream reads another topic now) everything archived is the target, and whatever is missing of it is lost.
 
-    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist.
+    A log that is in no seal, while others of its topic are, came since: it is answerable for from offset 0.
+
+    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and
+    IncompleteError where an open transaction hides a part of the days: whether it will ever be read is not decided yet.
     """
     ends = _day_ends(stream, settings, days)
+    hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
+    if hidden:
+        raise IncompleteError(
+            "an open transaction hides a part of the days",
+            expected="every record up to their end committed or aborted",
+            found=", ".join(f"{log} undecided from offset {part.start} to {part.end}" for log, part in hidden.items()),
+            where=f"stream {stream.name}",
+            hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
+            " one that nobody will end. Then run the days again",
+        )
     sealed = _sealed(seals)
+    known_topics = {log.topic_id for log in sealed}
     targets = []
     for log, found in ends.items():
         extents = [known[log] for known in (archived, sealed) if log in known]
@@ -55,7 +70,9 @@ def make_targets(
         targets.append(
             Target(
                 log=log,
-                origin=min([found.log_start, *(start for start, _ in extents)]),
+                origin=0
+                if log not in sealed and log.topic_id in known_topics
+                else min([found.log_start, *(start for start, _ in extents)]),
                 end=min(max([position, *(end for _, end in extents)]), found.high_watermark),
                 log_start=found.log_start,
                 high_watermark=found.high_watermark,
@@ -97,8 +114,21 @@ def reach_seals(targets: Sequence[Target], seals: Sequence[Seal]) -> tuple[Targe
     return tuple(sorted(found.values(), key=lambda item: item.log))
 
 
+def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The targets with the log starts of this moment, of the logs that Kafka still has.
+
+    Raises ServiceError where Kafka does not answer or the topic does not exist.
+    """
+    there = {log for topic in {item.log.topic for item in targets} for log in describe_topic(bootstrap, topic)}
+    starts = {
+        mark.log: mark.log_start for mark in watermarks(bootstrap, [item.log for item in targets if item.log in there])
+    }
+    return tuple(replace(item, log_start=max(item.log_start, starts.get(item.log, item.log_start))) for item in targets)
+
+
 def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool:
-    """Whether the archive holds a range that reaches the end of the last of the days, in every partition.
+    """Whether the archive holds a range that reaches the end of the last of the days, in every partition, and no open
+    transaction hides a part of them.
 
     A record stamped in the future ends a day as any other does here: what lies behind it, up to the high watermark,
     which moves, is not worth waiting for, as a refill brings it.
@@ -106,19 +136,21 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
     return all(
-        archived.get(log, (found.log_start, found.log_start))[1] >= found.position
+        found.hidden is None and archived.get(log, (found.log_start, found.log_start))[1] >= found.position
         for log, found in _day_ends(stream, settings, days).items()
     )
 
 
 class _DayEnd(NamedTuple):
     """Where the last day ends in a log: at the high watermark if nothing came after. ``ahead``: the record there is
-    stamped in the future, so that records of the day may well lie behind it."""
+    stamped in the future, so that records of the day may well lie behind it. ``hidden``: offsets in front of the day's
+    end that no committed reader is given yet, for a transaction is open."""
 
     log_start: int
     position: int
     high_watermark: int
     ahead: bool
+    hidden: OffsetRange | None
 
 
 def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, _DayEnd]:
@@ -137,6 +169,7 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     positions = positions_at(settings.kafka_bootstrap, logs, moment)
     future = positions_at(settings.kafka_bootstrap, logs, datetime.now(UTC))
+    hidden = _hidden(settings.kafka_bootstrap, logs, moment)
     ends = {}
     for mark in watermarks(settings.kafka_bootstrap, logs):
         position = positions[mark.log]
@@ -147,8 +180,26 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
             ahead=position is not None and position == future[mark.log],
+            hidden=hidden.get(mark.log),
         )
     return ends
+
+
+def _hidden(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetRange]:
+    """Per log what lies between the last stable offset and the first record, of whatever transaction, past the moment.
+
+    The stable offsets are read last: a transaction that ends meanwhile hides nothing.
+    """
+    positions = positions_at(bootstrap, logs, moment, committed=False)
+    everything = watermarks(bootstrap, logs, committed=False)
+    stable = {mark.log: mark.high_watermark for mark in watermarks(bootstrap, logs)}
+    found = {}
+    for mark in everything:
+        position = positions[mark.log]
+        end = mark.high_watermark if position is None else position
+        if stable[mark.log] < end:
+            found[mark.log] = OffsetRange(start=stable[mark.log], end=end)
+    return found
 
 
 def _sealed(seals: Sequence[Seal]) -> dict[TopicPartition, tuple[int, int]]:

@@ -14,6 +14,17 @@ def micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
+def moment_text(stamp_us: int, zone: tzinfo) -> str:
+    """An instant in ISO 8601, to the millisecond; in words where its year is none of the calendar's.
+
+    A producer that counts in another unit stamps such records.
+    """
+    try:
+        return (_EPOCH + timedelta(microseconds=stamp_us)).astimezone(zone).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"no year from 1 to 9999 ({stamp_us} µs since 1970)"
+
+
 def day_start(day: date, zone: tzinfo) -> datetime:
     """The first instant of the day, in UTC.
 

@@ -11,9 +11,10 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 class Target:
     """What a run must prove of one log: every offset in ``[origin, end)``.
 
-    ``origin`` is the first offset the stream is answerable for (a previous seal's, else the lower of log start and
-    the first archived offset); ``end`` the position the run was planned for; ``log_start`` and ``high_watermark``
-    are Kafka's at that moment. What another run has sealed of the log before this one settles moves them that far.
+    ``origin`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
+    the lower of log start and the first archived offset); ``end`` the position the run was planned for; ``log_start``
+    and ``high_watermark`` are Kafka's at that moment. What another run has sealed of the log before this one settles
+    moves them that far.
     """
 
     log: TopicPartition
