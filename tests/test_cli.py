@@ -1,5 +1,6 @@
 """The command line: its answers, and its errors as one paragraph without a traceback."""
 
+import fcntl
 import json
 import os
 import re
@@ -22,12 +23,13 @@ from tidemark.batch.where import Copy, Located, Sealed
 from tidemark.cli import app as command_line
 from tidemark.cli import connect as connection
 from tidemark.cli import where as where_command
+from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LOCK, PROJECT, LocalStack
 
 STREAM: dict[str, Any] = {
     "value_schema": "id BIGINT",
@@ -65,6 +67,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "streams",
         "where",
         "report",
+        "days",
         "versions",
         "rollback",
         "verify",
@@ -166,7 +169,11 @@ def test_a_stack_that_is_named_wins_over_another_deployments_variables(
     (folder / "stack.env").write_text(stack.env_file.read_text(encoding="utf-8"), encoding="utf-8")
     process_settings.cache_clear()
     try:
-        assert connection.connect("named") == stack.settings
+        with pytest.raises(ConfigError, match=r"does not run: found named\. Start it with 'tidemark up --name named'"):
+            connection.connect("named")
+        with (folder / LOCK).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert connection.connect("named") == stack.settings
     finally:
         process_settings.cache_clear()
 

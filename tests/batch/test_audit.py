@@ -1,7 +1,7 @@
 """What a check's outcome means for the run: severity, broken checks, nothing to check."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,6 +20,9 @@ DELAYS = {
     "kwargs": {"column": "delay", "max_value": 100},
     "severity": "warning",
 }
+
+
+PARTS = {"bins": [0.0, 1.0, 2.0], "weights": [0.5, 0.5]}
 
 
 def user_checks(audit: dict[str, Any]) -> list[dict[str, Any]]:
@@ -124,6 +127,28 @@ def test_a_check_that_cannot_run_is_an_error_not_a_pass(
     assert (first.success, first.blocks) == (False, True)
     assert first.exception
     assert (second.success, second.blocks, second.exception) == (True, False, None)
+
+
+def test_a_check_that_is_there_twice_or_breaks_the_library_takes_no_other_with_it(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1,)], "id int")
+    made: list[tuple[str, dict[str, Any], Literal["critical", "warning"]]] = [
+        ("expect_column_values_to_not_be_null", {"column": "id"}, "critical"),
+        ("expect_column_values_to_not_be_null", {"column": "id"}, "warning"),
+        ("expect_column_values_to_be_null", {"column": "id", "id": "x"}, "warning"),
+        ("expect_column_values_to_be_null", {"column": "id", "meta": {"check": 7}}, "warning"),
+        ("expect_column_values_to_be_in_set", {"column": "id", "value_set": {"$PARAMETER": "x"}}, "warning"),
+        (
+            "expect_column_kl_divergence_to_be_less_than",
+            {"column": "id", "partition_object": PARTS, "threshold": 1},
+            "warning",
+        ),
+    ]
+    checks = [
+        Expected(expectation=name, kwargs=kwargs, severity=severity, built_in=False) for name, kwargs, severity in made
+    ]
+    outcomes = evaluate(rows, checks)
+    assert [item.expected for item in outcomes] == checks
+    assert [(item.success, item.exception is None) for item in outcomes] == [(True, True)] * 2 + [(False, False)] * 4
 
 
 def test_evaluation_leaves_nothing_cached(spark: SparkSession) -> None:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log
+from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled, two_days
 from tidemark.batch.seal import seal_run
 from tidemark.cli import days as command
@@ -17,7 +17,7 @@ WEDNESDAY = TUESDAY + timedelta(days=1)
 def sealed(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     """Monday and Tuesday are sealed."""
     monkeypatch.setattr(command, "connect", lambda _: log.settings)
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "80")
     two_days(log)
     run = settled(log, "run-1", MONDAY, TUESDAY)
     finish(run, {MONDAY: 10, TUESDAY: 5})
@@ -30,9 +30,9 @@ def thursday(hour: int) -> datetime:
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
-    """The cells of each day's row."""
-    rows = [[cell.strip() for cell in line.split("│")] for line in capsys.readouterr().out.splitlines()]
-    return {row[1]: row[2:-1] for row in rows if len(row) > 2}
+    """The words of each day's row."""
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    return {row[0]: row[1:] for row in rows if row and row[0].startswith("2013-")}
 
 
 @pytest.mark.parametrize(("hour", "well", "state"), [(5, True, "not sealed yet"), (7, False, "not sealed")])
@@ -43,8 +43,8 @@ def test_a_day_may_be_without_a_seal_for_a_while(
     assert found is well
     rows = shown(capsys)
     assert list(rows) == [str(MONDAY), str(TUESDAY), str(WEDNESDAY)]
-    assert rows[str(MONDAY)][:-1] == ["sealed", "1", "9", "1", "2", "passed"]
-    assert rows[str(WEDNESDAY)][0] == state
+    assert rows[str(MONDAY)] == ["sealed", "1", "9", "1", "passed", "≤", "10"]  # there is no table here
+    assert " ".join(rows[str(WEDNESDAY)]) == state
 
 
 def test_days_before_the_first_seal_are_asked_for_and_told_in_a_line(
@@ -55,8 +55,27 @@ def test_days_before_the_first_seal_are_asked_for_and_told_in_a_line(
         None, name, from_day="2013-01-12", to_day="2013-01-17", grace_hours=0, now=thursday(5)
     )
     out = capsys.readouterr().out
-    assert "Not sealed, and over for more than 0 h: 3 days from 2013-01-12 to 2013-01-16." in out
+    assert "Not sealed, and over for more than 0 h: 2013-01-12 to 2013-01-13, 2013-01-16." in out
     assert f"start backfill_{name}" in out
     assert "not over" in out
-    with pytest.raises(ConfigError, match=r"a sealed day up to 2013-01-13, found 2013-01-14 .*--from"):
+    with pytest.raises(ConfigError, match=r"expected 2013-01-17 at the latest, found 9999-12-31"):
+        command.print_days(None, name, from_day=None, to_day="9999-12-31", grace_hours=0, now=thursday(5))
+    with pytest.raises(ConfigError, match=r"expected 3660 at most, found 0001-01-01 to 2013-01-16"):
+        command.print_days(None, name, from_day="0001-01-01", to_day=None, grace_hours=0, now=thursday(5))
+    with pytest.raises(ConfigError, match=r"a sealed or archived day up to 2013-01-13, found 2013-01-14 .*--from"):
         command.print_days(None, name, from_day=None, to_day="2013-01-13", grace_hours=0, now=thursday(5))
+
+
+def test_a_day_with_archived_records_in_front_of_the_first_sealed_one_is_not_overlooked(
+    sealed: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed.produce(3, at(MONDAY - timedelta(days=3), 9))
+    sealed.archive(15, 18)
+    name = sealed.stream.name
+    assert not command.print_days(None, name, from_day=None, to_day=str(TUESDAY), grace_hours=6, now=thursday(5))
+    rows = shown(capsys)
+    states = {day: " ".join(row) for day, row in rows.items()}
+    assert list(states) == [str(MONDAY + timedelta(days=number)) for number in range(-3, 2)]
+    # Of the two days between nobody has a record.
+    assert states["2013-01-11"] == "not sealed ≤ 3"
+    assert states["2013-01-12"] == "not sealed yet"

@@ -16,6 +16,7 @@ from tidemark.batch.publish import publish_run
 from tidemark.batch.report import report_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, latest_seals, seal_run
+from tidemark.batch.verdict import WAY_OUT, condemns
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.current.frame import frame
 from tidemark.settings import Settings
@@ -27,6 +28,12 @@ pytestmark = [
 ]
 
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
+
+
+def fails_on(number: int) -> dict[str, Any]:
+    """A check that Spark can't evaluate where there is a row of that id: it divides by zero."""
+    condition = {"column": "id", "row_condition": f"10 / (id - {number}) > -100", "condition_parser": "spark"}
+    return {"expectation": "expect_column_values_to_not_be_null", "kwargs": condition}
 
 
 def row_count(**bounds: int) -> dict[str, Any]:
@@ -45,10 +52,10 @@ def seals_of(world: World, *days: int) -> list[tuple[date, int]]:
     return [(seal.day, seal.version) for day in days for seal in day_seals(run.store, run.layout, january(day))]
 
 
-def planned(world: World, name: str, *days: int) -> Run:
+def planned(world: World, name: str, *days: int, force: bool = False) -> Run:
     """A rebuilt run of the days and of every sealed day that has late rows."""
     run = world.run("any")
-    run = world.plan(name, [january(day) for day in days], seals=latest_seals(run.store, run.layout))
+    run = world.plan(name, [january(day) for day in days], seals=latest_seals(run.store, run.layout), force=force)
     world.rebuild(run)
     return run
 
@@ -116,13 +123,13 @@ def test_late_records_that_do_not_pass_leave_their_day_alone_and_are_told_until_
     because = "2013-01-14: expect_column_values_to_be_in_set (name): failed, observed 1 of 3 unexpected"
     assert report["verdict"]["status"] == "days held back"
     assert report["verdict"]["title"].endswith("; 2013-01-14 keeps its version")
-    assert report["verdict"]["sentences"][0] == f"2013-01-14 stays at version 1: {because}."
+    assert report["verdict"]["sentences"][0] == f"2013-01-14 keeps the version that it has: {because}. {WAY_OUT}"
     assert [(item["day"], item["held"], bool(item["seal"])) for item in report["days"]] == [
         ("2013-01-14", because, False),
         ("2013-01-15", None, True),
     ]
     page = page_of(world.run("second"), world.run("second").layout.run_key("second", "report.html"))
-    assert f"Held back, so readers keep version 1: {because}" in page.text
+    assert f"Held back, so readers keep the version that they have: {because}" in page.text
 
     # The next run tries them again, and so does the one after the check was mended: that has them.
     archive(world, 16, value(4))
@@ -149,25 +156,83 @@ def test_a_run_of_nothing_but_days_that_do_not_pass_fails(
         audit_run(run, spark)
 
 
-def test_a_check_that_could_not_be_made_holds_no_day_back_for_it_says_nothing_of_the_rows(
+def test_a_late_record_on_which_a_check_fails_to_run_holds_its_day_back(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    # The division fails on the late row alone.
-    condition = {"column": "id", "row_condition": "10 / (id - 2) > -100", "condition_parser": "spark"}
-    check = {"expectation": "expect_column_values_to_not_be_null", "kwargs": condition}
-    world = World.make(spark, settings, tmp_path, checks=[check])
+    world = World.make(spark, settings, tmp_path, checks=[fails_on(2)])
     archive(world, 14, value(0))
     reconciled(world, "first", 14)
     archive(world, 14, value(2))
     archive(world, 15, value(3))
+    report = reconciled(world, "second", 15)
+    told = "2013-01-14: expect_column_values_to_not_be_null (id): could not be evaluated"
+    assert report["verdict"]["sentences"][0].startswith(f"2013-01-14 keeps the version that it has: {told}")
+    assert seals_of(world, 14, 15) == [(january(14), 1), (january(15), 1)]
+
+
+def test_a_check_of_a_requested_day_that_could_not_be_made_is_worth_another_try_whatever_late_records_fail(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES, fails_on(3)])
+    archive(world, 14, value(0))
+    reconciled(world, "first", 14)
+    archive(world, 14, value(2, "late"))
+    archive(world, 15, value(3))
     run = planned(world, "second", 15)
+    with pytest.raises(QualityError, match=r"2013-01-15: expect_column_values_to_not_be_null .*could not be evaluated"):
+        audit_run(run, spark)
+    audit = run.load("audit")
+    assert audit is not None
+    assert (audit["passed"], audit["held"], condemns(audit)) == (False, [], False)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_requested_day_that_only_late_records_reopen_may_wait_as_well_but_not_one_that_is_forced(
+    spark: SparkSession, settings: Settings, tmp_path: Path, force: bool
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES])
+    archive(world, 14, value(0))
+    archive(world, 15, value(1))
+    reconciled(world, "first", 14, 15)
+    archive(world, 14, value(2))
+    archive(world, 15, value(3, "late"))
+    run = planned(world, "second", 15, force=force)
+    if force:
+        with pytest.raises(QualityError, match=r"2013-01-15: .* failed, observed 1 of 2 unexpected"):
+            audit_run(run, spark)
+        assert condemns(run.load("audit") or {})
+        return
+    audit_run(run, spark)
+    assert finished(world, run)["verdict"]["title"].endswith("; 2013-01-15 keeps its version")
+    assert seals_of(world, 14, 15) == [(january(14), 1), (january(14), 2), (january(15), 1)]
+
+
+def test_a_day_whose_published_rows_are_not_sealed_has_no_version_to_keep(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(spark, settings, tmp_path, checks=[NAMES])
+    archive(world, 14, value(0))
+    reconciled(world, "first", 14)
+    archive(world, 14, value(1))
+    archive(world, 15, value(2))
+    other = planned(world, "other", 15)
+    audit_run(other, spark)
+    publish_run(other, spark)
+    archive(world, 14, value(3, "late"))
+    archive(world, 16, value(4))
+    run = planned(world, "run", 16)
     with pytest.raises(
-        QualityError, match=r"2013-01-14: expect_column_values_to_not_be_null \(id\): could not be evaluated"
+        QualityError, match="2013-01-14 can't keep its version meanwhile: readers see rows of run other"
     ):
         audit_run(run, spark)
+    assert not condemns(run.load("audit") or {})
+    seal_run(other)
+    audit_run(run, spark)
+    assert finished(world, run)["verdict"]["status"] == "days held back"
+    assert seals_of(world, 14, 15, 16) == [(january(14), 1), (january(14), 2), (january(15), 1), (january(16), 1)]
 
 
-def test_an_audit_made_again_after_publication_has_the_run_publish_again(
+def test_what_is_published_is_not_audited_again_nor_taken_for_what_another_audit_would_have_published(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, checks=[NAMES])
@@ -179,8 +244,14 @@ def test_an_audit_made_again_after_publication_has_the_run_publish_again(
     audit_run(run, spark)
     publish_run(run, spark)
 
-    # Somebody relaxes the check and repeats the audit: what was published is without the day.
-    run.save("audit", {**run.require("audit"), "held": []})
+    before = run.require("audit")["held"]
+    with pytest.raises(ConflictError, match=r"the run has published it.* Start a new run"):
+        audit_run(run, spark)
+    audit = run.load("audit")
+    assert audit is not None
+    assert (audit["status"], audit["held"]) == ("failed", before)
+    # As if it had come to another end: what was published is without the day.
+    run.save("audit", {**audit, "status": "ok", "held": []})
     with pytest.raises(ConflictError, match="the audit branch is not what the rebuild left"):
         publish_run(run, spark)
 

@@ -117,3 +117,25 @@ def test_a_damaged_file_of_what_stands_in_for_an_expired_snapshot_disproves_the_
     assert (found.verdict, check(found, "tables").status) == ("disproven", "differs")
     assert "tables: a table does not read: expected its files, found " in told(found)
     assert f"{log.stream.table}, in place of snapshot {sealed.snapshot_id}" in told(found)
+
+
+def test_what_stands_in_for_an_expired_snapshot_may_expire_too_while_it_is_read(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, (sealed,) = sealed_in_turn(settings, make_stream, produce, spark, {"first": 5})
+    table = IcebergTable(spark, settings, log.stream.table)
+    for _ in range(2):
+        table._load().newAppend().commit()
+    current, between, first = (item["id"] for item in table.history()[:3])
+    assert first == sealed.snapshot_id
+    expire(spark, settings, table, first)
+    before = load_table(settings, log.stream.table)
+    expire(spark, settings, table, between)
+    stale = iter([before])
+    with monkeypatch.context() as patched:
+        patched.setattr(verify_module, "load_table", lambda *args: next(stale, None) or load_table(*args))
+        found = verify(log)
+    assert (found.verdict, told(found)) == ("unknown", "")
+    assert check(found, "tables").unknown[0].endswith("snapshots expired while it was read: verify again")
+    assert verify(log).verdict == "proven"
+    assert [item["id"] for item in table.history()] == [current]

@@ -174,13 +174,13 @@ class World:
             seals=seals,
             force=force,
         )
-        self.settle(run, plan)
+        self.settle(run, plan, force=force)
         return run
 
-    def settle(self, run: Run, plan: Plan) -> None:
+    def settle(self, run: Run, plan: Plan, *, force: bool = False) -> None:
         """What the steps before the rebuild leave behind."""
         main = main_snapshots(self.settings, run.stream)
-        settled = {"plan": plan_to_value(plan), "broken_chains": [], "main": main}
+        settled = {"plan": plan_to_value(plan), "broken_chains": [], "main": main, "force": force}
         refilled = [
             {**asdict(log.target.log), "start": used.range.start, "end": used.range.end, "batch": used.batch}
             for log in plan.logs

@@ -31,7 +31,8 @@ def runs(attempts: int, /, **states: str | None) -> tuple[DayRun, ...]:
     tasks = {}
     for name, state in states.items():
         day, attempt = name.split("_")
-        tasks[day_run_id("manual", names[day], int(attempt))] = {"seal": "success", "complete": state}
+        sealed = "success" if state in {None, "running", "success"} else "failed"
+        tasks[day_run_id("manual", names[day], int(attempt))] = {"seal": sealed, "complete": state}
     return day_runs("manual", DAYS, attempts, tasks)
 
 
@@ -50,6 +51,12 @@ def test_a_day_that_failed_holds_up_no_other_and_is_not_started_again(state: str
     ended = runs(1, mon_1=state, tue_1="success", wed_1="success")
     assert to_start(ended, 1, 2) == ()
     assert all_ended(ended, 1)
+
+
+def test_a_sealed_day_is_done_although_its_run_failed_for_holding_another_one_back() -> None:
+    run = day_run_id("manual", MON, 1)
+    (monday, *_) = day_runs("manual", DAYS, 1, {run: {"seal": "success", "complete": "failed"}})
+    assert (monday.state, to_start((monday,), 2, 1)) == ("success", ())
 
 
 def test_the_next_attempt_starts_the_days_that_failed_and_takes_over_those_that_run() -> None:

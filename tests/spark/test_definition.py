@@ -16,6 +16,8 @@ AVRO = """{"type": "record", "name": "Order", "fields": [
     {"name": "trip", "type": {"type": "record", "name": "Trip", "fields": [
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}}]}"""
 NOT_NULL = "expect_column_values_to_not_be_null"
+ONCE = {"expectation": NOT_NULL, "kwargs": {"column": "id"}}
+TWICE = {"batch": {"checks": [ONCE, {**ONCE, "severity": "warning"}]}}
 LINEAGE = "_day, _topic_id, _kafka_partition, _offset, _timestamp, _event_time"
 
 
@@ -116,6 +118,8 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(
         (one("expect_column_values_to_not_be_nul"), ["checks.0.expectation: no such", NOT_NULL, "found expect_"]),
         (one(NOT_NULL, column="id", mostli=1), ["kwargs.mostli: extra fields", "among column,", "mostly", "found 1"]),
         (one(NOT_NULL), ["kwargs.column: field required", "found nothing"]),
+        (one(NOT_NULL, column="id", meta={"a": 1}), ["kwargs.meta: not for a definition to give", "found {'a': 1}"]),
+        (TWICE, ["batch.checks.1: a check twice", "each check once", f"found {NOT_NULL}"]),
     ],
     ids=[
         "unknown type",
@@ -125,6 +129,8 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(
         "misspelt expectation",
         "misspelt argument",
         "missing argument",
+        "argument of the library",
+        "twice",
     ],
 )
 def test_a_value_spark_or_great_expectations_refuses_is_a_problem_of_the_definition(

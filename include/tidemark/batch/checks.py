@@ -7,6 +7,8 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 TEXT_MAX = 200
+# Arguments every expectation takes from the library itself; a definition has no use for them.
+LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

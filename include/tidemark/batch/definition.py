@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from tidemark.batch.checks import LIBRARY_KWARGS
 from tidemark.batch.evolution import Change, evolution
 from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
@@ -24,8 +25,6 @@ from tidemark.spark.records import require_time
 from tidemark.stream_keys import Check, FieldPartitioner, FieldTime, TimePartitioner
 from tidemark.streams import Stream
 
-# Arguments every expectation takes from the library itself; a definition has no use for them.
-_LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
 _PATTERN = "hourly, daily, or a pattern such as 'day='yyyy-MM-dd"
 _KEY_BYTES_MAX = 900  # S3 takes 1024, the archive's prefix among them
 _FILE_BYTES = len("+2147483647+++.parquet") + 20 + 20 + 4  # what follows the topic in a key
@@ -83,6 +82,12 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
     ]
     for number, check in enumerate(stream.batch.checks):
         problems += _check(check, f"batch.checks.{number}", published.names, where)
+        if any(
+            (item.expectation, item.kwargs) == (check.expectation, check.kwargs)
+            for item in stream.batch.checks[:number]
+        ):
+            text = f"batch.checks.{number}: a check twice"
+            problems.append(ConfigError(text, expected="each check once", found=check.expectation, where=where))
     if schema is not None and columns:
         problems += _renamed(stream, {*schema.names, *columns}, where)
     if table is not None and columns:
@@ -214,11 +219,16 @@ def _check(check: Check, key: str, columns: list[str], where: str) -> list[Confi
         close = ", ".join(get_close_matches(check.expectation, known)) or "a name of Great Expectations' gallery"
         text = f"{key}.expectation: no such expectation"
         return [ConfigError(text, expected=close, found=check.expectation, where=where)]
-    problems = []
+    problems = [
+        ConfigError(f"{key}.kwargs.{name}: not for a definition to give", found=check.kwargs[name], where=where)
+        for name in sorted(LIBRARY_KWARGS & check.kwargs.keys())
+    ]
+    if problems:
+        return problems
     try:
         ExpectationConfiguration(type=check.expectation, kwargs=dict(check.kwargs)).to_domain_obj()
     except (TypeError, ValueError) as error:
-        allowed = sorted(set(registry.get_expectation_impl(check.expectation).__fields__) - _LIBRARY_KWARGS)
+        allowed = sorted(set(registry.get_expectation_impl(check.expectation).__fields__) - LIBRARY_KWARGS)
         for name, message in _refusals(error).items():
             found = check.kwargs.get(name, "nothing")
             text = f"{key}.kwargs.{name}: {message}"

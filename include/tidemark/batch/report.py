@@ -10,7 +10,7 @@ from typing import Any
 from tidemark.batch.losses import time_text
 from tidemark.batch.report_page import render
 from tidemark.batch.run import Run
-from tidemark.batch.verdict import held_days
+from tidemark.batch.verdict import WAY_OUT, held_days
 from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange, count
@@ -272,7 +272,7 @@ def _verdict(
         others = ", ".join(item["day"] for item in held)
         status, title = "days held back", f"{title}; {others} {'keeps its' if len(held) == 1 else 'keep their'} version"
         sentences = [
-            *(f"{item['day']} stays at version {item['version'] - 1}: {item['held']}." for item in held),
+            *(f"{item['day']} keeps the version that it has: {item['held']}. {WAY_OUT}" for item in held),
             *sentences,
         ]
     return {"status": status, "title": title, "sentences": sentences}

@@ -102,7 +102,9 @@ def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
     rebuilt = run.require("rebuild")
     require_same_plan(run, plan, rebuilt)
     published = run.require("publish")
-    own, days = published["snapshot_id"], tuple(item for item in plan.days if item.day.isoformat() in published["days"])
+    named = published.get("days")  # of an earlier version's run: all
+    days = tuple(item for item in plan.days if named is None or item.day.isoformat() in named)
+    own = published["snapshot_id"]
     table = load_table(run.settings, run.stream.table)
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)

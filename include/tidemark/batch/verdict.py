@@ -6,16 +6,19 @@ from typing import Any
 
 from tidemark.core.plan import DayPlan, Plan
 
+# What to do about late records that are held back.
+WAY_OUT = (
+    "Every new run tries them again until they pass: let the transformation reject what is bad, or mend the check, or"
+    " leave days so far back alone (batch.reopen_days)."
+)
+
 
 def condemns(audit: Mapping[str, Any]) -> bool:
-    """Whether a critical check looked at the rows and did not pass: to audit the same rows again is pointless.
+    """Whether critical checks that looked at the rows stop the run: to audit the same rows again is pointless.
 
     An audit that failed before its checks, or one whose checks could not be made, says nothing about the rows.
     """
-    return any(
-        item["severity"] == "critical" and item["success"] is not True and item["exception"] is None
-        for item in audit.get("checks", ())
-    )
+    return audit.get("condemned") is True
 
 
 def held_days(audit: Mapping[str, Any]) -> dict[date, str]:

@@ -78,7 +78,9 @@ def days(
         str | None, typer.Option("--from", help="First day. [default: of the last 30, the first since one was sealed]")
     ] = None,
     to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: yesterday]")] = None,
-    grace_hours: Annotated[float, typer.Option(min=0, help="How long after its end a day may be without a seal.")] = 6,
+    grace_hours: Annotated[
+        int, typer.Option(min=0, max=8760, help="How long after its end a day may be without a seal.")
+    ] = 6,
     stack: Stack = None,
 ) -> None:
     """Show which days are sealed and how, and which are not; 1 when one should be and is not."""

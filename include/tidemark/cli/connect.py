@@ -9,7 +9,8 @@ from tidemark.settings import ENV_FILE_VARIABLE, Settings, settings
 def connect(stack: str | None) -> Settings:
     """Settings of the local stack named, else of the ``TIDEMARK_*`` variables, else of the local stack that runs.
 
-    Raises ConfigError when there is no such stack, none or more than one runs, or settings are incomplete.
+    Raises ConfigError when there is no such stack, it does not run, none or more than one runs, or settings are
+    incomplete.
     """
     if stack is None and any(name.startswith("TIDEMARK_") for name in os.environ):
         return settings()
@@ -28,6 +29,9 @@ def connect(stack: str | None) -> Settings:
     file = LocalStack(stack, root=PROJECT).env_file
     if not file.exists():
         raise ConfigError("no such local stack", expected=f"a file {file}", found=stack)
+    if stack not in running_stacks(PROJECT):
+        hint = f"Start it with 'tidemark up --name {stack}'"
+        raise ConfigError("the local stack does not run", found=stack, hint=hint)
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         del os.environ[name]  # of another deployment: a variable would win over the stack's file
     os.environ[ENV_FILE_VARIABLE] = str(file)

@@ -62,6 +62,8 @@ def _sealed(seal: Sealed) -> Block:
             title = f"Quarantined: {reason}"
         case ("removed", duplicate):
             title = f"Removed: {duplicate}"
+        case _ if seal.writer is None:
+            title = "Not part of this version: archived after it, or lost before"
         case _:
             title = "Sealed, but in neither of the seal's snapshots"
     return title, {

@@ -45,7 +45,7 @@ def demo(exit_after: bool) -> int:
         finally:
             show.doing("stopping everything")
             scene.stop()
-            show.say("Everything is stopped.")
+            show.say("Everything is stopped. Its data stay: .venv/bin/tidemark up --name demo --airflow")
 
 
 def _stay(show: Show, scene: Demo) -> None:

@@ -63,7 +63,8 @@ def _day_run(backfill: str, day: date, attempts: int, tasks: Mapping[str, Mappin
         if run in tasks:
             last = tasks[run].get(LAST_TASK)
             state: Literal["running", "success", "failed"] = "running"
-            if last == "success":
+            # A day that is sealed is done, also where its run has something to say of others (see ``held_text``).
+            if last == "success" or (last == "failed" and tasks[run].get("seal") == "success"):
                 state = "success"
             elif last in _FAILED:
                 state = "failed"

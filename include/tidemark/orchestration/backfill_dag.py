@@ -140,7 +140,7 @@ class DaysStep(BaseSensorOperator):
 
 
 class DayStep(BaseOperator):
-    """Succeeds where the day's run did, and else fails with the reason that the run's steps saved."""
+    """Succeeds where the day's run has sealed it, and else fails with the reason that the run's steps saved."""
 
     def __init__(self, *, stream: str, outcome: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -153,6 +153,9 @@ class DayStep(BaseOperator):
             reason = work.reason(self.stream, run) or "no step saved a reason"
             raise AirflowFailException(f"{day} failed, see run {run} of {dag_id(self.stream)}: {reason}")
         self.log.info("%s succeeded, in run %s of %s", day, run, dag_id(self.stream))
+        held = work.held(self.stream, run)
+        if held:
+            self.log.warning("Beside it: %s", held)
 
 
 def _outcome(run: DayRun) -> dict[str, str]:

@@ -61,7 +61,7 @@ def report(stream: str, run_id: str) -> None:
 
 def complete(stream: str, run_id: str) -> None:
     """The last step; raises QualityError where the run has published without days that it should have reopened."""
-    from tidemark.batch.verdict import held_text
+    from tidemark.batch.verdict import WAY_OUT, held_text
 
     run = _run(stream, run_id)
     held = held_text(run.require("audit"))
@@ -69,8 +69,7 @@ def complete(stream: str, run_id: str) -> None:
         raise QualityError(
             held,
             where=run.key("audit"),
-            hint="Every run tries them again until they pass: mend the check, the transformation or the records'"
-            " producer, or leave days so far back alone (batch.reopen_days)",
+            hint=WAY_OUT,
         )
 
 
@@ -133,16 +132,22 @@ def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bo
 
 
 def reason(stream: str, run_id: str) -> str | None:
-    """The first step of the run that has saved itself as failed, and why, else what it held back; None where none."""
+    """The first step of the run that has saved itself as failed, and why; None where none has."""
     from tidemark.batch.report import STEPS
-    from tidemark.batch.verdict import held_text
 
     run = _run(stream, run_id)
     for step in (*STEPS, "report"):
         told = run.told(step)
         if told is not None and told.get("status") == "failed":
             return f"{step}: {told.get('error')}"
-    return held_text(run.load("audit") or {}) or None
+    return None
+
+
+def held(stream: str, run_id: str) -> str:
+    """What the run has held back (see ``held_text``); empty where nothing is."""
+    from tidemark.batch.verdict import held_text
+
+    return held_text(_run(stream, run_id).load("audit") or {})
 
 
 def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:

@@ -107,9 +107,10 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
     assert seal is not None
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
     held = aside = None
-    with _damage_told(check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
+    with _damage_told(settings, table, check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
         held = published_at(table, seal)
-    with _damage_told(check, f"{stream.quarantine_table}, in place of snapshot {seal.quarantine_snapshot_id}"):
+    where = f"{stream.quarantine_table}, in place of snapshot {seal.quarantine_snapshot_id}"
+    with _damage_told(settings, quarantine, check, where):
         aside = quarantined_at(quarantine, seal)
     sides = (
         (table, stream.table, seal.snapshot_id, held),
@@ -118,7 +119,7 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
     found = [_rows(settings, *side, seal=seal, archive=archive, check=check) for side in sides]
     if seal.deduplicated is not None and found[0] is not None and table is not None and held is not None:
         key, where = seal.deduplicated.key, f"{stream.table}, snapshot {held}"
-        with _damage_told(check, where):
+        with _damage_told(settings, table, check, where):
             repeated = repeated_keys(table, held, seal.day, key)
             if repeated is None:
                 check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
@@ -128,13 +129,18 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
 
 
 @contextmanager
-def _damage_told(check: Check, where: str) -> Iterator[None]:
-    """A table's file that is gone or damaged speaks against the day. An S3 server that fails does not: that stays an
-    error."""
+def _damage_told(settings: Settings, table: Table | None, check: Check, where: str) -> Iterator[None]:
+    """A table's file that is gone or damaged speaks against the day, unless snapshots have expired since the table was
+    loaded. An S3 server that fails does not: that stays an error."""
     try:
         yield
     except FormatError as error:
-        check.differs("a table does not read", expected="its files", found=error.found, where=where)
+        now = load_table(settings, table.name()[-1]) if table is not None else None
+        there = {item.snapshot_id for item in now.snapshots()} if now is not None else set()
+        if table is None or any(item.snapshot_id not in there for item in table.snapshots()):
+            check.unknown.append(f"{where}: snapshots expired while it was read: verify again")
+        else:
+            check.differs("a table does not read", expected="its files", found=error.found, where=where)
 
 
 def _rows(
@@ -168,19 +174,11 @@ def _rows(
 def _read(
     settings: Settings, table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: Check
 ) -> Rows | None:
-    """The day's rows in a snapshot; None where they can't be read, which the check tells.
-
-    As ``_damage_told`` says, but for a file of a snapshot that expires meanwhile.
-    """
-    try:
-        return day_rows(table, snapshot_id, day, archive.windows())
-    except FormatError as error:
-        now = load_table(settings, table.name()[-1])
-        if now is None or now.snapshot_by_id(snapshot_id) is None:
-            check.unknown.append(f"{where} expired while it was read: verify again")
-        else:
-            check.differs("a table does not read", expected="its files", found=error.found, where=where)
-        return None
+    """The day's rows in a snapshot; None where they can't be read, which the check tells."""
+    rows = None
+    with _damage_told(settings, table, check, where):
+        rows = day_rows(table, snapshot_id, day, archive.windows())
+    return rows  # noqa: RET504 - None where the context has told of damage instead
 
 
 def _compare_rows(sides: _Sides, check: Check) -> None:
@@ -260,7 +258,7 @@ def _compare_difference(settings: Settings, stream: Stream, claims: Claims, side
         check.looked_at = f"nothing: {one}"
         return
     snapshot = None
-    with _damage_told(check, f"{stream.table}, the rows of version {seal.version - 1}"):
+    with _damage_told(settings, table, check, f"{stream.table}, the rows of version {seal.version - 1}"):
         snapshot = published_at(table, claims.before) if claims.before is not None else None
     if table is None or snapshot is None or published is None:
         check.looked_at, check.gone = "nothing: the rows of one of the two versions are gone", True
@@ -298,7 +296,7 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
     if seen is not None:  # an earlier version's, where somebody has put the table back
         check.equal("the snapshot of the day's rows", expected=seal.snapshot_id, found=seen.snapshot_id, where=where)
     held = None
-    with _damage_told(check, where):
+    with _damage_told(settings, table, check, where):
         held = published_at(table, seal)  # of the table as it is by now
     if published is None or held is None:
         return
