@@ -116,7 +116,7 @@ def _held(failed: Sequence[Outcome], may_wait: Mapping[date, bool]) -> dict[date
     """The days that are held back with what they failed; none where the run can't go on without them."""
     found: dict[date, list[Outcome]] = {}
     for item in failed:
-        if item.day is None or not may_wait[item.day]:
+        if item.day is None or not may_wait.get(item.day, False):
             return {}
         found.setdefault(item.day, []).append(item)
     return found if may_wait.keys() - found.keys() else {}

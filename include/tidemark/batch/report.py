@@ -216,7 +216,7 @@ def _verdict(
     """``status`` and what to say: a title, and sentences below it."""
     failed = next((item for item in states if item["status"] == "failed"), None)
     if failed is not None:
-        named = ", ".join(item["day"] for item in days) or "The run"
+        named = ", ".join(f"{item['day']}{_reopened(item)}" for item in days) or "The run"
         before = next(item for item in states if item["name"] == "publish")["status"] == "not reached"
         stays = ["Nothing was published: readers still see the days as they were before this run."] if before else []
         return {
@@ -286,6 +286,10 @@ def _ignored(plan: Plan | None) -> Iterator[str]:
         )
     if plan and len(plan.ignored) > _IGNORED_MAX:
         yield f"{len(plan.ignored) - _IGNORED_MAX:,} more such days are named with the days."
+
+
+def _reopened(day: dict[str, Any]) -> str:
+    return " (reopened by late records)" if day["reason"] == "late" else ""
 
 
 def _removed(day: dict[str, Any]) -> str:

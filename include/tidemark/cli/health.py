@@ -83,7 +83,7 @@ def read_health(settings: Settings, streams: Sequence[str], *, stale_seconds: fl
             heartbeat = None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
             if heartbeat is None and layer != "archive":
                 continue
-            age = (now - heartbeat.time).total_seconds() if heartbeat else 0.0
+            age = max((now - heartbeat.time).total_seconds(), 0.0) if heartbeat else 0.0
             alive = heartbeat is not None and heartbeat.state != "failed" and age <= stale_seconds
             found.append(
                 Health(
