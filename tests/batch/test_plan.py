@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
-from tests.batch.test_seal import finish
+from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.seal import seal_run
@@ -185,9 +185,7 @@ def test_kafka_is_not_asked_where_a_day_before_1970_ends(log: Log) -> None:
 def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
-    run = log.run("first")
-    plan_run(run, [MONDAY], False)
-    settle_run(run)
+    run = settled(log, "first", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
     grow(log.settings, log.stream.topic, 3)
