@@ -6,7 +6,7 @@ that saw no value is unknown, which is no pass, unless the archive itself holds 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from tidemark.batch.checks import LIBRARY_KWARGS, Expected, Outcome, clip, observed_text, safe
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.run import Run
-from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import last_publication, load_table
+from tidemark.batch.seal import unsealed_publication
+from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, QualityError
 
 EXAMPLES_MAX = 5
@@ -88,14 +88,12 @@ def audit_run(run: Run, spark: SparkSession) -> None:
             )
 
 
-def _unsealed(run: Run, held: Iterable[date]) -> str:
+def _unsealed(run: Run, held: Collection[date]) -> str:
     """Why days can't be held back: what readers see of them is no version that they could keep. Empty where it is."""
-    table = load_table(run.settings, run.stream.table)
+    table = load_table(run.settings, run.stream.table) if held else None
     for day in held:
-        seen = last_publication(table, day)
-        if seen is not None and seen.snapshot_id not in {
-            seal.snapshot_id for seal in day_seals(run.store, run.layout, day)
-        }:
+        seen = unsealed_publication(run, table, day)
+        if seen is not None:
             return (
                 f"{day} can't keep its version meanwhile: readers see rows of run {seen.run} by now, which are not"
                 " sealed. Let that run seal them, or mend what did not pass"

@@ -7,9 +7,11 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any, Literal
 
+from pyiceberg.table import Table
+
 from tidemark.batch.inputs import require_same_plan
 from tidemark.batch.run import Run
-from tidemark.batch.tables import last_publication, load_table
+from tidemark.batch.tables import LastPublication, last_publication, load_table
 from tidemark.batch.verdict import passed_days
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
@@ -73,6 +75,14 @@ def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> di
     wanted = tuple(days)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="seals") as pool:
         return dict(zip(wanted, pool.map(partial(day_seals, store, layout), wanted), strict=True))
+
+
+def unsealed_publication(run: Run, table: Table | None, day: date) -> LastPublication | None:
+    """What readers see of a day in the published table where no seal of the day names it; None where one does."""
+    seen = last_publication(table, day)
+    if seen is None or seen.snapshot_id in {item.snapshot_id for item in day_seals(run.store, run.layout, day)}:
+        return None
+    return seen
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:

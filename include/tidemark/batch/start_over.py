@@ -12,8 +12,8 @@ from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
-from tidemark.batch.seal import day_seals, seal_run
-from tidemark.batch.tables import last_publication, load_table
+from tidemark.batch.seal import seal_run, unsealed_publication
+from tidemark.batch.tables import load_table
 from tidemark.batch.verdict import condemns
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan_json import plan_from_value
@@ -90,9 +90,8 @@ def _seal_for_others(run: Run, days: Iterable[date]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     table = load_table(run.settings, run.stream.table)
     for day in sorted(days):
-        seen = last_publication(table, day)
-        sealed = {item.snapshot_id for item in day_seals(run.store, run.layout, day)}
-        if seen is None or seen.snapshot_id in sealed or seen.run in {run.name, *found}:
+        seen = unsealed_publication(run, table, day)
+        if seen is None or seen.run in {run.name, *found}:
             continue
         try:
             seal_run(Run.open(run.stream.name, seen.run, run.settings))

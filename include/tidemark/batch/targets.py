@@ -169,10 +169,11 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     positions = positions_at(settings.kafka_bootstrap, logs, moment)
     future = positions_at(settings.kafka_bootstrap, logs, datetime.now(UTC))
-    hidden = _hidden(settings.kafka_bootstrap, logs, moment)
+    whole = _whole_ends(settings.kafka_bootstrap, logs, moment)
     ends = {}
+    # Behind those: what a transaction that ends meanwhile has hidden, it hides no more.
     for mark in watermarks(settings.kafka_bootstrap, logs):
-        position = positions[mark.log]
+        position, end = positions[mark.log], whole[mark.log]
         # A position found by time may lie behind the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
         ends[mark.log] = _DayEnd(
@@ -180,25 +181,18 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
             ahead=position is not None and position == future[mark.log],
-            hidden=hidden.get(mark.log),
+            hidden=OffsetRange(start=mark.high_watermark, end=end) if mark.high_watermark < end else None,
         )
     return ends
 
 
-def _hidden(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetRange]:
-    """Per log what lies between the last stable offset and the first record, of whatever transaction, past the moment.
-
-    The stable offsets are read last: a transaction that ends meanwhile hides nothing.
-    """
+def _whole_ends(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, int]:
+    """Per log the first record past the moment, of whatever transaction; the end of all there is without one."""
     positions = positions_at(bootstrap, logs, moment, committed=False)
-    everything = watermarks(bootstrap, logs, committed=False)
-    stable = {mark.log: mark.high_watermark for mark in watermarks(bootstrap, logs)}
     found = {}
-    for mark in everything:
+    for mark in watermarks(bootstrap, logs, committed=False):
         position = positions[mark.log]
-        end = mark.high_watermark if position is None else position
-        if stable[mark.log] < end:
-            found[mark.log] = OffsetRange(start=stable[mark.log], end=end)
+        found[mark.log] = mark.high_watermark if position is None else position
     return found
 
 
