@@ -19,7 +19,7 @@ from tests.core.worlds import (
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, Overlap, Slice, Target, Used
+from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, Overlap, RowsOfDay, Slice, Target, Used
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 
@@ -269,4 +269,5 @@ def test_a_hundred_thousand_batches_plan() -> None:
     plan = plan_of(world)
     assert len(plan.logs[0].used) == number
     assert plan.days == (DayPlan(day=FIRST, version=2, reason="requested", archived_rows=15 * number),)
-    assert plan.slices[1] == Slice(key="k1", log=log(), range=span(15, 25), whole=False)
+    ten = (RowsOfDay(day=FIRST, rows=10),)
+    assert plan.slices[1] == Slice(key="k1", log=log(), range=span(15, 25), whole=False, rows=ten)

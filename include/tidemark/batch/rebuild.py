@@ -1,10 +1,10 @@
 """The rebuild step: archive slices → the stream's transformation → the plan's days on an audit branch.
 
-The day's rows are read once, in one pass without a shuffle. How many there are to read, the manifests say of whole
-objects; the rows of trimmed ones are counted by a query of their own. What was written is counted from Iceberg's
-metadata. The two counts are independent, so conservation (read = published + quarantined + removed as duplicates by
-key) proves that no row was lost on the way, nor by an object that has others than its manifest lists. Only a stream
-with a key has its rows read once more before, to find duplicates.
+The day's rows are read once, in one pass without a shuffle. How many there are to read, the manifests say; only where
+they cannot tell a trimmed object's share, its rows are counted by a query of their own. What was written is counted
+from Iceberg's metadata. The two counts are independent, so conservation (read = published + quarantined + removed as
+duplicates by key) proves that no row was lost on the way, nor by an object that has others than its manifest lists.
+Only a stream with a key has its rows read once more before, to find duplicates.
 """
 
 from collections import Counter
@@ -193,7 +193,7 @@ def _within(rows: DataFrame, day: Column, days: Sequence[date]) -> DataFrame:
 
 
 def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], Step]:
-    """What slices' rows go through: those of parts that one, and of whole objects ``within`` where they have more days.
+    """What slices' rows go through: those that no manifest counts ``part``, others ``within`` if they have more days.
 
     The calendar costs time for every row. One that is on another day than its manifest says stops the rebuild all the
     same: it is staged on a day that is none of the run's.
@@ -208,7 +208,7 @@ def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], S
 
 
 class _Counter:
-    """Counts the rows of some days in trimmed objects, per day and per partition.
+    """Counts the rows of some days that no manifest does, in trimmed objects, per day and per partition.
 
     Not as they pass: Spark reads only what its result needs. Behind a transformation that leaves no row it may read
     none, whereupon an observation never ends (SPARK-54620), and behind one with a limit it reads fewer than there are.
@@ -279,7 +279,7 @@ def _removed(quarantine: IcebergTable, branch: str, duplicates: Duplicates) -> d
 
 
 def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
-    """What the manifests list of whole objects and the counters count of others."""
+    """What the manifests tell, and what the counters count where they do not."""
     per_day: Counter[date] = Counter(dict.fromkeys(days, 0))
     per_log: Counter[TopicPartition] = Counter({item.target.log: 0 for item in plan.logs})
     for item in plan.slices:

@@ -137,8 +137,8 @@ class RowsOfDay:
 class Slice:
     """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed).
 
-    ``rows`` are those that the manifest lists of a whole object, on days of the plan and on others; None of a part,
-    where only reading it tells.
+    ``rows`` are those of the range by the manifest, on days of the plan and on others; None where only reading them
+    tells: of a part of an object whose rows of a day are not one behind the other.
     """
 
     key: str

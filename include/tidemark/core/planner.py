@@ -310,15 +310,27 @@ def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) ->
 
 
 def _slice(log: TopicPartition, used: Used, file: DataFile) -> Slice:
-    whole = file.first_offset in used.range and file.last_offset in used.range
-    rows = tuple(RowsOfDay(day=item.day, rows=item.rows) for item in file.days)
     return Slice(
         key=file.key,
         log=log,
         range=OffsetRange(start=max(used.range.start, file.range.start), end=min(used.range.end, file.range.end)),
-        whole=whole,
-        rows=rows if whole else None,
+        whole=file.first_offset in used.range and file.last_offset in used.range,
+        rows=_rows_within(file, used.range),
     )
+
+
+def _rows_within(file: DataFile, used: OffsetRange) -> tuple[RowsOfDay, ...] | None:
+    """How many of the file's rows are in the used part, per day that has some; None where the manifest cannot tell."""
+    found = []
+    for item in file.days:
+        span = OffsetRange(start=item.first_offset, end=item.last_offset + 1)
+        part = span.intersect(used)
+        if part is None:
+            continue
+        if part != span and item.rows != len(span):
+            return None  # it has offsets without a row, or with rows of other days, on this side or on that
+        found.append(RowsOfDay(day=item.day, rows=item.rows if part == span else len(part)))
+    return tuple(found)
 
 
 def _has_rows_of(file: DataFile, used: OffsetRange, days: set[date]) -> bool:
