@@ -63,5 +63,6 @@ def settings() -> Settings:
             "settings are incomplete",
             found=lines,
             where=f"environment and {env_file}" + ("" if Path(env_file).exists() else " (no such file)"),
-            hint="Start a local stack with 'tidemark up', or set the variables",
+            hint="Start a local stack with 'tidemark up', set the variables, or name a file that has them in"
+            f" {ENV_FILE_VARIABLE}: a stack's is .tidemark/<name>/stack.env",
         ) from error

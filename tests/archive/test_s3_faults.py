@@ -2,6 +2,7 @@
 parts, an object of one PUT and a manifest, written by the sink's own code; then compared with what was sent."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -208,6 +209,19 @@ def test_a_wrong_412_is_no_object_and_is_said_so(world: World, call: Call) -> No
 def test_a_412_on_the_same_objects_reuses_them(world: World) -> None:
     first = world.write(world.store())  # and died before its manifest
     assert world.write(world.store()) == first
+    world.archive(world.store())
+    world.require_whole()
+
+
+def test_an_earlier_attempts_object_is_believed_only_while_its_rows_are_what_its_footer_says(world: World) -> None:
+    (there,) = world.write(world.store(), [row for row in ROWS if row["path"] == "large"])
+    body = world.oracle.body(there.key)
+    at = body.index(BYTES[2_500_000:2_500_016])  # random bytes are not compressed
+    world.store().put(there.key, body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
+    with pytest.raises(ConflictError, match=f"earlier attempt is damaged: expected rows .*{re.escape(there.key)}"):
+        world.archive(world.store())
+    assert world.oracle.keys("manifests") == {}
+    world.store().delete(there.key)
     world.archive(world.store())
     world.require_whole()
 

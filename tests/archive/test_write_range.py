@@ -1,6 +1,7 @@
 """The sink inside Spark: real Kafka records in, objects out, and what a task's failure looks like to the driver."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.archive.oracle import Oracle
-from tests.conftest import MakeStream, Produce
+from tests.conftest import MakeStream, MakeTopic, Produce
 from tidemark.archive.sink import write_range
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.offsets import OffsetRange
@@ -156,3 +157,23 @@ def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(
     write_range(frame, whole, stream, settings, clock_us=0)
     with pytest.raises(ConflictError, match=r"expected 4 rows, offsets 1 to 4, .* found 5 rows, offsets 0 to 4"):
         write_range(frame.where("offset > 0"), whole, stream, settings, clock_us=0)
+
+
+def test_of_a_compacted_topic_rows_that_are_fewer_by_now_get_names_of_their_own(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
+) -> None:
+    stream = make_stream(topic=make_topic(1, cleanup_policy="compact"))
+    produce(stream.topic, [(b"k%d" % n, b"%d" % n, 1000, 0, []) for n in range(5)])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
+    (first,) = write_range(frame, ranges, stream, settings, clock_us=0)
+    # Nothing was removed: the earlier attempt's object is the one.
+    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)
+    fewer = frame.where("offset not in (1, 2)")  # as if Kafka had compacted the topic between two attempts
+    (second,) = write_range(fewer, ranges, stream, settings, clock_us=0)
+    assert (first.key[-12:], second.key[-12:]) == ("0000.parquet", "0001.parquet")
+    oracle = Oracle(settings, stream.name)
+    assert [row["offset"] for row in oracle.rows(first.key)] == [0, 1, 2, 3, 4]
+    assert [row["offset"] for row in oracle.rows(second.key)] == [0, 3, 4]
+    (third,) = write_range(fewer, ranges, stream, settings, clock_us=0)
+    assert third == replace(second, key=second.key.replace("+0001.", "+0002."))

@@ -1,10 +1,12 @@
 """The rebuilt days against an oracle in plain Python: overlaps, seams, malformed rows, neighbours' rows, losses."""
 
+import io
 import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -122,6 +124,21 @@ def test_a_damaged_object_stops_the_rebuild_and_is_named_with_its_line(world: Wo
     assert re.search(rf"{re.escape(key)}, line \d\]", str((run.load("rebuild") or {})["error"]))
     run.store.put(key, other + other)
     with pytest.raises((FormatError, PositionError), match=re.escape(key)):
+        world.rebuild(run)
+
+
+def test_a_byte_changed_inside_a_parquet_page_stops_the_rebuild_and_the_object_is_named(world: World) -> None:
+    world.produce([(moment(14), value(number)) for number in range(6)])
+    world.archive(0, 5)
+    key = world.archive(5, 6)
+    run = world.plan("first", [january(14)])
+    good, body = run.store.get(key), io.BytesIO()
+    assert good is not None
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(pq.read_table(io.BytesIO(good)), body, write_page_checksum=True, **plain)
+    assert body.getvalue().count(value(5)) == 1
+    run.store.put(key, body.getvalue().replace(value(5), value(6)))  # of the same length, and as good JSON
+    with pytest.raises(FormatError, match=re.escape(key)):
         world.rebuild(run)
 
 

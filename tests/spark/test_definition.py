@@ -120,6 +120,18 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(
         (one(NOT_NULL), ["kwargs.column: field required", "found nothing"]),
         (one(NOT_NULL, column="id", meta={"a": 1}), ["kwargs.meta: not for a definition to give", "found {'a': 1}"]),
         (TWICE, ["batch.checks.1: a check twice", "each check once", f"found {NOT_NULL}"]),
+        (
+            one("expect_column_values_to_match_regex", column="at", regex="("),
+            ["checks.0: ", "evaluated", "Unclosed group"],
+        ),
+        (
+            one("expect_column_values_to_be_between", column="id", min_value=5, max_value=3),
+            ["checks.0: expect_column_values_to_be_between can't be evaluated", "min_value"],
+        ),
+        (
+            one("expect_column_values_to_be_dateutil_parseable", column="at"),
+            ["checks.0: expect_column_values_to_be_dateutil_parseable can't be evaluated", "SparkDFExecutionEngine"],
+        ),
     ],
     ids=[
         "unknown type",
@@ -131,6 +143,9 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(
         "missing argument",
         "argument of the library",
         "twice",
+        "regular expression",
+        "crossed bounds",
+        "not for Spark",
     ],
 )
 def test_a_value_spark_or_great_expectations_refuses_is_a_problem_of_the_definition(

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.archive.metrics import TaskMeter
-from tidemark.core.errors import ConflictError, PositionError, ServiceError
+from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.objects.checksum import RowChecksum
+from tidemark.objects.columns import object_batches
 from tidemark.objects.encoders import CONTENT_TYPES, encoder
 from tidemark.objects.footer import Footer, Stored, read_footer
 from tidemark.objects.schema import SCHEMA
@@ -26,7 +27,10 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, a meter."""
+    """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, a meter.
+
+    ``apart`` passes over every name that is taken, an earlier attempt's too.
+    """
 
     store: ObjectStore
     layout: Layout
@@ -35,6 +39,7 @@ class Target:
     meter: TaskMeter = field(default_factory=TaskMeter)
     format: Format = "parquet"
     storage: Storage = field(default_factory=Storage)
+    apart: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,11 +177,27 @@ class OpenFile:
                 expected=ours,
                 found=stored.footer,
                 where=where,
-                hint="Kafka never changes a record, so one of the two was not written from this log. Compare them."
-                " Of a compacted topic it removes some: then cut the files in another way, by another archive.rotate_…"
-                " or archive.max_offsets_per_trigger; they get other names",
+                hint="Kafka never changes a record, so one of the two was not written from this log. Compare them",
+            )
+        found = self._checksum_of_rows()
+        if found != ours.checksum:
+            raise ConflictError(
+                "the object of an earlier attempt is damaged",
+                expected=f"rows of checksum {ours.checksum}, as its footer says",
+                found=found,
+                where=where,
+                hint="Delete it: the next attempt writes it anew",
             )
         return stored
+
+    def _checksum_of_rows(self) -> str:
+        checksum = RowChecksum(SCHEMA.names)
+        try:
+            for batch in object_batches(self._target.store, self.key, SCHEMA.names) or ():
+                checksum.add(batch)
+        except (FormatError, PositionError) as error:
+            return str(error)
+        return checksum.value
 
 
 def _free_name(target: Target, log: TopicPartition, name: DataName) -> DataName:
@@ -184,8 +205,9 @@ def _free_name(target: Target, log: TopicPartition, name: DataName) -> DataName:
 
     Such a file has other rows by right. One of our own settings and log is an earlier attempt's: ``finish`` compares.
     """
+    own = None if target.apart else (target.settings, log.topic_id)
     while True:
         stored = read_footer(target.store, target.layout.data_key(name))
-        if stored is None or (stored.footer.settings, stored.footer.topic_id) == (target.settings, log.topic_id):
+        if stored is None or (stored.footer.settings, stored.footer.topic_id) == own:
             return name
         name = replace(name, seq=name.seq + 1)

@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from tidemark.archive.file import Target
 from tidemark.archive.metrics import TaskMetrics
 from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
+from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.kafka import topic_config
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -29,6 +31,7 @@ from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
 from tidemark.streams import Stream
 
+_Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _ROWS = "file string, task string"  # a row per file, and one per task
 
 
@@ -45,19 +48,21 @@ def write_range(
 
     The objects exist when this returns, but are part of the archive only once a manifest lists them. Writing the same
     rows again gives the same objects. ``clock_us`` is the batch's own time, µs UTC, which every retry must give alike:
-    wall-clock paths follow it. ``on_task`` is called with each task's account. Raises PositionError for a row outside
+    wall-clock paths follow it. ``on_task`` is called with each task's account. Of a compacted topic an earlier attempt
+    may have read more than there still is: then the rows get names of their own. Raises PositionError for a row outside
     ``ranges``, ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
     """
     # What is the same all over a log, its topic and the default folder, is cheaper to add in Python.
     names = [name for name in SCHEMA.names if name != "topic"]
     path = partition_path(stream, clock_us)
     paths = [] if path is None else [path.alias("path")]
-    write = _writer(tuple(ranges.items()), stream, settings)
+    frame = split(records.select(*names, *paths, day(stream).alias("day")))
     try:
-        with bounded_batches(records.sparkSession):
-            rows = split(records.select(*names, *paths, day(stream).alias("day"))).mapInArrow(write, _ROWS).collect()
-    except (PySparkException, Py4JJavaError) as error:
-        raise task_error(error, where=f"archive of {stream.name}") from error
+        rows = _written(frame, tuple(ranges.items()), stream, settings)
+    except ConflictError as conflict:
+        if not _compacted(stream, settings, conflict):
+            raise
+        rows = _written(frame, tuple(ranges.items()), stream, settings, apart=True)
     for row in rows:
         if on_task is not None and row.task is not None:
             on_task(decode(TaskMetrics, json.loads(row.task), where="a task's account"))
@@ -65,8 +70,27 @@ def write_range(
     return tuple(sorted(files, key=lambda file: file.key))
 
 
+def _written(
+    frame: DataFrame, ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool = False
+) -> list[Row]:
+    write = _writer(ranges, stream, settings, apart=apart)
+    try:
+        with bounded_batches(frame.sparkSession):
+            return frame.mapInArrow(write, _ROWS).collect()
+    except (PySparkException, Py4JJavaError) as error:
+        raise task_error(error, where=f"archive of {stream.name}") from error
+
+
+def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> bool:
+    """Whether Kafka removes records of the topic; where it does not tell, the conflict stands."""
+    try:
+        return "compact" in topic_config(settings.kafka_bootstrap, stream.topic)["cleanup.policy"]
+    except ServiceError as error:
+        raise conflict from error
+
+
 def _writer(
-    ranges: tuple[tuple[TopicPartition, OffsetRange], ...], stream: Stream, settings: Settings
+    ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         target = Target(
@@ -76,6 +100,7 @@ def _writer(
             settings=stream.archive_settings,
             format=stream.archive.format,
             storage=stream.archive.storage,
+            apart=apart,
         )
         target.meter.listen(target.store.client)
         files = write_files(_complete(join(batches), stream.topic), ranges, target, Cuts.of(stream.archive))

@@ -20,6 +20,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import unsealed_publication
 from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, QualityError
+from tidemark.spark.failures import cause_line
 
 EXAMPLES_MAX = 5
 _NAMED_MAX = 10
@@ -55,10 +56,7 @@ def audit_run(run: Run, spark: SparkSession) -> None:
         # A row without a day would otherwise escape every check.
         wanted = F.col(DAY).isin([date.fromisoformat(day) for day in days]) | F.col(DAY).isNull()
         rows = branch.where(wanted)
-        own = [
-            Expected(expectation=item.expectation, kwargs=item.kwargs, severity=item.severity, built_in=False)
-            for item in run.stream.batch.checks
-        ]
+        own = [Expected.of(item) for item in run.stream.batch.checks]
         outcomes = [
             *(_rows_left(date.fromisoformat(day), counts) for day, counts in days.items()),
             *evaluate(rows, built_in(days, run.stream.batch.deduplicate.key)),
@@ -291,7 +289,7 @@ def _exception(info: Any) -> str | None:
         return None
     entries = [info] if "raised_exception" in info else list(info.values())
     raised = [item for item in entries if isinstance(item, Mapping) and item.get("raised_exception")]
-    return clip(str(raised[0].get("exception_message"))) if raised else None
+    return clip(cause_line(str(raised[0].get("exception_message")))) if raised else None
 
 
 def _explain(item: Outcome) -> str:

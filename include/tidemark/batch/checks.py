@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from tidemark.stream_keys import Check
 
 TEXT_MAX = 200
 # Arguments every expectation takes from the library itself; a definition has no use for them.
@@ -20,6 +22,11 @@ class Expected:
     severity: Literal["critical", "warning"]
     built_in: bool
     about: str = ""
+
+    @classmethod
+    def of(cls, check: Check) -> Self:
+        """A check of the stream's definition."""
+        return cls(expectation=check.expectation, kwargs=check.kwargs, severity=check.severity, built_in=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,18 +2,19 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from tidemark.batch.checks import LIBRARY_KWARGS
+from tidemark.batch.audit import evaluate
+from tidemark.batch.checks import LIBRARY_KWARGS, Expected
 from tidemark.batch.evolution import Change, evolution
 from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
@@ -80,14 +81,10 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
         for number, name in enumerate(stream.batch.deduplicate.key)
         if columns and name not in plain
     ]
-    for number, check in enumerate(stream.batch.checks):
-        problems += _check(check, f"batch.checks.{number}", published.names, where)
-        if any(
-            (item.expectation, item.kwargs) == (check.expectation, check.kwargs)
-            for item in stream.batch.checks[:number]
-        ):
-            text = f"batch.checks.{number}: a check twice"
-            problems.append(ConfigError(text, expected="each check once", found=check.expectation, where=where))
+    wrong = _checks(stream.batch.checks, published.names, where)
+    problems += wrong
+    if columns and not wrong:
+        problems += _tried(spark.createDataFrame([], published), stream.batch.checks, where)
     if schema is not None and columns:
         problems += _renamed(stream, {*schema.names, *columns}, where)
     if table is not None and columns:
@@ -205,6 +202,31 @@ def _time_pattern(spark: SparkSession, pattern: str, key: str, where: str) -> li
         one = f"{key}: every record would be in one folder"
         return [ConfigError(one, expected=_PATTERN, found=repr(pattern), where=where)]
     return []
+
+
+def _checks(checks: Sequence[Check], columns: list[str], where: str) -> list[ConfigError]:
+    problems = []
+    for number, check in enumerate(checks):
+        problems += _check(check, f"batch.checks.{number}", columns, where)
+        if any((item.expectation, item.kwargs) == (check.expectation, check.kwargs) for item in checks[:number]):
+            text = f"batch.checks.{number}: a check twice"
+            problems.append(ConfigError(text, expected="each check once", found=check.expectation, where=where))
+    return problems
+
+
+def _tried(rows: DataFrame, checks: Sequence[Check], where: str) -> list[ConfigError]:
+    """Problems that only show where the checks are made: an expression that Spark refuses, bounds that cross."""
+    outcomes = evaluate(rows, [Expected.of(check) for check in checks]) if checks else []
+    return [
+        ConfigError(
+            f"batch.checks.{number}: {item.expected.expectation} can't be evaluated",
+            expected="a check that Great Expectations can make on Spark",
+            found=item.exception,
+            where=where,
+        )
+        for number, item in enumerate(outcomes)
+        if item.exception is not None
+    ]
 
 
 def _check(check: Check, key: str, columns: list[str], where: str) -> list[ConfigError]:

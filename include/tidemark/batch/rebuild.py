@@ -150,11 +150,11 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
 
 @contextmanager
 def _told_by_tasks(run: Run) -> Iterator[None]:
-    """What a task found wrong, as its own error instead of Spark's account of it; any other failure as it is."""
+    """What a task found wrong, or a file it could not read, as an error of ours; any other failure as it is."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        if "tidemark.core.errors." in str(error):
+        if any(sign in str(error) for sign in ("tidemark.core.errors.", "[FAILED_READ_FILE")):
             raise task_error(error, where=f"archive of {run.stream.name}") from error
         raise
 

@@ -56,7 +56,7 @@ def archived_offsets(store: ObjectStore, files: Sequence[DataFile], within: Offs
 
 def _parquet(body: "_SeekableBody", columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
-        file = pq.ParquetFile(pa.PythonFile(body, mode="r"), pre_buffer=True)
+        file = pq.ParquetFile(pa.PythonFile(body, mode="r"), pre_buffer=True, page_checksum_verification=True)
         for group in range(file.num_row_groups):  # one at a time: reading ahead would hold the whole object
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns)):
                 yield batch.select(list(columns))

@@ -66,6 +66,8 @@ class _Parquet:
             # Dictionaries and statistics where they help a reader; for payloads they only cost time.
             use_dictionary=["topic", "partition", "timestamp_type", "headers.list.element.key"],
             write_statistics=["partition", "offset", "timestamp", "event_time"],
+            # zstd notices most changed bytes of a page, but not those it left uncompressed.
+            write_page_checksum=True,
         )
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0

@@ -3,7 +3,7 @@
 Parquet: an entry of the footer's key-value metadata. gzip: a last, empty member whose extra field holds it (RFC 1952).
 zstd: a skippable frame (RFC 8878). The last two are ``TRAILER_BYTES`` long, so one ranged read finds them.
 
-Two objects of one key are the same if their footers are; nobody has to read their rows.
+Two objects of one key were written from the same rows if their footers are the same.
 """
 
 import io

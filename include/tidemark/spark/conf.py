@@ -52,6 +52,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".EnvironmentVariableCredentialsProvider",
         "spark.hadoop.fs.s3a.endpoint.region": settings.s3_region,
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
     if settings.s3_endpoint:
         conf |= {

@@ -4,12 +4,15 @@ import re
 from dataclasses import dataclass
 
 from tidemark.core import errors
-from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
 
 _OURS = re.compile(r"tidemark\.core\.errors\.(\w+): (.*)")
 _KAFKAS = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
 # Spark writes the cause behind the job's own words: "… Lost task 0.0 in stage 1.0 (TID 1) (host executor 1): CAUSE".
 _LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \(.*?\): (.*)")
+_UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\b.*?\] Encountered error while reading file (\S+?)\.\s")
+# Of such a file the causes that lie in its bytes; others are S3's.
+_DAMAGE = ("org.apache.parquet.", "com.github.luben.zstd.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,21 @@ def task_error(error: Exception, *, where: str) -> TidemarkError:
                 detail = next((said for _, said in causes if said), message).strip()
                 found = f"{name.removesuffix('Exception')} ({detail})"
                 return meaning.kind(meaning.problem, found=found, where=where, hint=meaning.hint)
-    return ServiceError("a Spark job failed", found=_cause(text) or type(error).__name__, where=where)
+    cause = cause_line(text) or type(error).__name__
+    if unread := _UNREAD_FILE.search(text):
+        return _unread(unread[1], cause)
+    return ServiceError("a Spark job failed", found=cause, where=where)
 
 
-def _cause(text: str) -> str:
+def _unread(file: str, cause: str) -> TidemarkError:
+    if not cause.startswith(_DAMAGE):
+        return ServiceError("Spark could not read a file", found=cause, where=file)
+    hint = "Of an archive's object: delete it with its manifest, make the ledger anew (tidemark maintain STREAM"
+    hint += " --rebuild-ledger) and start a new run, which refills the range as far as Kafka holds it"
+    return FormatError("a file is damaged", expected="Parquet as it was written", found=cause, where=file, hint=hint)
+
+
+def cause_line(text: str) -> str:
     """The telling line of a Java stack trace: the last "Caused by", else what a task was lost of, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]

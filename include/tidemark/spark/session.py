@@ -22,8 +22,9 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
 
     What the JVM logs goes nowhere. Raises StackError, with the last line of it, when the session does not start.
     """
-    # It prints pages of Java stack trace for each exception, the caught ones too.
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    # They print pages of Java stack trace for each exception, the caught ones too.
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
