@@ -51,10 +51,18 @@ def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
 
     Raises ServiceError when the topic does not exist or no broker answers within 20 s.
     """
-    found = _described(bootstrap, topic)
-    if found is None:
+    found = logs_of(bootstrap, topic)
+    if not found:
         hint = "Create it, or correct the name in the stream's definition; to hidden topics, grant DESCRIBE"
         raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint)
+    return found
+
+
+def logs_of(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
+    """``describe_topic``, but none of a topic that is not there."""
+    found = _described(bootstrap, topic)
+    if found is None:
+        return ()
     topic_id = str(found.topic_id).translate(_URL_SAFE)
     return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
 

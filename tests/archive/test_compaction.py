@@ -17,7 +17,7 @@ from tidemark.archive.ledger import compact, read_archived, rebuild
 from tidemark.archive.maintenance import maintain
 from tidemark.archive.replaced import Deleted, delete_replaced
 from tidemark.cli.app import app
-from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.errors import FormatError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -170,7 +170,8 @@ def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore
     good = small.store.get(damaged.key)
     assert good is not None
     small.store.delete(damaged.key)
-    with pytest.raises(ConflictError, match=f"a committed object is gone: .*{damaged.key}".replace("+", r"\+")):
+    gone = f"can't be compacted: found a committed object is gone: .*{damaged.key}".replace("+", r"\+")
+    with pytest.raises(FormatError, match=gone):
         compaction(small).run()
     other.commit(4, 6, writer="somebody")  # other rows under the same key
     small.store.delete(small.layout.manifest_key("somebody", 0))
@@ -181,6 +182,17 @@ def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore
     assert (small.compactions(), small.objects()) == ([], seen)
     small.store.put(damaged.key, good)
     assert compaction(small).run().batches == 1
+
+
+def test_a_damaged_input_keeps_no_other_log_from_being_compacted(store: ObjectStore) -> None:
+    small = make(store)
+    for partition in (0, 1):
+        made = [small.commit(start, start + 2, log=small.log(partition)) for start in range(0, 8, 2)]
+        if partition == 0:
+            small.store.delete(made[2].files[0].key)
+    with pytest.raises(FormatError, match="can't be compacted: found a committed object is gone"):
+        compaction(small).run()
+    assert [item.ranges[0].log.partition for item in small.compactions()] == [1]
 
 
 def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewhere(store: ObjectStore) -> None:

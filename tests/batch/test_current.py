@@ -158,6 +158,29 @@ def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double
     assert rows(frame(world.spark, pinned(world))) == [row for row in archived(world) if row[0] != january(14)]
 
 
+@pytest.mark.parametrize("how", ["a row of a file", "a file of several"])
+def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes_from_the_archive(
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("tidemark.batch.rebuild.ROWS_PER_TASK", 5)
+    seal_run(publish(world, "first", 14, 15))
+    day = "_day = DATE'2013-01-14'"
+    if how == "a row of a file":
+        world.spark.sql(f"ALTER TABLE {world.table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        world.spark.sql(f"DELETE FROM {world.table} WHERE {day} AND _offset = 3")
+    else:
+        table = IcebergTable(world.spark, world.settings, world.name)._load()
+        files = [item for item in table.currentSnapshot().addedDataFiles(table.io()) if "01-14" in item.location()]
+        assert len(files) > 1
+        change = table.newDelete()
+        change.deleteFile(files[0])
+        change.commit()
+    assert len(world.published()) < len(world.expected_rows(january(14), january(15)))
+    view = pinned(world)
+    assert view.foreign_days == (january(14),)
+    assert rows(frame(world.spark, view)) == archived(world)
+
+
 def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_another_log(world: World) -> None:
     world.produce([(moment(17), value(number)) for number in range(6)], partition=2)
     everything = list(world.records)

@@ -27,6 +27,7 @@ from tidemark.core.seal import Difference, Seal
 from tidemark.settings import Settings
 
 DAY = january(14)
+Values = tuple[object, ...]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -95,6 +96,28 @@ def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(s
     maps = later.withColumn("m", F.create_map(F.lit("k"), F.lit(7)))
     changed = differences(later.where("_offset > 1"), maps.where("_offset > 1"), [DAY])[DAY]
     assert (changed["changed"], changed["examples"][2]["columns"]) == (3, {"m": [{"k": 2}, {"k": 7}]})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((5, None, None, None), (None, 5, None, None)),
+        ((None, None, [], None), (None, None, None, None)),
+        ((None, None, [None], None), (None, None, [], None)),
+        ((None, None, [1, None], None), (None, None, [None, 1], None)),
+        ((None, None, None, {"a": None, "b": None}), (None, None, None, None)),
+        ((None, None, None, {"a": 1, "b": None}), (None, None, None, {"a": None, "b": 1})),
+    ],
+)
+def test_a_null_that_changes_its_place_is_a_change(spark: SparkSession, before: Values, after: Values) -> None:
+    place = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT"
+    schema = f"{place}, x INT, y INT, many ARRAY<INT>, e STRUCT<a: INT, b: INT>"
+    one, other = (spark.createDataFrame([(DAY, "a", 0, 7, *values)], schema) for values in (before, after))
+    found = differences(one, other, [DAY])[DAY]
+    assert (found["added"], found["removed"], found["changed"]) == (0, 0, 1)
+    sides = zip(["x", "y", "many", "e"], before, after, strict=True)
+    assert found["examples"][0]["columns"].keys() == {name for name, left, right in sides if left != right}
+    assert differences(one, one, [DAY])[DAY]["changed"] == 0
 
 
 def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:

@@ -16,7 +16,7 @@ from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
 from tidemark.batch.run import Run
-from tidemark.batch.seal import seal_run
+from tidemark.batch.seal import latest_seals, seal_run
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.errors import ConflictError
 from tidemark.core.offsets import TopicPartition
@@ -128,6 +128,21 @@ def test_a_run_whose_transformation_was_repaired_publishes_again(world: World) -
     assert world.published() == world.expected_rows(january(14))
 
 
+def test_a_repair_that_is_taken_back_is_published_as_well(world: World) -> None:
+    run = staged(world, "first", 14)
+    publish_run(run, world.spark)
+    code = world.settings.streams_dir / f"{world.name}.py"
+    good = code.read_text(encoding="utf-8")
+    for text in (good + "\n# mended\n", good):
+        code.write_text(text, encoding="utf-8")
+        for step in (rebuild_run, audit_run, publish_run):
+            step(run, world.spark)
+    assert run.require("publish")["already"] is False
+    assert runs_published(world) == ["first", "first", "first"]
+    (seal,) = seal_run(run)
+    assert seal.snapshot_id == run.require("publish")["snapshot_id"]
+
+
 def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(world: World) -> None:
     run = world.reconcile("first", [january(14)])
     (seal,) = seal_run(run)
@@ -149,6 +164,15 @@ def test_a_day_that_another_run_published_before_the_seal_is_not_sealed(world: W
     world.reconcile("other", [january(14)])
     with pytest.raises(ConflictError, match=r"expected snapshot \d+ of run late, found snapshot \d+ of run other"):
         seal_run(late)
+
+
+def test_a_day_that_another_run_published_keeps_no_other_day_of_the_run_from_its_seal(world: World) -> None:
+    late = staged(world, "late", 14, 15)
+    publish_run(late, world.spark)
+    world.reconcile("other", [january(14)])
+    with pytest.raises(ConflictError, match=r"of run late, found snapshot \d+ of run other .*2013-01-14"):
+        seal_run(late)
+    assert [item.day for item in latest_seals(late.store, late.layout)] == [january(15)]
 
 
 def test_a_record_stands_where_the_snapshots_of_its_seal_have_it(world: World) -> None:

@@ -148,7 +148,8 @@ def match_known(store: ObjectStore, layout: Layout, groups: Iterable[LogObjects]
 
 
 def _require_same(group: LogObjects, item: Listed, file: DataFile) -> None:
-    hint = "Its manifests, below manifests/<stream>/adopt-…, no longer tell the truth: delete them, then adopt again"
+    hint = "Its manifests, below manifests/<stream>/adopt-…, no longer tell the truth: delete them, make the"
+    hint += " ledger anew (tidemark maintain STREAM --rebuild-ledger), then adopt again"
     if file.log != group.log:
         raise ConflictError(
             "the object was adopted for the topic before it was made again",

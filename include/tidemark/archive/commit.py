@@ -1,20 +1,20 @@
 """Commit points: one manifest per batch, written once, after every object it lists exists."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 
 from tidemark.archive.ledger_format import REBUILD
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.s3 import ObjectStore
+from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.streams import Stream
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 _READERS = 16
 _AT_ONCE = 1_000
+_BYTES_AT_ONCE = 32 * 1024 * 1024
 
 
 def commit_batch(
@@ -105,8 +105,8 @@ def require_manifest(store: ObjectStore, layout: Layout, writer: str, batch: int
 
 def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iterator[Manifest]:
     """``read_manifests`` without holding them all: those of writers whose names, with a slash behind, begin so."""
-    keys = (item.key for item in store.list(f"{layout.manifest_prefix}{writers}"))
-    for bodies in manifest_bodies(store, keys, at_once=_AT_ONCE):
+    listed = store.list(f"{layout.manifest_prefix}{writers}")
+    for bodies in manifest_bodies(store, listed, at_once=_AT_ONCE):
         for key, body in bodies:
             layout.parse_manifest_key(key)
             if body is not None:
@@ -114,12 +114,28 @@ def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iter
 
 
 def manifest_bodies(
-    store: ObjectStore, keys: Iterator[str], *, at_once: int
+    store: ObjectStore, listed: Iterable[ObjectInfo], *, at_once: int
 ) -> Iterator[list[tuple[str, bytes | None]]]:
-    """The keys with what is there, in their order, so many at once; None where it was removed since it was listed."""
+    """The keys with what is there, in their order, so many at once; None where it was removed since it was listed.
+
+    Fewer where they are large: that of a compaction may name thousands of ranges.
+    """
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
-        while some := list(islice(keys, at_once)):
-            yield list(zip(some, pool.map(store.get, some), strict=True))
+        for keys in _some(listed, at_once):
+            yield list(zip(keys, pool.map(store.get, keys), strict=True))
+
+
+def _some(listed: Iterable[ObjectInfo], at_once: int) -> Iterator[list[str]]:
+    keys: list[str] = []
+    size = 0
+    for item in listed:
+        keys.append(item.key)
+        size += item.size
+        if len(keys) >= at_once or size >= _BYTES_AT_ONCE:
+            yield keys
+            keys, size = [], 0
+    if keys:
+        yield keys
 
 
 def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:

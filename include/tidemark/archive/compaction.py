@@ -20,7 +20,7 @@ from tidemark.archive.history import History, Standing
 from tidemark.archive.ledger import read_archived
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
-from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.errors import ConflictError, FormatError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
 from tidemark.core.offsets import TopicPartition
@@ -87,23 +87,34 @@ class Compaction:
     def run(self) -> CompactedFiles:
         """Compact what there is: safe beside streams, runs, readers and other compactions; may be killed and repeated.
 
-        Raises FormatError, naming the object, where an input's rows are not those that its manifest tells,
-        ConflictError where it is gone, ServiceError where S3 refuses, and what ``read_archived`` raises. What was
-        committed until then stays; nothing of the group at hand is.
+        Raises FormatError, naming the objects, where inputs are gone or have other rows than their manifests tell, once
+        everything else is done; ServiceError where S3 refuses, and what ``read_archived`` raises. What was committed
+        until then stays; nothing of the group at hand is.
         """
         done = CompactedFiles()
-        while not self._run(done):
-            pass
+        while True:
+            unfit: list[TidemarkError] = []
+            if self._run(done, unfit):
+                break
+        if unfit:
+            raise FormatError("objects can't be compacted", found="; ".join(map(str, unfit)), where=self.layout.stream)
         return done
 
-    def _run(self, done: CompactedFiles) -> bool:
-        """False where somebody else's compaction came first, so that this one's view of the archive is an old one."""
+    def _run(self, done: CompactedFiles, unfit: list[TidemarkError]) -> bool:
+        """False where somebody else's compaction came first, so that this one's view of the archive is an old one.
+
+        ``unfit`` gets what is wrong with inputs.
+        """
         archived = read_archived(self.store, self.layout, self.stream)
         position = archived.positions.get(COMPACTION)
         batch, previous = (position.batch + 1, position.digest) if position else (0, None)
         done.young = done.otherwise_cut = done.foreign = 0
         for group in self._groups(archived.history(), done):
-            files = self.write(group)
+            try:
+                files = self.write(group)
+            except (ConflictError, FormatError) as error:
+                unfit.append(error)
+                continue
             body = self._manifest(group, files, batch, previous).to_json()
             if not self.store.put_if_absent(self.layout.manifest_key(COMPACTION, batch), body):
                 return False

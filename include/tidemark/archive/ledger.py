@@ -33,7 +33,7 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, digest, parse_manifest
 from tidemark.core.planner import require_origin
-from tidemark.s3 import ObjectStore
+from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.streams import Stream
 
 # Behind this many uncompacted manifests planning compacts: some 3 s of reading, against a second for the segment.
@@ -267,7 +267,7 @@ class _Found:
 def _read_behind(store: ObjectStore, layout: Layout, stream: Stream, positions: Mapping[str, Position]) -> _Found:
     """The manifests behind the positions, turned into columns some thousand at a time: values of all would not fit."""
     found = _Found(positions=dict(positions), manifests=0, tables=[], broken=[])
-    for bodies in manifest_bodies(store, _keys_behind(store, layout, positions), at_once=_AT_ONCE):
+    for bodies in manifest_bodies(store, _listed_behind(store, layout, positions), at_once=_AT_ONCE):
         manifests = []
         behind = {writer: (item.batch, item.digest) for writer, item in found.positions.items()}
         for key, body in bodies:
@@ -291,8 +291,8 @@ def _read_behind(store: ObjectStore, layout: Layout, stream: Stream, positions: 
     return found
 
 
-def _keys_behind(store: ObjectStore, layout: Layout, positions: Mapping[str, Position]) -> Iterator[str]:
-    """Keys of the manifests behind the positions. The listing leaps over a writer with more than a page of old ones."""
+def _listed_behind(store: ObjectStore, layout: Layout, positions: Mapping[str, Position]) -> Iterator[ObjectInfo]:
+    """The manifests behind the positions. The listing leaps over a writer with more than a page of old ones."""
     after: str | None = ""
     while after is not None:
         start, after = after, None
@@ -300,7 +300,7 @@ def _keys_behind(store: ObjectStore, layout: Layout, positions: Mapping[str, Pos
             writer, batch = layout.parse_manifest_key(item.key)
             position = positions.get(writer)
             if position is None or batch > position.batch:
-                yield item.key
+                yield item
             elif position.manifests > _LISTING_PAGE and batch < position.batch:
                 after = layout.manifest_key(writer, position.batch)
                 break

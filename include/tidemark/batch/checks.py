@@ -11,6 +11,8 @@ from tidemark.stream_keys import Check
 TEXT_MAX = 200
 # Arguments every expectation takes from the library itself; a definition has no use for them.
 LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
+# The library divides by the number of values; there are none on an empty day, nor where a definition is tried.
+NEEDS_VALUES = {"expect_column_kl_divergence_to_be_less_than"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.batch.audit import evaluate
-from tidemark.batch.checks import LIBRARY_KWARGS, Expected
+from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected
 from tidemark.batch.evolution import Change, evolution
 from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
@@ -225,7 +225,7 @@ def _tried(rows: DataFrame, checks: Sequence[Check], where: str) -> list[ConfigE
             where=where,
         )
         for number, item in enumerate(outcomes)
-        if item.exception is not None
+        if item.exception is not None and item.expected.expectation not in NEEDS_VALUES
     ]
 
 

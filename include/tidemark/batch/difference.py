@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.batch.checks import safe
 from tidemark.batch.duplicates import PLACE
@@ -97,16 +98,19 @@ def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> d
 
 def _hashed(rows: DataFrame, model: DataFrame) -> DataFrame:
     """Bucket, place and hash of each row, over the columns of ``model`` in its order."""
-    values = [_hashable(rows, name) for name in model.columns if name not in PLACE]
+    names = [name for name in model.columns if name not in PLACE]
+    values = [part for name in names for part in _hashable(rows, name)]
     bucket = F.shiftright("_offset", _BUCKET_BITS).alias("_bucket")
     # With the offset, so that two rows which swap their values do not cancel each other out.
     return rows.select(DAY, *PLACE, bucket, F.xxhash64("_offset", *values).alias("_row"))
 
 
-def _hashable(rows: DataFrame, name: str) -> Column:
-    """Spark hashes no map, and none inside another type."""
+def _hashable(rows: DataFrame, name: str) -> tuple[Column, Column]:
+    """What tells the column's values apart for Spark's hash: it takes no map, and passes over nulls, so that a value
+    which went to the next column would leave the same row."""
     column = F.col(f"`{name}`")
-    return F.to_json(column) if "map<" in rows.schema[name].dataType.simpleString() else column
+    nested = isinstance(rows.schema[name].dataType, ArrayType | MapType | StructType)
+    return column.isNull(), F.to_json(column, {"ignoreNullFields": "false"}) if nested else column
 
 
 def _examples(earlier: DataFrame, later: DataFrame, day: date, places: Sequence[tuple[Any, ...]]) -> Iterator[Value]:

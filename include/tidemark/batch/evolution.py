@@ -5,7 +5,7 @@ Iceberg knows a column by its id, so that a renamed one keeps its rows and an ad
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -126,7 +126,7 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
     order = [kept.get(name, name) for name in table.names]
     for was, name in zip(table.names, order, strict=True):
         if name not in definition.names:
-            found.append(_gone((was,), table[was].dataType))
+            found.append(_gone((was,), table[was].dataType, definition.names))
     names = [name for name in dict.fromkeys([*order, *definition.names]) if name in definition.names]
     return Evolution(
         changes=tuple(item for item in found if not isinstance(item, Refused)),
@@ -162,7 +162,7 @@ def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> I
                     yield _added(inside, field.dataType)
             for field in table.fields:
                 if field.name not in definition.names:
-                    yield _gone((*path, field.name), field.dataType)
+                    yield _gone((*path, field.name), field.dataType, definition.names)
         case ArrayType(), ArrayType():
             yield from _compared((*path, "element"), table.elementType, definition.elementType)
         case MapType(), MapType() if not [*_compared(path, table.keyType, definition.keyType)]:
@@ -181,9 +181,12 @@ def _added(path: tuple[str, ...], kind: DataType) -> Added | Refused:
     return Added(path=path, kind=kind)
 
 
-def _gone(path: tuple[str, ...], kind: DataType) -> Refused:
+def _gone(path: tuple[str, ...], kind: DataType, names: Sequence[str]) -> Refused:
     hint = f"go on giving it, as CAST(NULL AS {kind.simpleString()}) where records have it no more"
-    if len(path) == 1:
+    alike = next((name for name in names if name.casefold() == path[-1].casefold()), None)
+    if alike is not None:
+        hint = f"give {alike} as {path[-1]}: names can't change in their case alone"
+    elif len(path) == 1:
         hint += ", or name it under 'renamed' of the column that it became"
     return Refused(path=path, table=kind, definition=None, hint=hint)
 

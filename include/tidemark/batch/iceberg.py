@@ -6,6 +6,7 @@ branch was cut, and is refused when one of its own did.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -19,7 +20,7 @@ from pyspark.sql.types import StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from tidemark.batch.evolution import Change, Moved, Widened, evolution, stored
-from tidemark.batch.tables import DAYS_PROPERTY, INPUTS_PROPERTY, RUN_PROPERTY
+from tidemark.batch.tables import DAYS_PROPERTY, INPUTS_PROPERTY, ROWS_PROPERTY, RUN_PROPERTY
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
@@ -234,10 +235,12 @@ class IcebergTable:
         table = self._load()
         for snapshot in self._ancestors(table):
             summary = snapshot.summary()
-            told = summary.get(RUN_PROPERTY), summary.get(INPUTS_PROPERTY), summary.get(DAYS_PROPERTY)
-            if told == (wanted.run, wanted.inputs, _days_json(wanted.days)):
+            if summary.get(RUN_PROPERTY) != wanted.run:
+                continue
+            if (summary.get(INPUTS_PROPERTY), summary.get(DAYS_PROPERTY)) == (wanted.inputs, _days_json(wanted.days)):
                 self._drop(table, wanted.branch)
                 return Published(snapshot=snapshot.snapshotId(), already=True)
+            break  # the run's latest publication says what readers see of it, whatever it had published before
         self._require_branch(table, wanted)
         self._require_still(table, wanted)
         transaction = table.newTransaction()
@@ -257,10 +260,13 @@ class IcebergTable:
         added = [file for file in files if self._day(file) not in wanted.held]
         if added:  # Iceberg rejects this check where there is no file to check.
             change = change.validateAddedFilesMatchOverwriteFilter()
+        rows: Counter[str] = Counter()
         for file in added:
             change = change.addFile(file)
+            rows[str(self._day(file))] += file.recordCount()
         summary = {
             **wanted.summary,
+            ROWS_PROPERTY: json.dumps(rows, sort_keys=True),
             RUN_PROPERTY: wanted.run,
             INPUTS_PROPERTY: wanted.inputs,
             DAYS_PROPERTY: _days_json(wanted.days),

@@ -89,26 +89,29 @@ def seal_run(run: Run) -> tuple[Seal, ...]:
     """One seal per day of the settled plan that was published; a day this run sealed before is left as it is.
 
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
-    did not pass, ConflictError where another run sealed the day meanwhile or the version before is not there.
+    did not pass, ConflictError where another run sealed the day meanwhile or the version before is not there. Where
+    readers see other rows of a day, the others are sealed before ConflictError says so.
     """
     with run.step("seal") as out:
         plan = run.plan("settled")
-        days = _published(run, plan)
+        days, overrun = _published(run, plan)
         seals = tuple(write_seal(run, seal) for seal in _seals(run, plan, days)) if days else ()
         out["seals"] = [
             {"day": item.day.isoformat(), "version": item.version, "key": run.layout.seal_key(item.day, item.version)}
             for item in seals
         ]
+        if overrun is not None:
+            raise overrun
         return seals
 
 
-def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
-    """The days that the run has published.
+def _published(run: Run, plan: Plan) -> tuple[tuple[DayPlan, ...], ConflictError | None]:
+    """The days that the run has published, and what is wrong with another one.
 
     What readers see of them must be this run's rows, made by this very plan; or it has sealed them before.
     """
     if not plan.days:
-        return ()
+        return (), None
     rebuilt = run.require("rebuild")
     require_same_plan(run, plan, rebuilt)
     published = run.require("publish")
@@ -116,23 +119,22 @@ def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
     days = tuple(item for item in plan.days if named is None or item.day.isoformat() in named)
     own = published["snapshot_id"]
     table = load_table(run.settings, run.stream.table)
+    left, overrun = [], None
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
-        if there is not None and there.run == run.name:
-            continue
-        seen = last_publication(table, item.day)
-        if seen is None:
-            continue
+        seen = None if there is not None and there.run == run.name else last_publication(table, item.day)
         where = f"{run.stream.table}, {item.day}"
-        if seen.snapshot_id != own:
-            raise ConflictError(
-                "the day's rows are another run's by now",
+        if seen is not None and seen.snapshot_id != own:
+            overrun = overrun or ConflictError(
+                "the day's rows are another publication's by now",
                 expected=f"snapshot {own} of run {run.name}",
                 found=f"snapshot {seen.snapshot_id} of run {seen.run}",
                 where=where,
                 hint="Start a new run of the day",
             )
-        if seen.inputs != rebuilt["inputs"]:
+            continue
+        left.append(item)
+        if seen is not None and seen.inputs != rebuilt["inputs"]:
             raise ConflictError(
                 "the run was rebuilt after it had published",
                 expected=f"rows made of {rebuilt['inputs']}",
@@ -140,7 +142,7 @@ def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
                 where=where,
                 hint="Run step 'publish' first",
             )
-    return days
+    return tuple(left), overrun
 
 
 def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:

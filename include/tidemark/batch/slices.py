@@ -24,6 +24,7 @@ from tidemark.objects.connect import is_connect_key
 from tidemark.objects.decoders import decoded, read_rows
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failures import WITHOUT_OBJECT
 from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
 from tidemark.streams import Stream
 
@@ -229,6 +230,6 @@ def _require_present(missing: Sequence[str], objects: int) -> None:
             "archive objects of the plan are gone",
             expected=f"{objects} objects",
             found=f"{objects - len(missing)}; missing: {', '.join(missing[:NAMED_MAX])}{more}",
-            hint="Delete their manifests, make the ledger anew (tidemark maintain STREAM --rebuild-ledger) and start a"
-            " new run: it refills the ranges as far as Kafka holds them",
+            hint="Start again from step plan: a compaction may have replaced it since. If a new plan misses it, too:"
+            f" {WITHOUT_OBJECT}",
         )

@@ -23,6 +23,7 @@ from tidemark.settings import Settings
 from tidemark.streams import Stream
 
 DAYS_PROPERTY, RUN_PROPERTY, INPUTS_PROPERTY = "tidemark.days", "tidemark.run", "tidemark.inputs"
+ROWS_PROPERTY = "tidemark.rows"  # of each day with any
 # In the quarantine the place of the record that stands for a duplicate by key; null for a rejected one.
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
 _EPOCH = date(1970, 1, 1)
@@ -68,7 +69,7 @@ def quarantined_at(table: Table | None, seal: Seal) -> int | None:
 
 
 def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int) -> int | None:
-    """``rows`` tells only whether the version has any: of one without, a snapshot without is as good."""
+    """Where it expired, a snapshot that has the very files is as good; of a version without ``rows``, one without."""
     if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
         return snapshot_id if table is not None else None
     # Main's history is cut at one place, so what was published before it stands in the first snapshot behind it.
@@ -80,28 +81,36 @@ def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int)
         oldest = before
     if oldest is None:
         return None
-    added = added_by(table, oldest).get(day, set())
-    return oldest.snapshot_id if added == ({snapshot_id} if rows else set()) else None
+    files = day_files(table, oldest).get(day, DayFiles(frozenset(), 0))
+    return oldest.snapshot_id if files == DayFiles(frozenset({snapshot_id} if rows else ()), rows) else None
 
 
-def added_by(table: Table, snapshot: Snapshot) -> dict[date, set[int]]:
-    """The days with files in a snapshot, and the snapshots that added those; a file tells that for good.
+class DayFiles(NamedTuple):
+    """A day's files in a snapshot: what snapshots added them, those of deletions too, and the rows of data files."""
 
-    Raises what ``told_by_pyiceberg`` does.
-    """
+    added_by: frozenset[int]
+    rows: int
 
-    def read(manifest: ManifestFile) -> list[tuple[int, int]]:
-        entries = manifest.fetch_manifest_entry(table.io)
-        found = [(item.data_file.partition[0], item.snapshot_id or 0) for item in entries]
-        return [(day, identity) for day, identity in found if day is not None]  # without a day it is nobody's we know
 
-    added: dict[date, set[int]] = {}
+def day_files(table: Table, snapshot: Snapshot) -> dict[date, DayFiles]:
+    """The days with files in a snapshot; a file tells for good what added it. Raises as ``told_by_pyiceberg`` does."""
+
+    def read(manifest: ManifestFile) -> list[tuple[int, int, int]]:
+        data = manifest.content == ManifestContent.DATA
+        return [
+            (day, item.snapshot_id or 0, item.data_file.record_count if data else 0)
+            for item in manifest.fetch_manifest_entry(table.io)
+            if (day := item.data_file.partition[0]) is not None  # without a day it is nobody's we know
+        ]
+
+    found: dict[date, DayFiles] = {}
     with told_by_pyiceberg(table.name()[-1]), ThreadPoolExecutor(_READERS) as pool:
-        manifests = [item for item in snapshot.manifests(table.io) if item.content == ManifestContent.DATA]
-        for entries in pool.map(read, manifests):
-            for day, identity in entries:
-                added.setdefault(_EPOCH + timedelta(days=day), set()).add(identity)
-    return added
+        for entries in pool.map(read, snapshot.manifests(table.io)):
+            for number, identity, rows in entries:
+                day = _EPOCH + timedelta(days=number)
+                before = found.get(day, DayFiles(frozenset(), 0))
+                found[day] = DayFiles(before.added_by | {identity}, before.rows + rows)
+    return found
 
 
 @contextmanager

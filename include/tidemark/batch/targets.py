@@ -13,7 +13,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
-from tidemark.kafka import describe_topic, positions_at, watermarks
+from tidemark.kafka import describe_topic, logs_of, positions_at, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream
@@ -117,9 +117,9 @@ def reach_seals(targets: Sequence[Target], seals: Sequence[Seal]) -> tuple[Targe
 def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
     """The targets with the log starts of this moment, of the logs that Kafka still has.
 
-    Raises ServiceError where Kafka does not answer or the topic does not exist.
+    Raises ServiceError where Kafka does not answer.
     """
-    there = {log for topic in {item.log.topic for item in targets} for log in describe_topic(bootstrap, topic)}
+    there = {log for topic in {item.log.topic for item in targets} for log in logs_of(bootstrap, topic)}
     starts = {
         mark.log: mark.log_start for mark in watermarks(bootstrap, [item.log for item in targets if item.log in there])
     }

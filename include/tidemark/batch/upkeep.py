@@ -97,6 +97,7 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
                 "branches_dropped": sorted(item.expiry.branches),
                 "snapshots_expired": len(item.expiry.snapshots),
                 "snapshots_kept": item.expiry.kept,
+                "kept_for_unsealed": [f"{day}, published by run {name}" for day, name in item.expiry.unsealed],
                 "files_deleted": item.deleted,
                 "orphans_deleted": list(item.orphans),
             }
@@ -105,14 +106,16 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
         ledger = maintain_ledger(run.store, run.layout, run.stream)
         out["ledger"] = {"manifests": ledger.manifests, "new": ledger.new, "segments": ledger.segments}
         compaction = Compaction(store=run.store, layout=run.layout, stream=run.stream, now=now)
-        out["compacted"] = asdict(compaction.run())
-        went = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True)
-        out["replaced"] = {
-            "deleted": went.objects,
-            "bytes": went.bytes,
-            "waiting": went.waiting,
-            "kept": list(map(str, went.kept)),
-        }
+        try:
+            out["compacted"] = asdict(compaction.run())
+        finally:  # an object that can't be compacted keeps none that were replaced
+            went = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True)
+            out["replaced"] = {
+                "deleted": went.objects,
+                "bytes": went.bytes,
+                "waiting": went.waiting,
+                "kept": list(map(str, went.kept)),
+            }
 
 
 def _names(stream: Stream) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from tidemark.archive.history import History
 from tidemark.archive.ledger import read_archived
 from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
 from tidemark.batch.seal import seals_by_day
-from tidemark.batch.tables import DAYS_PROPERTY, added_by, load_table
+from tidemark.batch.tables import DAYS_PROPERTY, ROWS_PROPERTY, DayFiles, day_files, load_table
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
@@ -68,20 +68,20 @@ def pin(settings: Settings, stream_name: str) -> View:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     table = load_table(settings, stream.table)
     snapshot = table.current_snapshot() if table else None
-    added = added_by(table, snapshot) if table and snapshot else {}
+    files = day_files(table, snapshot) if table and snapshot else {}
     archived = read_archived(store, layout, stream)
     parts = [*(item.tables for item in archived.segments), *archived.tables]
     history = History(parts)
     doubts = find_doubts(history)
-    told = {day: _told(table, day, next(iter(ids))) for day, ids in added.items() if table and len(ids) == 1}
+    told = {day: _told(table, day, own) for day, own in files.items() if table and len(own.added_by) == 1}
     unsure = [day for day, ranges in told.items() if ranges is None or doubts]
-    seals = _seals(store, layout, unsure, added)
+    seals = _seals(store, layout, unsure, files)
     published = {day: item for day, ranges in told.items() if (item := _published(ranges, seals.get(day))) is not None}
     return View(
         stream=stream,
         settings=settings,
         snapshot_id=table.metadata.current_snapshot_id if table else None,
-        foreign_days=tuple(sorted(added.keys() - published.keys())),
+        foreign_days=tuple(sorted(files.keys() - published.keys())),
         plan=plan_current(
             stream=stream.name,
             time_zone=stream.time_zone,
@@ -94,21 +94,30 @@ def pin(settings: Settings, stream_name: str) -> View:
     )
 
 
-def _told(table: Table, day: date, identity: int) -> Ranges | None:
-    """The offsets that the summary of the day's snapshot tells; None where it is gone or tells nothing of the day."""
+def _told(table: Table, day: date, files: DayFiles) -> Ranges | None:
+    """The offsets that the summary of the day's snapshot tells; None where it is gone or tells nothing of the day, or
+    other rows than there are."""
+    (identity,) = files.added_by
     snapshot = table.snapshot_by_id(identity)
     told = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     if RANGES_PROPERTY not in told or day.isoformat() not in json.loads(told.get(DAYS_PROPERTY, "[]")):
+        return None
+    if ROWS_PROPERTY in told and json.loads(told[ROWS_PROPERTY]).get(day.isoformat(), 0) != files.rows:
         return None
     return parse_ranges(told[RANGES_PROPERTY], where=f"snapshot {identity}")
 
 
 def _seals(
-    store: ObjectStore, layout: Layout, days: Collection[date], added: Mapping[date, set[int]]
+    store: ObjectStore, layout: Layout, days: Collection[date], files: Mapping[date, DayFiles]
 ) -> dict[date, Seal]:
-    """The seals of the days' rows: those that name the snapshot which added them."""
+    """The seals of the days' rows: those that name the snapshot which added them, and as many as there are."""
     found = seals_by_day(store, layout, days)
-    return {day: seal for day, seals in found.items() for seal in seals if seal.snapshot_id in added[day]}
+    return {
+        day: seal
+        for day, seals in found.items()
+        for seal in seals
+        if seal.snapshot_id in files[day].added_by and seal.rows_published == files[day].rows
+    }
 
 
 def _published(ranges: Ranges | None, seal: Seal | None) -> PublishedDay | None:

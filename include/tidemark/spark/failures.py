@@ -12,7 +12,13 @@ _KAFKAS = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
 _LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \(.*?\): (.*)")
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\b.*?\] Encountered error while reading file (\S+?)\.\s")
 # Of such a file the causes that lie in its bytes; others are S3's.
-_DAMAGE = ("org.apache.parquet.", "com.github.luben.zstd.")
+_DAMAGE = re.compile(r"^(org\.apache\.parquet|shaded\.parquet|com\.github\.luben\.zstd)\.|is not a Parquet file")
+WITHOUT_OBJECT = (
+    "Put it back from a copy of the bucket. Only where Kafka still holds all that its manifest lists, and its writer is"
+    " not 'compact': delete the manifest and its objects, make the ledger anew (tidemark maintain STREAM"
+    " --rebuild-ledger) and start a new run, which refills the ranges. Meanwhile a smaller batch.reopen_days keeps days"
+    " out of runs that only late records reopen"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +107,11 @@ def task_error(error: Exception, *, where: str) -> TidemarkError:
 
 
 def _unread(file: str, cause: str) -> TidemarkError:
-    if not cause.startswith(_DAMAGE):
+    if not _DAMAGE.search(cause):
         return ServiceError("Spark could not read a file", found=cause, where=file)
-    hint = "Of an archive's object: delete it with its manifest, make the ledger anew (tidemark maintain STREAM"
-    hint += " --rebuild-ledger) and start a new run, which refills the range as far as Kafka holds it"
-    return FormatError("a file is damaged", expected="Parquet as it was written", found=cause, where=file, hint=hint)
+    return FormatError(
+        "a file is damaged", expected="Parquet as it was written", found=cause, where=file, hint=WITHOUT_OBJECT
+    )
 
 
 def cause_line(text: str) -> str:

@@ -29,7 +29,6 @@ from tidemark.verify.lineage import Basis, Lineage
 from tidemark.verify.result import Check
 
 _AT_ONCE = 5_000
-_COMPACTIONS_AT_ONCE = 16  # each may name thousands of ranges
 _CHUNK = 1024 * 1024
 
 
@@ -137,8 +136,8 @@ class ArchiveReader:
 
     def _compactions(self) -> Iterator[Manifest]:
         """Manifests that replace ranges, which must be known before the others are counted."""
-        keys = (item.key for item in self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/"))
-        for bodies in manifest_bodies(self._store, keys, at_once=_COMPACTIONS_AT_ONCE):
+        listed = self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/")
+        for bodies in manifest_bodies(self._store, listed, at_once=_AT_ONCE):
             for key, body in bodies:
                 try:
                     manifest = parse_manifest(body or b"", where=key)
@@ -149,9 +148,8 @@ class ArchiveReader:
 
     def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
         behind: dict[str, tuple[int, str]] = {}
-        keys = (item.key for item in self._store.list(self._layout.manifest_prefix))
         read = 0
-        for bodies in manifest_bodies(self._store, keys, at_once=_AT_ONCE):
+        for bodies in manifest_bodies(self._store, self._store.list(self._layout.manifest_prefix), at_once=_AT_ONCE):
             manifests = []
             for key, body in bodies:
                 try:
