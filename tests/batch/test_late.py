@@ -101,21 +101,24 @@ def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(s
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((5, None, None, None), (None, 5, None, None)),
-        ((None, None, [], None), (None, None, None, None)),
-        ((None, None, [None], None), (None, None, [], None)),
-        ((None, None, [1, None], None), (None, None, [None, 1], None)),
-        ((None, None, None, {"a": None, "b": None}), (None, None, None, None)),
-        ((None, None, None, {"a": 1, "b": None}), (None, None, None, {"a": None, "b": 1})),
+        ((5, None, None, None, None), (None, 5, None, None, None)),
+        ((None, None, [], None, None), (None, None, None, None, None)),
+        ((None, None, [None], None, None), (None, None, [], None, None)),
+        ((None, None, [1, None], None, None), (None, None, [None, 1], None, None)),
+        ((None, None, None, {"a": None, "b": None}, None), (None, None, None, None, None)),
+        ((None, None, None, {"a": 1, "b": None}, None), (None, None, None, {"a": None, "b": 1}, None)),
+        ((None, None, None, None, [moment(14)]), (None, None, None, None, [moment(14) + timedelta(microseconds=1)])),
     ],
 )
-def test_a_null_that_changes_its_place_is_a_change(spark: SparkSession, before: Values, after: Values) -> None:
+def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(
+    spark: SparkSession, before: Values, after: Values
+) -> None:
     place = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT"
-    schema = f"{place}, x INT, y INT, many ARRAY<INT>, e STRUCT<a: INT, b: INT>"
+    schema = f"{place}, x INT, y INT, many ARRAY<INT>, e STRUCT<a: INT, b: INT>, times ARRAY<TIMESTAMP>"
     one, other = (spark.createDataFrame([(DAY, "a", 0, 7, *values)], schema) for values in (before, after))
     found = differences(one, other, [DAY])[DAY]
     assert (found["added"], found["removed"], found["changed"]) == (0, 0, 1)
-    sides = zip(["x", "y", "many", "e"], before, after, strict=True)
+    sides = zip(["x", "y", "many", "e", "times"], before, after, strict=True)
     assert found["examples"][0]["columns"].keys() == {name for name, left, right in sides if left != right}
     assert differences(one, one, [DAY])[DAY]["changed"] == 0
 

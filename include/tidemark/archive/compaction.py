@@ -20,7 +20,7 @@ from tidemark.archive.history import History, Standing
 from tidemark.archive.ledger import read_archived
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
-from tidemark.core.errors import ConflictError, FormatError, TidemarkError
+from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
 from tidemark.core.offsets import TopicPartition
@@ -44,7 +44,8 @@ class CompactedFiles:
     """Ranges that became one each (``batches``), or would, with their files; and the files they became.
 
     Of small neighbours that stay as they are, ``young`` ones are too new, ``otherwise_cut`` of other archive settings,
-    ``foreign`` ones adopted, or without a checksum that can be compared.
+    ``foreign`` ones adopted, or without a checksum that can be compared. ``unfit`` are the objects of ranges that could
+    not be compacted, and why: an input is gone, or has other rows than its manifest tells.
     """
 
     batches: int = 0
@@ -56,6 +57,13 @@ class CompactedFiles:
     young: int = 0
     otherwise_cut: int = 0
     foreign: int = 0
+    unfit: dict[str, str] = field(default_factory=dict)
+
+    def require_fit(self) -> None:
+        """Raise FormatError where there is anything unfit."""
+        if self.unfit:
+            told = "; ".join(dict.fromkeys(self.unfit.values()))
+            raise FormatError("objects of the archive can't be compacted", found=told)
 
     def add(self, group: Group, written: Sequence[DataFile] = ()) -> None:
         """Count a group and what came out of it."""
@@ -87,33 +95,26 @@ class Compaction:
     def run(self) -> CompactedFiles:
         """Compact what there is: safe beside streams, runs, readers and other compactions; may be killed and repeated.
 
-        Raises FormatError, naming the objects, where inputs are gone or have other rows than their manifests tell, once
-        everything else is done; ServiceError where S3 refuses, and what ``read_archived`` raises. What was committed
-        until then stays; nothing of the group at hand is.
+        What is wrong with inputs ends nothing: see ``CompactedFiles.require_fit``. Raises ServiceError where S3
+        refuses, and what ``read_archived`` raises. What was committed until then stays.
         """
         done = CompactedFiles()
-        while True:
-            unfit: list[TidemarkError] = []
-            if self._run(done, unfit):
-                break
-        if unfit:
-            raise FormatError("objects can't be compacted", found="; ".join(map(str, unfit)), where=self.layout.stream)
+        while not self._run(done):
+            pass
         return done
 
-    def _run(self, done: CompactedFiles, unfit: list[TidemarkError]) -> bool:
-        """False where somebody else's compaction came first, so that this one's view of the archive is an old one.
-
-        ``unfit`` gets what is wrong with inputs.
-        """
+    def _run(self, done: CompactedFiles) -> bool:
+        """False where somebody else's compaction came first, so that this one's view of the archive is an old one."""
         archived = read_archived(self.store, self.layout, self.stream)
         position = archived.positions.get(COMPACTION)
         batch, previous = (position.batch + 1, position.digest) if position else (0, None)
         done.young = done.otherwise_cut = done.foreign = 0
+        done.unfit.clear()
         for group in self._groups(archived.history(), done):
             try:
                 files = self.write(group)
-            except (ConflictError, FormatError) as error:
-                unfit.append(error)
+            except (ConflictError, FormatError, PositionError) as error:
+                done.unfit |= {file.key: f"{group.log} {group.range}: {error}" for file in group.files}
                 continue
             body = self._manifest(group, files, batch, previous).to_json()
             if not self.store.put_if_absent(self.layout.manifest_key(COMPACTION, batch), body):

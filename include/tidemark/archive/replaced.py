@@ -1,8 +1,9 @@
 """Objects of replaced ranges are deleted once nobody can need them: their rows are elsewhere, which is looked at."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from tidemark.archive.commit import each_manifest
 from tidemark.archive.history import History
@@ -53,12 +54,14 @@ def delete_replaced(
     *,
     now: datetime,
     delete: bool,
+    unfit: Mapping[str, str] = MappingProxyType({}),
     progress: Callable[[int], object] = lambda _: None,
 ) -> Deleted:
     """Delete the objects of ranges that a manifest older than ``KEPT_FOR`` replaces, or say what would go.
 
     Only where every offset of the range is in complete ranges in use whose objects are there, as their manifests tell
-    them, and where no range in use lists the object. Manifests stay. ``progress`` is called with a number of objects.
+    them, and where no range in use lists the object. ``unfit`` says what is known to be wrong with objects, which
+    size and footer need not tell. Manifests stay. ``progress`` is called with a number of objects.
     Raises what ``read_archived`` raises, and ServiceError where S3 refuses; what was deleted until then is.
     """
     before_us = micros(now - KEPT_FOR)
@@ -67,7 +70,7 @@ def delete_replaced(
     there = {item.key: item.size for item in store.list(layout.data_prefix) if item.key in listed} if listed else {}
     if not there:
         return found
-    check = _Check(store=store, history=read_archived(store, layout, stream).history())
+    check = _Check(store=store, history=read_archived(store, layout, stream).history(), seen=dict(unfit))
     for manifest in _compactions(store, layout):
         for committed in manifest.ranges:
             of_log = [item for item in manifest.replaces if item.log == committed.log]

@@ -24,6 +24,12 @@ from tidemark.batch.tables import load_table, published_at
 
 EXAMPLES_MAX = 5
 _BUCKET_BITS = 16  # offsets of a bucket, as a power of two
+# By itself Spark leaves nulls out, and writes times to the ms.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _BUCKET = (DAY, "_topic_id", "_kafka_partition", "_bucket")
 Value = dict[str, Any]
 
@@ -110,7 +116,7 @@ def _hashable(rows: DataFrame, name: str) -> tuple[Column, Column]:
     which went to the next column would leave the same row."""
     column = F.col(f"`{name}`")
     nested = isinstance(rows.schema[name].dataType, ArrayType | MapType | StructType)
-    return column.isNull(), F.to_json(column, {"ignoreNullFields": "false"}) if nested else column
+    return column.isNull(), F.to_json(column, _JSON) if nested else column
 
 
 def _examples(earlier: DataFrame, later: DataFrame, day: date, places: Sequence[tuple[Any, ...]]) -> Iterator[Value]:

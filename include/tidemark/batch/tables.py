@@ -69,7 +69,7 @@ def quarantined_at(table: Table | None, seal: Seal) -> int | None:
 
 
 def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int) -> int | None:
-    """Where it expired, a snapshot that has the very files is as good; of a version without ``rows``, one without."""
+    """``rows`` tells only whether the version has any: of one without, a snapshot without is as good."""
     if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
         return snapshot_id if table is not None else None
     # Main's history is cut at one place, so what was published before it stands in the first snapshot behind it.
@@ -81,35 +81,40 @@ def _held(table: Table | None, snapshot_id: int | None, day: date, *, rows: int)
         oldest = before
     if oldest is None:
         return None
-    files = day_files(table, oldest).get(day, DayFiles(frozenset(), 0))
-    return oldest.snapshot_id if files == DayFiles(frozenset({snapshot_id} if rows else ()), rows) else None
+    added = day_files(table, oldest).get(day, DayFiles()).added_by
+    return oldest.snapshot_id if added == ({snapshot_id} if rows else set()) else None
 
 
 class DayFiles(NamedTuple):
-    """A day's files in a snapshot: what snapshots added them, those of deletions too, and the rows of data files."""
+    """A day's data files in a snapshot: what snapshots added them, their rows, and whether some of them are deleted."""
 
-    added_by: frozenset[int]
-    rows: int
+    added_by: frozenset[int] = frozenset()
+    rows: int = 0
+    deletions: bool = False
 
 
 def day_files(table: Table, snapshot: Snapshot) -> dict[date, DayFiles]:
     """The days with files in a snapshot; a file tells for good what added it. Raises as ``told_by_pyiceberg`` does."""
 
-    def read(manifest: ManifestFile) -> list[tuple[int, int, int]]:
+    def read(manifest: ManifestFile) -> list[tuple[int, DayFiles]]:
         data = manifest.content == ManifestContent.DATA
         return [
-            (day, item.snapshot_id or 0, item.data_file.record_count if data else 0)
+            (day, DayFiles(frozenset({item.snapshot_id or 0}), item.data_file.record_count) if data else deleted)
             for item in manifest.fetch_manifest_entry(table.io)
             if (day := item.data_file.partition[0]) is not None  # without a day it is nobody's we know
         ]
 
+    deleted = DayFiles(deletions=True)
+
     found: dict[date, DayFiles] = {}
     with told_by_pyiceberg(table.name()[-1]), ThreadPoolExecutor(_READERS) as pool:
         for entries in pool.map(read, snapshot.manifests(table.io)):
-            for number, identity, rows in entries:
+            for number, more in entries:
                 day = _EPOCH + timedelta(days=number)
-                before = found.get(day, DayFiles(frozenset(), 0))
-                found[day] = DayFiles(before.added_by | {identity}, before.rows + rows)
+                one = found.get(day, DayFiles())
+                found[day] = DayFiles(
+                    one.added_by | more.added_by, one.rows + more.rows, one.deletions or more.deletions
+                )
     return found
 
 

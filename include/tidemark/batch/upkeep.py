@@ -83,8 +83,8 @@ def look_after_tables(
 def maintain_run(run: Run, spark: SparkSession) -> None:
     """All upkeep of a stream: stale uploads of a day, both tables, the ledger, small files; save maintain.json.
 
-    Raises what ``maintain``, ``look_after_tables``, ``maintain_ledger``, ``Compaction.run`` and ``delete_replaced``
-    raise, in that order.
+    Raises what ``maintain``, ``look_after_tables``, ``maintain_ledger``, ``Compaction.run``, ``delete_replaced``
+    and ``CompactedFiles.require_fit`` raise, in that order.
     """
     with run.step("maintain") as out:
         now = datetime.now(UTC)
@@ -106,16 +106,16 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
         ledger = maintain_ledger(run.store, run.layout, run.stream)
         out["ledger"] = {"manifests": ledger.manifests, "new": ledger.new, "segments": ledger.segments}
         compaction = Compaction(store=run.store, layout=run.layout, stream=run.stream, now=now)
-        try:
-            out["compacted"] = asdict(compaction.run())
-        finally:  # an object that can't be compacted keeps none that were replaced
-            went = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True)
-            out["replaced"] = {
-                "deleted": went.objects,
-                "bytes": went.bytes,
-                "waiting": went.waiting,
-                "kept": list(map(str, went.kept)),
-            }
+        compacted = compaction.run()
+        out["compacted"] = asdict(compacted)
+        went = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True, unfit=compacted.unfit)
+        out["replaced"] = {
+            "deleted": went.objects,
+            "bytes": went.bytes,
+            "waiting": went.waiting,
+            "kept": list(map(str, went.kept)),
+        }
+        compacted.require_fit()
 
 
 def _names(stream: Stream) -> tuple[str, str]:

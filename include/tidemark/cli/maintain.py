@@ -72,10 +72,10 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
         with _bar(console, "compacting", found.bytes) as progress:
             found = Compaction(store=store, layout=layout, stream=stream, now=now, progress=progress).run()
     with console.status("looking for replaced objects"):
-        went = delete_replaced(store, layout, stream, now=now, delete=False)
+        went = delete_replaced(store, layout, stream, now=now, delete=False, unfit=found.unfit)
     if do and went.objects:
         with _bar(console, "deleting", went.objects) as progress:
-            went = delete_replaced(store, layout, stream, now=now, delete=True, progress=progress)
+            went = delete_replaced(store, layout, stream, now=now, delete=True, unfit=found.unfit, progress=progress)
     would = "" if do else " that would be"
     into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
     console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")
@@ -92,6 +92,7 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
         console.print(Text(f"  kept: {item}"))
     if not do and (found.batches or went.objects):
         console.print("No file was changed: --compact does what is shown")
+    found.require_fit()
 
 
 @contextmanager

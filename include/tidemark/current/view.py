@@ -73,7 +73,8 @@ def pin(settings: Settings, stream_name: str) -> View:
     parts = [*(item.tables for item in archived.segments), *archived.tables]
     history = History(parts)
     doubts = find_doubts(history)
-    told = {day: _told(table, day, own) for day, own in files.items() if table and len(own.added_by) == 1}
+    whole = {day: own for day, own in files.items() if len(own.added_by) == 1 and not own.deletions}
+    told = {day: _told(table, day, own) for day, own in whole.items() if table}
     unsure = [day for day, ranges in told.items() if ranges is None or doubts]
     seals = _seals(store, layout, unsure, files)
     published = {day: item for day, ranges in told.items() if (item := _published(ranges, seals.get(day))) is not None}
