@@ -177,7 +177,7 @@ class Child:
     def ended(self) -> str:
         """Let it go on to its end; the error it ended with."""
         _, said = self.process.communicate("\n" * 100, timeout=180)
-        assert self.process.returncode == 1
+        assert self.process.returncode == 1, said  # of one that aborts, librdkafka or Python says why
         return said
 
     def kill(self) -> None:
