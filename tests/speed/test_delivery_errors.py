@@ -101,6 +101,16 @@ def test_a_record_that_is_too_large_is_named_and_nothing_is_seen_of_its_transact
     assert marker(sink, LOG) == Marker(position=7, batch=0)
 
 
+def test_a_record_that_is_too_large_is_named_also_with_many_in_flight_behind_it(
+    make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
+    rows = [row(live, offset, value=bytes(6_000 if offset != 20 else 20_000)) for offset in range(100)]
+    with pytest.raises(ConfigError, match=r"found 20000 bytes.*source-2 offset 20\]"):
+        deliver([batch(rows)], span(0, 100, first=True), sink)
+    assert values(sink.bootstrap, live) == []
+
+
 def test_records_that_are_small_enough_alone_are_not_refused_for_their_batch(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:

@@ -43,6 +43,7 @@ QUEUE_KIB = 64 * 1024
 # Rows between two looks at the delivery reports and at the clock.
 SLICE_ROWS = 5_000
 _SETTLE_S = 10.0
+_LOOK_S = 0.1
 # Names of the library, for all their underscores.
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 _NO_REASON = {KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT}  # noqa: SLF001
@@ -240,12 +241,23 @@ class _Task:
         if self._began_at is None:
             self._producer.begin_transaction()
             self._began_at = monotonic()
+        self._flush()
         group = self._consumer.consumer_group_metadata()
         offset = marker_offset(self._span, self._sink, position)
         self._bounded("send_offsets_to_transaction", [offset], group)
         self._bounded("commit_transaction")
         self._began_at, self._in_transaction = None, 0
         self._transactions += 1
+
+    def _flush(self) -> None:
+        """Wait for Kafka's answer to each record, or for the first refusal, whose reason the next call tells.
+
+        commit_transaction does not look at refusals: with records in flight behind one it waits for its whole time-out.
+        """
+        until = monotonic() + self._sink.timeout_s
+        while self._failure is None and monotonic() < until:
+            if not self._producer.flush(_LOOK_S):
+                return
 
     def _note(self, piece: pa.RecordBatch, error: KafkaError | None, message: Message) -> None:
         """Keep the first delivery failure; the transaction can only be aborted from then on."""
