@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+from urllib3.exceptions import HTTPError
 
 from tidemark.core.errors import ServiceError
 from tidemark.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -109,11 +111,24 @@ class ObjectStore:
         self.bucket = settings.bucket
         self.client = client or s3_client(settings)
 
+    def ask(self, key: str, **options: Any) -> "GetObjectOutputTypeDef":
+        """The answer to GetObject, its body still to be read; raises ClientError and BotoCoreError as botocore does.
+
+        An error's answer that is cut off is asked for again: botocore neither does that nor raises an error of its own.
+        """
+        for left in reversed(range(READ_TRIES)):
+            try:
+                return self.client.get_object(Bucket=self.bucket, Key=key, **options)
+            except HTTPError as error:
+                if not left:
+                    raise ConnectionClosedError(endpoint_url=self.client.meta.endpoint_url, error=error) from error
+        raise AssertionError("the last try returns or raises")
+
     def get(self, key: str) -> bytes | None:
         """The object's bytes, or None where there is none."""
         for _ in range(READ_TRIES):  # botocore retries a call, but not the reading of its answer's body
             try:
-                body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"]
+                body = self.ask(key)["Body"]
             except ClientError as error:
                 if error_code(error) in {"NoSuchKey", "404"}:
                     return None
@@ -162,7 +177,7 @@ class ObjectStore:
         if expected is None:
             return self.put_if_absent(key, body)
         try:
-            found = self.client.get_object(Bucket=self.bucket, Key=key)
+            found = self.ask(key)
             if found["Body"].read() != expected:
                 return False
             self.client.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=found["ETag"])

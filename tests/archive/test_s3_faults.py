@@ -3,7 +3,7 @@ parts, an object of one PUT and a manifest, written by the sink's own code; then
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +26,9 @@ from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.body import ObjectBody
+from tidemark.objects.columns import object_batches
+from tidemark.objects.footer import read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
@@ -265,6 +268,28 @@ def test_an_answer_cut_in_its_middle_is_read_again(world: World) -> None:
     rule.times = 1000
     with pytest.raises(ServiceError, match="S3 get failed: found "):
         world.store().get(f"manifests/{world.stream.name}/w/{0:012}.json")
+
+
+@pytest.mark.parametrize(
+    ("look", "none"),
+    [
+        (lambda store, key: store.get(key), None),
+        (lambda store, key: store.replace(key, b"new", expected=b"old"), False),
+        (lambda store, key: ObjectBody(store, key).open(), False),
+        (lambda store, key: object_batches(store, key, ["offset"]), None),
+        (read_footer, None),
+    ],
+    ids=["get", "replace", "body", "columns", "footer"],
+)
+def test_an_error_that_is_cut_in_its_middle_is_asked_for_again(
+    world: World, look: Callable[[ObjectStore, str], object], none: object
+) -> None:
+    (rule,) = world.fault([("GET", "absent")], truncate=True, times=2)
+    assert look(world.store(), "absent.parquet") is none
+    assert rule.seen == 3
+    rule.times = 1000
+    with pytest.raises(ServiceError, match=r"S3 \w+ failed: found ConnectionClosedError: "):
+        look(world.store(), "absent.parquet")
 
 
 @pytest.mark.parametrize(("method", "did"), [("PUT", "wrote an object"), ("POST", "completed a multipart upload")])

@@ -78,7 +78,7 @@ class ObjectBody(io.RawIOBase):
         if self._body is None:
             # The same object or none: what was read so far must go on.
             rest: Any = {"Range": f"bytes={self._at}-", "IfMatch": self._etag} if self._size is not None else {}
-            answer = self._store.client.get_object(Bucket=self._store.bucket, Key=self.key, **rest)
+            answer = self._store.ask(self.key, **rest)
             self._body = answer["Body"]
             if self._size is None:
                 self._size, self._etag = answer["ContentLength"], answer["ETag"]

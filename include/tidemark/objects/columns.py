@@ -130,7 +130,7 @@ class _SeekableBody(io.RawIOBase):
         return len(data)
 
     def _get(self, span: str, **options: Any) -> tuple[Any, bytes]:
-        answer = self._store.client.get_object(Bucket=self._store.bucket, Key=self.key, Range=span, **options)
+        answer = self._store.ask(self.key, Range=span, **options)
         return answer, answer["Body"].read()
 
     def _failed(self, error: Exception) -> ServiceError:

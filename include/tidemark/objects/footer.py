@@ -122,7 +122,7 @@ def parse_trailer(tail: bytes, suffix: str, *, where: str) -> Footer:
 def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int] | None:
     """The object's last bytes and its whole size."""
     try:
-        answer = store.client.get_object(Bucket=store.bucket, Key=key, Range=f"bytes=-{size}")
+        answer = store.ask(key, Range=f"bytes=-{size}")
         body = answer["Body"].read()
     except ClientError as error:
         if error_code(error) in {"NoSuchKey", "404"}:
