@@ -6,19 +6,19 @@ that saw no value is unknown, which is no pass, unless the archive itself holds 
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcome, clip, observed_text, safe
+from tidemark.batch.holding import may_wait, without_version
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.run import Run
-from tidemark.batch.seal import unsealed_publication
-from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.spark.failures import cause_line
 
@@ -32,8 +32,9 @@ def audit_run(run: Run, spark: SparkSession) -> None:
     """Check the rebuilt days on the run's branch; save every result to audit.json.
 
     Raises QualityError, after saving, when a critical check failed, could not be evaluated, or had no value to look at.
-    Where only days did not pass that late records reopened, they are ``held``: readers keep the version they have, and
-    the run goes on with its other days. Raises ConflictError where the run has published: what was found before stays.
+    Where only days did not pass that late records reopened, they are ``held``, as those are that the rebuild had to
+    leave out: readers keep the version they have, and the run goes on with its other days. Raises ConflictError where
+    the run has published: what was found before stays.
     """
     with run.step("audit") as out:
         rebuilt = run.require("rebuild")
@@ -49,6 +50,7 @@ def audit_run(run: Run, spark: SparkSession) -> None:
                 hint="Start a new run of the days",
             )
         out |= {"staged_snapshot": rebuilt["staged_snapshot"], "days": list(days), "checks": [], "passed": False}
+        out["held"] = left_out = rebuilt.get("held", [])  # not of an earlier version's run
         if not days:
             out |= {"passed": True, "note": "no day was rebuilt, so there is nothing to check"}
             return
@@ -67,55 +69,34 @@ def audit_run(run: Run, spark: SparkSession) -> None:
         if empty:
             out["note"] = f"the archive holds no record of {', '.join(empty)}: empty on purpose"
         failed = [item for item in outcomes if item.blocks]
-        may_wait = _may_wait(run)
-        held = _held(failed, may_wait)
-        unsealed = _unsealed(run, held)
-        if unsealed:
+        may = may_wait(run, {date.fromisoformat(day) for day in days})
+        held = _held(failed, may)
+        unfit = without_version(run, held)
+        if unfit:
             held = {}
-        out["held"] = [{"day": day.isoformat(), "because": _explain_all(of)} for day, of in sorted(held.items())]
+        own_held = [{"day": day.isoformat(), "because": _explain_all(of)} for day, of in held.items()]
+        out["held"] = sorted([*left_out, *own_held], key=itemgetter("day"))
         out["passed"] = bool(held) or not failed
         sure = [item for item in failed if item.exception is None]
-        out["condemned"] = bool(sure) and not _held(sure, may_wait)
+        out["condemned"] = bool(sure) and not _held(sure, may)
         if not out["passed"]:
             raise QualityError(
                 "critical checks did not pass",
                 expected=f"{sum(item.expected.severity == 'critical' for item in outcomes)} passed",
                 found=_explain_all(failed),
                 where=run.key("audit"),
-                hint=unsealed or "The table still shows the days as they were before",
+                hint=unfit or "The table still shows the days as they were before",
             )
 
 
-def _unsealed(run: Run, held: Collection[date]) -> str:
-    """Why days can't be held back: what readers see of them is no version that they could keep. Empty where it is."""
-    table = load_table(run.settings, run.stream.table) if held else None
-    for day in held:
-        seen = unsealed_publication(run, table, day)
-        if seen is not None:
-            return (
-                f"{day} can't keep its version meanwhile: readers see rows of run {seen.run} by now, which are not"
-                " sealed. Let that run seal them, or mend what did not pass"
-            )
-    return ""
-
-
-def _may_wait(run: Run) -> dict[date, bool]:
-    """The days of the plan, and whether the run can do without each: late records alone have reopened it.
-
-    A requested day that was sealed before is such a one, too, where nobody asked for it by force.
-    """
-    settled = run.require("settled")
-    return {item.day: item.reason == "late" or (item.version > 1 and not settled["force"]) for item in run.plan().days}
-
-
-def _held(failed: Sequence[Outcome], may_wait: Mapping[date, bool]) -> dict[date, list[Outcome]]:
+def _held(failed: Sequence[Outcome], may: Mapping[date, bool]) -> dict[date, list[Outcome]]:
     """The days that are held back with what they failed; none where the run can't go on without them."""
     found: dict[date, list[Outcome]] = {}
     for item in failed:
-        if item.day is None or not may_wait.get(item.day, False):
+        if item.day is None or not may.get(item.day, False):
             return {}
         found.setdefault(item.day, []).append(item)
-    return found if may_wait.keys() - found.keys() else {}
+    return found if may.keys() - found.keys() else {}
 
 
 def built_in(days: Mapping[str, Mapping[str, int]], unique_key: Sequence[str] = ()) -> list[Expected]:

@@ -32,11 +32,12 @@ from pyspark.sql.types import (
 
 from tidemark.batch.difference import version_differences
 from tidemark.batch.duplicates import Duplicates, find_duplicates, keyed
+from tidemark.batch.holding import spoiled, without
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.batch.run import Run
 from tidemark.batch.slices import Step, as_they_are, read_slices, together
-from tidemark.core.errors import IncompleteError
+from tidemark.core.errors import IncompleteError, TidemarkError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan, Slice
 from tidemark.spark import records
@@ -107,45 +108,63 @@ def write_layout(offsets: int, days: int) -> tuple[int, str]:
 def rebuild_run(run: Run, spark: SparkSession) -> None:
     """Write the plan's days to branch ``audit_<run>`` of the published and the quarantine table; save rebuild.json.
 
+    A day that can't be rebuilt is ``held`` where late records alone have reopened it, and the others are rebuilt again
+    without it: readers keep the version they have.
+
     Raises IncompleteError when rows were lost or multiplied on the way, ConfigError when the transformation breaks
     its contract or no longer fits the table, FormatError when an object of the archive is damaged.
     """
-    with run.step("rebuild") as out, _told_by_tasks(run):
-        plan = run.plan()
-        branch = branch_name(run.name)
-        out |= {"branch": branch, "plan": plan_fingerprint(plan), "inputs": rows_fingerprint(run, plan)}
-        out |= {"days": {}, "logs": []}
-        if not plan.days:
-            out.update(dict.fromkeys(("branch", "base_snapshot", "staged_snapshot")))
-            out.update(dict.fromkeys(("quarantine_base_snapshot", "quarantine_staged_snapshot")))
-            return
-        days = tuple(item.day for item in plan.days)
-        tasks, distribution = write_layout(count(item.range for item in plan.slices), len(days))
-        sources = _sources(run, spark, plan, days)
-        table = IcebergTable(spark, run.settings, run.stream.table)
-        quarantine = IcebergTable(spark, run.settings, run.stream.quarantine_table)
-        keys = [item.keyed for item in sources if item.keyed is not None]
-        with find_duplicates(together(keys) if keys else None, run.stream.batch.deduplicate) as duplicates:
-            good = duplicates.leave_out(together([item.good for item in sources])).coalesce(tasks)
-            out["columns_changed"] = [str(item) for item in table.ensure(good.schema, run.stream.renamed)]
-            staged = table.stage(branch, good, days, distribution=distribution)
-            out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
-            read = _counted(sources, plan, days)
+    with run.step("rebuild") as out:
+        left = run.plan()
+        out |= {"plan": plan_fingerprint(left), "held": [], "columns_changed": []}
+        out.update(dict.fromkeys(("branch", "base_snapshot", "staged_snapshot")))
+        out.update(dict.fromkeys(("quarantine_base_snapshot", "quarantine_staged_snapshot")))
+        while True:
+            out |= {"inputs": rows_fingerprint(run, left), "days": {}, "logs": []}
+            if not left.days:
+                return
+            out["branch"] = branch_name(run.name)
+            try:
+                with _told_by_tasks(run):
+                    _rebuild(run, spark, left, out)
+                    return
+            except (TidemarkError, PySparkException, Py4JJavaError) as error:
+                held = spoiled(run, left, error)
+                if not held:
+                    raise
+            out["held"] += [{"day": day.isoformat(), "because": because} for day, because in held.items()]
+            left = without(left, held)
 
-            aside = None
-            if dict(staged.rows) != {day: rows for day, rows in read.days.items() if rows}:
-                # Only now is it worth a second pass over the archive: most days have nothing to quarantine.
-                aside = _aside(spark, sources, duplicates, run.stream).coalesce(tasks)
-            quarantine.ensure(QUARANTINE_SCHEMA, {})
-            kept = quarantine.stage(branch, aside, days, distribution=distribution)
-        out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
 
-        removed = _removed(quarantine, branch, duplicates) if duplicates.days else {}
-        out["days"] = _day_counts(plan, read, staged, kept, removed)
-        out["logs"] = _log_counts(plan, read)
-        _require_conserved(out["days"], staged, kept)
-        _require_within(out["logs"])
-        out["differences"] = version_differences(run, table, branch, {item.day: item.version for item in plan.days})
+def _rebuild(run: Run, spark: SparkSession, plan: Plan, out: dict[str, Any]) -> None:
+    """Rebuild all days of ``plan``, and fill in what is to be saved of it."""
+    branch, days = out["branch"], tuple(item.day for item in plan.days)
+    tasks, distribution = write_layout(count(item.range for item in plan.slices), len(days))
+    sources = _sources(run, spark, plan, days)
+    table = IcebergTable(spark, run.settings, run.stream.table)
+    quarantine = IcebergTable(spark, run.settings, run.stream.quarantine_table)
+    keys = [item.keyed for item in sources if item.keyed is not None]
+    with find_duplicates(together(keys) if keys else None, run.stream.batch.deduplicate) as duplicates:
+        good = duplicates.leave_out(together([item.good for item in sources])).coalesce(tasks)
+        out["columns_changed"] += [str(item) for item in table.ensure(good.schema, run.stream.renamed)]
+        staged = table.stage(branch, good, days, distribution=distribution)
+        out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
+        read = _counted(sources, plan, days)
+
+        aside = None
+        if dict(staged.rows) != {day: rows for day, rows in read.days.items() if rows}:
+            # Only now is it worth a second pass over the archive: most days have nothing to quarantine.
+            aside = _aside(spark, sources, duplicates, run.stream).coalesce(tasks)
+        quarantine.ensure(QUARANTINE_SCHEMA, {})
+        kept = quarantine.stage(branch, aside, days, distribution=distribution)
+    out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
+
+    removed = _removed(quarantine, branch, duplicates) if duplicates.days else {}
+    out["days"] = _day_counts(plan, read, staged, kept, removed)
+    out["logs"] = _log_counts(plan, read)
+    _require_conserved(out["days"], staged, kept)
+    _require_within(out["logs"])
+    out["differences"] = version_differences(run, table, branch, {item.day: item.version for item in plan.days})
 
 
 @contextmanager
@@ -169,7 +188,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     sources = []
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
-        counter = _Counter(day, days, slices) if any(item.rows is None for item in slices) else None
+        counter = _Counter(day, days, slices) if not all(item.counted for item in slices) else None
         read = partial(read_slices, spark, run.settings, run.stream, slices)
         processed = process(read(_step(days, within, counter.within if counter else within)), run.stream, transform)
         again = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
@@ -200,7 +219,7 @@ def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], S
     """
 
     def step(item: Slice) -> Step:
-        if item.rows is None:
+        if not item.counted:
             return part
         return as_they_are if all(found.day in days for found in item.rows) else within
 
@@ -216,7 +235,7 @@ class _Counter:
 
     def __init__(self, day: Column, days: Sequence[date], slices: Sequence[Slice]) -> None:
         self._day, self._days = day, tuple(days)
-        self._partitions = tuple(sorted({item.log.partition for item in slices if item.rows is None}))
+        self._partitions = tuple(sorted({item.log.partition for item in slices if not item.counted}))
         self._rows: DataFrame | None = None
 
     def within(self, rows: DataFrame) -> DataFrame:
@@ -283,8 +302,8 @@ def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
     per_day: Counter[date] = Counter(dict.fromkeys(days, 0))
     per_log: Counter[TopicPartition] = Counter({item.target.log: 0 for item in plan.logs})
     for item in plan.slices:
-        for found in item.rows or ():
-            if found.day in days:
+        for found in item.rows if item.counted else ():
+            if found.day in days and found.rows is not None:
                 per_day[found.day] += found.rows
                 per_log[item.log] += found.rows
     logs = {(item.log.topic_id, item.log.partition): item.log for item in plan.slices}

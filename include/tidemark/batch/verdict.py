@@ -8,8 +8,8 @@ from tidemark.core.plan import DayPlan, Plan
 
 # What to do about late records that are held back.
 WAY_OUT = (
-    "Every new run tries them again until they pass: let the transformation reject what is bad, or mend the check, or"
-    " leave days so far back alone (batch.reopen_days)."
+    "Every new run tries them again until they pass: let the transformation reject what is bad, or mend the check or"
+    " object that is named, or leave days so far back alone (batch.reopen_days)."
 )
 
 
@@ -22,7 +22,7 @@ def condemns(audit: Mapping[str, Any]) -> bool:
 
 
 def held_days(audit: Mapping[str, Any]) -> dict[date, str]:
-    """The days that late records reopened and that keep their version, with what their new rows did not pass."""
+    """The days that late records reopened and that keep their version, with what was wrong with their new rows."""
     return {date.fromisoformat(item["day"]): item["because"] for item in audit.get("held", ())}
 
 
@@ -35,4 +35,4 @@ def passed_days(plan: Plan, audit: Mapping[str, Any]) -> tuple[DayPlan, ...]:
 def held_text(audit: Mapping[str, Any]) -> str:
     """What is held back, and the ways out; empty where nothing is."""
     found = "; ".join(held_days(audit).values())
-    return f"late records are held back, for what they make of their days does not pass: {found}" if found else ""
+    return f"late records are held back, for their days can't be rebuilt or do not pass: {found}" if found else ""

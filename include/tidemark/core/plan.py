@@ -127,25 +127,31 @@ class LogPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfDay:
-    """How many rows of a day there are."""
+    """How many rows of a day there are; None where only reading them tells."""
 
     day: date
-    rows: int
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed).
 
-    ``rows`` are those of the range by the manifest, on days of the plan and on others; None where only reading them
-    tells: of a part of an object whose rows of a day are not one behind the other.
+    ``rows`` are those of the range by the manifest, on days of the plan and on others. It can't tell how many there are
+    of a day that the range has a part of, unless the day's rows are one behind the other. A plan for
+    other purposes has none.
     """
 
     key: str
     log: TopicPartition
     range: OffsetRange
     whole: bool
-    rows: tuple[RowsOfDay, ...] | None = None
+    rows: tuple[RowsOfDay, ...] = ()
+
+    @property
+    def counted(self) -> bool:
+        """Whether the manifest tells how many rows there are."""
+        return all(item.rows is not None for item in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,17 +319,18 @@ def _slice(log: TopicPartition, used: Used, file: DataFile) -> Slice:
     )
 
 
-def _rows_within(file: DataFile, used: OffsetRange) -> tuple[RowsOfDay, ...] | None:
-    """How many of the file's rows are in the used part, per day that has some; None where the manifest cannot tell."""
+def _rows_within(file: DataFile, used: OffsetRange) -> tuple[RowsOfDay, ...]:
+    """How many of the file's rows are in the used part, per day that may have some."""
     found = []
     for item in file.days:
         span = OffsetRange(start=item.first_offset, end=item.last_offset + 1)
         part = span.intersect(used)
         if part is None:
             continue
-        if part != span and item.rows != len(span):
-            return None  # it has offsets without a row, or with rows of other days, on this side or on that
-        found.append(RowsOfDay(day=item.day, rows=item.rows if part == span else len(part)))
+        if part == span:
+            found.append(RowsOfDay(day=item.day, rows=item.rows))
+        else:  # with offsets that are none of the day's rows, these may be on this side or on that
+            found.append(RowsOfDay(day=item.day, rows=len(part) if item.rows == len(span) else None))
     return tuple(found)
 
 

@@ -16,8 +16,8 @@ BACKFILL_DAYS_MAX = 1000  # Airflow maps a task over 1,024 values at most
 RUNS_AT_ONCE = 2  # of one stream's DAG, those of Airflow's own backfills not counted
 LAST_TASK = "complete"
 LAST_HELP = (
-    "Succeeds when the days are sealed and reported. Fails where late records are held back, because what they make of "
-    "their days does not pass the checks."
+    "Succeeds when the days are sealed and reported. Fails where late records are held back, because their days can't "
+    "be rebuilt or do not pass the checks."
 )
 
 

@@ -13,6 +13,10 @@ _LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \(.*?\): (.*)")
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\b.*?\] Encountered error while reading file (\S+?)\.\s")
 # Of such a file the causes that lie in its bytes; others are S3's.
 _DAMAGE = re.compile(r"^(org\.apache\.parquet|shaded\.parquet|com\.github\.luben\.zstd)\.|is not a Parquet file")
+# What SQL calls a data exception, and whatever a Python function raised.
+_OF_ROWS = re.compile(r"SQLSTATE: 22\w{3}|\bPythonException\b|An exception was thrown from the Python worker")
+# Behind the indented lines of the frames.
+_RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 WITHOUT_OBJECT = (
     "Put it back from a copy of the bucket. Only where Kafka still holds all that its manifest lists, and its writer is"
     " not 'compact': delete the manifest and its objects, make the ledger anew (tidemark maintain STREAM"
@@ -114,8 +118,16 @@ def _unread(file: str, cause: str) -> TidemarkError:
     )
 
 
+def lies_in_rows(error: Exception) -> bool:
+    """Whether a Spark job failed on a row's values or in a function of the user's, and not for a service."""
+    return _OF_ROWS.search(str(error)) is not None
+
+
 def cause_line(text: str) -> str:
-    """The telling line of a Java stack trace: the last "Caused by", else what a task was lost of, else the first."""
+    """The telling line of a stack trace: what Python raised in a worker, else Java's last "Caused by", else what a task
+    was lost of, else the first."""
+    if raised := _RAISED.findall(text):
+        return str(raised[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
     return (causes or _LOST_TASK.findall(text) or lines[:1] or [""])[-1]

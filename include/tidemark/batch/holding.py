@@ -1,0 +1,89 @@
+"""The days that a run can do without: such a one keeps the version readers have, and the others go on without it."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import date
+from urllib.parse import unquote
+
+from tidemark.batch.run import Run
+from tidemark.batch.seal import unsealed_publication
+from tidemark.batch.tables import load_table
+from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
+from tidemark.core.plan import Plan
+from tidemark.spark.failures import cause_line, lies_in_rows
+
+_logger = logging.getLogger(__name__)
+
+
+def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
+    """The plan's days among ``days``, and whether the run can do without each: late records alone have reopened it.
+
+    A requested day that was sealed before is such a one, too, where nobody asked for it by force.
+    """
+    force = run.require("settled")["force"]
+    return {
+        item.day: item.reason == "late" or (item.version > 1 and not force)
+        for item in run.plan().days
+        if item.day in days
+    }
+
+
+def without_version(run: Run, days: Collection[date]) -> str:
+    """Why days can't be held back: what readers see of them is no version that they could keep. Empty where it is."""
+    table = load_table(run.settings, run.stream.table) if days else None
+    for day in sorted(days):
+        seen = unsealed_publication(run, table, day)
+        if seen is not None:
+            return (
+                f"{day} can't keep its version meanwhile: readers see rows of run {seen.run} by now, which are not"
+                " sealed. Let that run seal them, or mend what did not pass"
+            )
+    return ""
+
+
+def without(plan: Plan, days: Collection[date]) -> Plan:
+    """The plan of its other days: they are rebuilt from the slices that may have rows of them."""
+    left = tuple(item for item in plan.days if item.day not in days)
+    names = {item.day for item in left}
+    slices = tuple(item for item in plan.slices if any(found.day in names for found in item.rows))
+    return replace(plan, days=left, slices=slices)
+
+
+def spoiled(run: Run, plan: Plan, error: Exception) -> dict[date, str]:
+    """The days of ``plan`` to try a rebuild without that failed with ``error``, with the reason; none where it stands.
+
+    These are the days the error is about, if the run can do without each of them; of an error that names neither an
+    object nor a day all that the run can do without, for one of them may be the cause. What Kafka, S3 or another run is
+    the cause of is no day's fault.
+    """
+    may = may_wait(run, {item.day for item in plan.days})
+    about = _days_of(plan, error) or {day for day, wait in may.items() if wait}
+    if not _of_rows(error) or not all(may[day] for day in about) or about == may.keys():
+        return {}
+    unfit = without_version(run, about)
+    if unfit:
+        error.add_note(unfit)
+        return {}
+    told = str(error) if isinstance(error, TidemarkError) else cause_line(str(error))
+    for day in sorted(about):
+        _logger.warning("rebuild goes on without %s, which late records reopened: %s", day, told)
+    return {day: f"{day}: {told}" for day in sorted(about)}
+
+
+def _of_rows(error: Exception) -> bool:
+    """Whether a failure may lie in what was read, or in what the transformation makes of it."""
+    if isinstance(error, TidemarkError):
+        return not isinstance(error, ConflictError | ServiceError)
+    return lies_in_rows(error)
+
+
+def _days_of(plan: Plan, error: Exception) -> set[date]:
+    """The days with rows in the objects that the error names, or else the one day it is about."""
+    text = str(error)
+    plain = unquote(text)  # Spark names files by their URI
+    slices = [item for item in plan.slices if item.key in text or item.key in plain]
+    if slices:
+        return {found.day for item in slices for found in item.rows} & {item.day for item in plan.days}
+    where = error.where if isinstance(error, TidemarkError) else None
+    return {item.day for item in plan.days if item.day.isoformat() == where}

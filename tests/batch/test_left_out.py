@@ -1,0 +1,218 @@
+"""A day that late records reopened and that can't be rebuilt holds up no other one."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.test_current import archived, pinned, rows
+from tests.batch.test_held import archive, finished, planned, reconciled, seals_of
+from tests.batch.test_report import page_of
+from tests.batch.world import TRANSFORM, World, january, moment, value
+from tidemark.batch.audit import audit_run
+from tidemark.batch.holding import spoiled
+from tidemark.batch.publish import publish_run
+from tidemark.batch.run import Run
+from tidemark.batch.seal import latest_seals, seal_run
+from tidemark.batch.verdict import held_days
+from tidemark.core.errors import ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
+from tidemark.current.frame import frame
+from tidemark.settings import Settings
+
+FAILING = [
+    (
+        TRANSFORM.replace('"event.id"', "F.expr('CAST(if(event.id = 2, event.name, 1) AS INT)').alias('id')"),
+        "[CAST_INVALID_INPUT] The value 'row' ",
+    ),
+    (
+        TRANSFORM.replace(
+            "def transform",
+            "@F.udf('int')\ndef one(number):\n    return number // (number - 2)\n\n\ndef transform",
+        ).replace('"event.id"', 'one("event.id").alias("id")'),
+        "ZeroDivisionError: integer division or modulo by zero",
+    ),
+]
+
+
+@pytest.fixture
+def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
+    return World.make(spark, settings, tmp_path)
+
+
+def objects_of(world: World, *days: int, form: str = "parquet") -> list[str]:
+    """Two records for each of the days, in an object of its own; the keys."""
+    keys = []
+    for day in days:
+        start = len(world.records)
+        world.produce([(moment(day), value(start)), (moment(day), value(start + 1))])
+        keys.append(world.archive(start, start + 2, form=form))
+    return keys
+
+
+def reopened(world: World, name: str, *days: int) -> None:
+    """Sealed days and a late record for each of them."""
+    reconciled(world, name, *days)
+    for day in days:
+        archive(world, day, value(100 + day))
+
+
+def damage(world: World, key: str, how: str) -> bytes:
+    """Spoil an object; what it was."""
+    store = world.run("any").store
+    body = store.get(key)
+    assert body is not None
+    if how == "gone":
+        store.delete(key)
+    else:
+        store.put(key, body[: len(body) // 2])
+    return body
+
+
+@pytest.mark.parametrize(
+    ("form", "how", "told"),
+    [
+        ("parquet", "cut off", "a file is damaged"),
+        ("parquet", "gone", "archive objects of the plan are gone"),
+        ("jsonl.gz", "cut off", "a data object cannot be decompressed"),
+        ("jsonl.gz", "gone", "archive objects of the plan are gone"),
+    ],
+)
+def test_a_reopened_day_with_an_object_that_is_gone_or_damaged_keeps_its_version_until_that_is_back(
+    world: World, form: str, how: str, told: str
+) -> None:
+    key, _ = objects_of(world, 13, 14, form=form)
+    reopened(world, "first", 13, 14)
+    body = damage(world, key, how)
+    archive(world, 15, value(1), b"broken")
+    report = reconciled(world, "second", 15)
+    assert seals_of(world, 13, 14, 15) == [(january(13), 1), (january(14), 1), (january(14), 2), (january(15), 1)]
+    before = world.expected_rows(january(13))[:-1]  # without the late one
+    assert world.published() == [*before, *world.expected_rows(january(14), january(15))]
+    assert report["verdict"]["status"] == "days held back"
+    assert report["verdict"]["title"].endswith("; 2013-01-13 keeps its version")
+    sentence = report["verdict"]["sentences"][0]
+    assert sentence.startswith(f"2013-01-13 keeps the version that it has: 2013-01-13: {told}")
+    assert key in sentence
+    assert [(item["day"], bool(item["held"]), bool(item["seal"])) for item in report["days"]] == [
+        ("2013-01-13", True, False),
+        ("2013-01-14", False, True),
+        ("2013-01-15", False, True),
+    ]
+    page = page_of(world.run("second"), world.run("second").layout.run_key("second", "report.html"))
+    assert "Held back, so readers keep the version that they have: 2013-01-13: " in page.text
+    # The rows of the sealed version come from the table and need no object.
+    assert rows(frame(world.spark, pinned(world))) == archived(world)
+
+    world.run("any").store.put(key, body)
+    archive(world, 16, value(2))
+    assert reconciled(world, "third", 16)["verdict"]["status"] == "complete"
+    assert world.published() == world.expected_rows(*(january(day) for day in range(13, 17)))
+    assert seals_of(world, 13) == [(january(13), 1), (january(13), 2)]
+
+
+def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None:
+    first, _, third = objects_of(world, 11, 12, 13)
+    reopened(world, "first", 11, 12, 13)
+    damage(world, first, "cut off")
+    damage(world, third, "gone")
+    archive(world, 14, value(1))
+    reconciled(world, "second", 14)
+    assert held_days(world.run("second").require("audit")).keys() == {january(11), january(13)}
+    assert seals_of(world, 11, 12, 13, 14) == [
+        (january(11), 1),
+        (january(12), 1),
+        (january(12), 2),
+        (january(13), 1),
+        (january(14), 1),
+    ]
+
+
+def test_an_object_with_fewer_rows_than_its_manifest_lists_leaves_out_its_day(world: World) -> None:
+    key, _ = objects_of(world, 13, 14)
+    shorter = world.run("any").store.get(world.archive(0, 1, writer="other"))
+    reopened(world, "first", 13, 14)
+    assert shorter is not None
+    world.run("any").store.put(key, shorter)
+    archive(world, 15, value(1))
+    reconciled(world, "second", 15)
+    held = held_days(world.run("second").require("audit"))
+    assert held.keys() == {january(13)}
+    assert "expected 3 rows read, found 2 published" in held[january(13)]
+
+
+@pytest.mark.parametrize(("transform", "told"), FAILING, ids=["a cast", "a function"])
+def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_day(
+    spark: SparkSession, settings: Settings, tmp_path: Path, transform: str, told: str
+) -> None:
+    world = World.make(spark, settings, tmp_path, transform=transform)
+    archive(world, 13, value(0))
+    reconciled(world, "first", 13)
+    archive(world, 13, value(2))
+    archive(world, 14, value(3))
+    report = reconciled(world, "second", 14)
+    sentence = report["verdict"]["sentences"][0]
+    assert sentence.startswith(f"2013-01-13 keeps the version that it has: 2013-01-13: {told}")
+    assert seals_of(world, 13, 14) == [(january(13), 1), (january(14), 1)]
+    archive(world, 15, value(2))
+    with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|ZeroDivisionError"):
+        planned(world, "third", 15)
+
+
+@pytest.mark.parametrize("why", ["requested", "forced", "alone"])
+def test_a_day_that_the_run_can_not_do_without_stops_it(world: World, why: str) -> None:
+    key, other = objects_of(world, 13, 14)
+    reopened(world, "first", 13, 14)
+    damage(world, key, "cut off")
+    if why == "alone":
+        damage(world, other, "gone")
+    if why == "requested":
+        damage(world, objects_of(world, 15)[0], "cut off")
+    day = {"requested": 15, "forced": 13, "alone": 14}[why]
+    with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are gone"):
+        planned(world, "second", day, force=why == "forced")
+
+
+def test_a_day_without_a_sealed_version_is_not_left_out(world: World) -> None:
+    (key,) = objects_of(world, 13)
+    reopened(world, "first", 13)
+    archive(world, 14, value(1))
+    other = planned(world, "other", 14)
+    audit_run(other, world.spark)
+    publish_run(other, world.spark)
+    body = damage(world, key, "cut off")
+    archive(world, 13, value(2))
+    archive(world, 15, value(3))
+    with pytest.raises(FormatError, match="a file is damaged") as caught:
+        planned(world, "run", 15)
+    assert "2013-01-13 can't keep its version meanwhile: readers see rows of run other" in caught.value.__notes__[0]
+    seal_run(other)
+    assert seals_of(world, 13, 14) == [(january(13), 1), (january(13), 2), (january(14), 1)]
+    world.run("any").store.put(key, body)
+
+
+def test_a_run_that_left_out_a_day_can_not_publish_it_behind_its_seals(world: World) -> None:
+    key, _ = objects_of(world, 13, 14)
+    reopened(world, "first", 13, 14)
+    body = damage(world, key, "gone")
+    archive(world, 15, value(1))
+    run = planned(world, "second", 15)
+    audit_run(run, world.spark)
+    finished(world, run)
+    before = world.published()
+    world.run("any").store.put(key, body)
+    world.rebuild(run)
+    audit_run(run, world.spark)
+    with pytest.raises(ConflictError, match="this run has sealed the day already, over other rows"):
+        publish_run(run, world.spark)
+    assert world.published() == before
+
+
+@pytest.mark.parametrize("error", [ServiceError("S3 is away"), ConflictError("others"), ValueError("a slip")])
+def test_no_day_is_left_out_for_what_is_not_its_fault(world: World, error: Exception) -> None:
+    objects_of(world, 13)
+    reopened(world, "first", 13)
+    archive(world, 14, value(1))
+    run: Run = world.run("any")
+    run = world.plan("second", [january(14)], seals=latest_seals(run.store, run.layout))
+    assert spoiled(run, run.plan(), error) == {}
+    assert spoiled(run, run.plan(), TidemarkError("anything else")).keys() == {january(13)}
