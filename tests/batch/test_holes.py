@@ -84,6 +84,25 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
     assert "5 offsets gave no record because they were aborted or transaction markers." in verdict["sentences"]
 
 
+@pytest.mark.parametrize(("how", "told"), [("damaged", "does not read as Parquet"), ("gone", "an object is gone")])
+def test_an_object_that_can_not_be_read_leaves_its_hole_unexplained_and_stops_no_run(
+    log: Log, how: str, told: str
+) -> None:
+    transact(log, (3, True), (2, False), (3, True))
+    log.archive(0, 5)
+    log.archive(5, 11)
+    spoiled = min(item.key for item in log.store.list(log.layout.data_prefix))
+    log.store.put(spoiled, b"PAR1") if how == "damaged" else log.store.delete(spoiled)
+    run = settled(log, "run-1", MONDAY)
+    assert holes(run) == (
+        Hole(range=span(0, 5), missing=2, cause="unexplained"),
+        Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
+    )
+    (note,) = run.require("settled")["holes"]["notes"]
+    assert "no longer tells what was committed of [0, 5): " in note
+    assert told in note
+
+
 def test_markers_alone_are_proven_by_a_search_by_time(log: Log) -> None:
     transact(log, (2, True), (1, True))
     log.archive(0, 5)

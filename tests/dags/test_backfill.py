@@ -33,7 +33,7 @@ def runs(attempts: int, /, **states: str | None) -> tuple[DayRun, ...]:
         day, attempt = name.split("_")
         sealed = "success" if state in {None, "running", "success"} else "failed"
         tasks[day_run_id("manual", names[day], int(attempt))] = {"seal": sealed, "complete": state}
-    return day_runs("manual", DAYS, attempts, tasks)
+    return day_runs("manual", DAYS, attempts, tasks, lambda *_: False)
 
 
 def test_days_are_started_in_their_order_as_many_at_once_as_the_form_says() -> None:
@@ -55,8 +55,16 @@ def test_a_day_that_failed_holds_up_no_other_and_is_not_started_again(state: str
 
 def test_a_sealed_day_is_done_although_its_run_failed_for_holding_another_one_back() -> None:
     run = day_run_id("manual", MON, 1)
-    (monday, *_) = day_runs("manual", DAYS, 1, {run: {"seal": "success", "complete": "failed"}})
+    tasks = {run: {"seal": "success", "complete": "failed"}}
+    (monday, *_) = day_runs("manual", DAYS, 1, tasks, lambda held_by, day: (held_by, day) == (run, TUE))
     assert (monday.state, to_start((monday,), 2, 1)) == ("success", ())
+
+
+def test_a_day_that_its_run_held_back_failed_although_the_run_has_sealed_others() -> None:
+    run = day_run_id("manual", MON, 1)
+    tasks = {run: {"seal": "success", "complete": "failed"}}
+    (monday, *_) = day_runs("manual", DAYS, 1, tasks, lambda held_by, day: (held_by, day) == (run, MON))
+    assert (monday.state, to_start((monday,), 2, 1)) == ("failed", (MON,))
 
 
 def test_the_next_attempt_starts_the_days_that_failed_and_takes_over_those_that_run() -> None:

@@ -116,6 +116,10 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     daily = _trigger_daily(api, dag, TUESDAY)
     runs = {day: f"{day}__{backfill}__1" for day in (SATURDAY, SUNDAY, MONDAY)}
 
+    def strike() -> bool:
+        return _states(api, dag).get(runs[SATURDAY]) == "failed" and _strike(airflow, backfill_dag, backfill)
+
+    wait_until(strike, "its own task is struck behind the day that failed", PATIENCE_S)
     _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED and _states(api, dag)[daily] in ENDED, days)
 
     good = {SUNDAY: runs[SUNDAY], MONDAY: runs[MONDAY], TUESDAY: daily}
@@ -138,7 +142,7 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     api._authorised("POST", f"/api/v2/dags/{backfill_dag}/clearTaskInstances", json={**cleared, "dry_run": False})
     _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
 
-    again = f"{SATURDAY}__{backfill}__2"
+    again = f"{SATURDAY}__{backfill}__3"  # its task has had two tries before it was cleared
     assert _states(api, dag) == {
         runs[SATURDAY]: "failed",
         **dict.fromkeys((*good.values(), again), "success"),
@@ -156,8 +160,7 @@ def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
     backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SUNDAY), "at_once": 1})
 
     def strike() -> bool:
-        (own,) = (item for item in _instances(api, backfill_dag, backfill) if item["task_id"] == "reconcile")
-        return strike_task(airflow.components["airflow-scheduler"].pid, own["id"])
+        return _strike(airflow, backfill_dag, backfill)
 
     wait_until(strike, "the first attempt is struck", PATIENCE_S)
     wait_until(lambda: "running" in _states(api, dag).values() and strike(), "the next one is struck", PATIENCE_S)
@@ -215,6 +218,12 @@ def _read_until(ended: Callable[[], bool], days: Days) -> None:
         return False
 
     wait_until(over, "the runs end", PATIENCE_S)
+
+
+def _strike(airflow: LocalAirflow, dag: str, run: str) -> bool:
+    """Kill the task of a backfill by form that starts the days; whether it was there."""
+    (own,) = (item for item in _instances(airflow.api, dag, run) if item["task_id"] == "reconcile")
+    return strike_task(airflow.components["airflow-scheduler"].pid, own["id"])
 
 
 def _trigger_daily(api: AirflowApi, dag: str, day: date) -> str:

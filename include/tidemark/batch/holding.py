@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from tidemark.batch.run import Run
 from tidemark.batch.seal import unsealed_publication
 from tidemark.batch.tables import load_table
-from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
+from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.spark.failures import cause_line, lies_in_rows
 
@@ -53,17 +53,22 @@ def without(plan: Plan, days: Collection[date]) -> Plan:
 def spoiled(run: Run, plan: Plan, error: Exception) -> dict[date, str]:
     """The days of ``plan`` to try a rebuild without that failed with ``error``, with the reason; none where it stands.
 
-    These are the days the error is about, if the run can do without each of them; of an error that names neither an
-    object nor a day all that the run can do without, for one of them may be the cause. What Kafka, S3 or another run is
-    the cause of is no day's fault.
+    These are the days the error is about, if the run can do without each of them. Of a record that the transformation
+    fails on, or of rows too few or too many, nobody knows the day: then these are all that the run can do without. What
+    Kafka, S3 or another run is the cause of is no day's fault.
     """
     may = may_wait(run, {item.day for item in plan.days})
-    about = _days_of(plan, error) or {day for day, wait in may.items() if wait}
-    if not _of_rows(error) or not all(may[day] for day in about) or about == may.keys():
+    about = _days_of(plan, error)
+    if not about and (isinstance(error, IncompleteError) or lies_in_rows(error)):
+        about = {day for day, wait in may.items() if wait}
+    if not about or not all(may[day] for day in about) or about == may.keys():
         return {}
     unfit = without_version(run, about)
     if unfit:
-        error.add_note(unfit)
+        if isinstance(error, TidemarkError):
+            error.hint = ". ".join(part for part in (error.hint, unfit) if part)
+        else:
+            error.add_note(unfit)
         return {}
     told = str(error) if isinstance(error, TidemarkError) else cause_line(str(error))
     for day in sorted(about):
@@ -71,19 +76,14 @@ def spoiled(run: Run, plan: Plan, error: Exception) -> dict[date, str]:
     return {day: f"{day}: {told}" for day in sorted(about)}
 
 
-def _of_rows(error: Exception) -> bool:
-    """Whether a failure may lie in what was read, or in what the transformation makes of it."""
-    if isinstance(error, TidemarkError):
-        return not isinstance(error, ConflictError | ServiceError)
-    return lies_in_rows(error)
-
-
 def _days_of(plan: Plan, error: Exception) -> set[date]:
-    """The days with rows in the objects that the error names, or else the one day it is about."""
+    """The days with rows in the objects that the error names, or else those it says it is about."""
+    if isinstance(error, ConflictError | ServiceError):
+        return set()
     text = str(error)
     plain = unquote(text)  # Spark names files by their URI
     slices = [item for item in plan.slices if item.key in text or item.key in plain]
     if slices:
         return {found.day for item in slices for found in item.rows} & {item.day for item in plan.days}
-    where = error.where if isinstance(error, TidemarkError) else None
-    return {item.day for item in plan.days if item.day.isoformat() == where}
+    where = (error.where or "").split(", ") if isinstance(error, TidemarkError) else ()
+    return {item.day for item in plan.days if item.day.isoformat() in where}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
 from tidemark.batch.run import Run
-from tidemark.core.errors import ServiceError
+from tidemark.core.errors import FormatError, PositionError, ServiceError
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
 from tidemark.core.plan import Evidence, Hole, LogPlan, Plan, Used
@@ -94,8 +94,8 @@ def _classify(
                     if watch.over:
                         note = f"looking at holes was stopped after {watch.limit_s:.0f} s; the next run goes on"
                         break
-                    if offsets is None:
-                        note = f"the archive no longer holds what was committed of {hole.range}"
+                    if isinstance(offsets, str):
+                        note = f"the archive no longer tells what was committed of {hole.range}: {offsets}"
                         continue
                     told[hole.range] = inquiry.ask(offsets)
                 nature = inquiry.nature(transactional=transactional)
@@ -156,17 +156,21 @@ def _asked(
     holes: Sequence[Hole],
     uses: Mapping[int, Used],
     found: Mapping[OffsetRange, Evidence],
-) -> Iterator[tuple[Hole, Iterable[OffsetRange] | None]]:
-    """Each hole with the offsets to ask for; None for those where the archive no longer tells.
+) -> Iterator[tuple[Hole, Iterable[OffsetRange] | str]]:
+    """Each hole with the offsets to ask for, or why the archive no longer tells them.
 
     Manifests and objects are read some at a time, by several threads, while the last ones are asked for.
     """
 
-    def missing(hole: Hole) -> "OffsetBits | OffsetSet | None":
+    def missing(hole: Hole) -> "OffsetBits | OffsetSet | str":
         if hole.range in found:
             return normalise(found[hole.range].ranges)
         files = _files(run, log, uses[hole.range.start])
-        return None if files is None else archived_offsets(run.store, files, hole.range)
+        try:
+            own = None if files is None else archived_offsets(run.store, files, hole.range)
+        except (FormatError, PositionError) as error:  # the rebuild knows whose rows these are, and what to do
+            return str(error)
+        return "a manifest or an object is gone" if own is None else own
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="holes") as pool:
         for some in _batches(holes):

@@ -354,17 +354,25 @@ def _require_conserved(days: Mapping[str, Mapping[str, int]], staged: Staged, ke
             hint="A transformation must leave event_time as it is; 'tidemark verify' tells whether an object has other"
             " rows than its manifest lists",
         )
+    torn = {
+        day: rows
+        for day, rows in days.items()
+        if rows["read"] != rows["published"] + rows["quarantined"] + rows["duplicates_removed"]
+    }
+    if torn:
+        raise IncompleteError(
+            "rows are not conserved",
+            expected=", ".join(f"{rows['read']} rows read" for rows in torn.values()),
+            found=", ".join(
+                f"{rows['published']} published + {rows['quarantined']} quarantined"
+                f" + {rows['duplicates_removed']} removed as duplicates by key"
+                for rows in torn.values()
+            ),
+            where=", ".join(torn),  # see ``holding``
+            hint="A transformation must return one row per row and mark those it does not want in 'reject';"
+            " 'tidemark verify' tells whether an object has other rows than its manifest lists",
+        )
     for day, rows in days.items():
-        if rows["read"] != rows["published"] + rows["quarantined"] + rows["duplicates_removed"]:
-            raise IncompleteError(
-                "rows are not conserved",
-                expected=f"{rows['read']} rows read",
-                found=f"{rows['published']} published + {rows['quarantined']} quarantined"
-                f" + {rows['duplicates_removed']} removed as duplicates by key",
-                where=day,
-                hint="A transformation must return one row per row and mark those it does not want in 'reject';"
-                " 'tidemark verify' tells whether an object has other rows than its manifest lists",
-            )
         if rows["duplicates_trimmed"] < 0:
             raise IncompleteError(
                 "more rows were read than the manifests list",

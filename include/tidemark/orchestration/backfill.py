@@ -1,6 +1,6 @@
 """What a backfill started by form does: one reconcile run per day, a few at once. Values only, no Airflow."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
 from typing import Literal
@@ -51,20 +51,34 @@ def day_run_ids(backfill: str, days: Iterable[date], attempts: int) -> list[str]
 
 
 def day_runs(
-    backfill: str, days: Sequence[date], attempts: int, tasks: Mapping[str, Mapping[str, str | None]]
+    backfill: str,
+    days: Sequence[date],
+    attempts: int,
+    tasks: Mapping[str, Mapping[str, str | None]],
+    holds_back: Callable[[str, date], bool],
 ) -> tuple[DayRun, ...]:
-    """How each day stands, from the task states of the runs there are, by run id and task."""
-    return tuple(_day_run(backfill, day, attempts, tasks) for day in days)
+    """How each day stands, from the task states of the runs there are, by run id and task.
+
+    ``holds_back`` tells whether a run that has sealed others has left the day as it was.
+    """
+    return tuple(_day_run(backfill, day, attempts, tasks, holds_back) for day in days)
 
 
-def _day_run(backfill: str, day: date, attempts: int, tasks: Mapping[str, Mapping[str, str | None]]) -> DayRun:
+def _day_run(
+    backfill: str,
+    day: date,
+    attempts: int,
+    tasks: Mapping[str, Mapping[str, str | None]],
+    holds_back: Callable[[str, date], bool],
+) -> DayRun:
     for attempt in range(attempts, 0, -1):
         run = day_run_id(backfill, day, attempt)
         if run in tasks:
             last = tasks[run].get(LAST_TASK)
             state: Literal["running", "success", "failed"] = "running"
             # A day that is sealed is done, also where its run has something to say of others (see ``held_text``).
-            if last == "success" or (last == "failed" and tasks[run].get("seal") == "success"):
+            sealed = tasks[run].get("seal") == "success"
+            if last == "success" or (last == "failed" and sealed and not holds_back(run, day)):
                 state = "success"
             elif last in _FAILED:
                 state = "failed"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, BaseSensorOperator, Param, PokeReturnValue
@@ -114,7 +115,8 @@ class DaysStep(BaseSensorOperator):
     def poke(self, context: Any) -> PokeReturnValue:
         days = explained(lambda: self._days(context["params"]))
         ti, backfill, params = context["ti"], context["run_id"], context["params"]
-        dag, attempt = dag_id(self.stream), ti.try_number
+        # Airflow allows a task that is cleared as many tries more as at first: a look that dies is no new attempt.
+        dag, attempt = dag_id(self.stream), ti.max_tries - self.retries + 1
         if ti.get_first_reschedule_date(context) is None and ti.get_dag(dag).is_paused:
             raise AirflowFailException(
                 f"{dag} is paused, so no run of it would start. Switch it on, then trigger again"
@@ -123,7 +125,7 @@ class DaysStep(BaseSensorOperator):
         ids = day_run_ids(backfill, days, attempt)
         for start in range(0, len(ids), IDS_PER_CALL):
             tasks |= ti.get_task_states(dag_id=dag, run_ids=ids[start : start + IDS_PER_CALL])
-        runs = day_runs(backfill, days, attempt, tasks)
+        runs = day_runs(backfill, days, attempt, tasks, partial(work.holds_back, self.stream))
         self.log.info("Backfill of %s, %s: %s", self.stream, work.days_text(days), progress(runs))
         for day in to_start(runs, attempt, params["at_once"]):
             form = {"from_day": str(day), "to_day": str(day), "force": params["force"]}
@@ -150,7 +152,7 @@ class DayStep(BaseOperator):
     def execute(self, context: Any) -> None:  # noqa: ARG002 - as Airflow calls it
         day, run = self.outcome["day"], self.outcome["run"]
         if self.outcome["state"] != "success":
-            reason = work.reason(self.stream, run) or "no step saved a reason"
+            reason = work.reason(self.stream, run) or work.held(self.stream, run) or "no step saved a reason"
             raise AirflowFailException(f"{day} failed, see run {run} of {dag_id(self.stream)}: {reason}")
         self.log.info("%s succeeded, in run %s of %s", day, run, dag_id(self.stream))
         held = work.held(self.stream, run)

@@ -150,6 +150,13 @@ def held(stream: str, run_id: str) -> str:
     return held_text(_run(stream, run_id).load("audit") or {})
 
 
+def holds_back(stream: str, run_id: str, day: date) -> bool:
+    """Whether the run has published without the day."""
+    from tidemark.batch.verdict import held_days
+
+    return day in held_days(_run(stream, run_id).load("audit") or {})
+
+
 def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:
     """The days a step has made and their versions, as ``seal`` tells them."""
     return {"days": _run(stream, run_id).require(step)["days"]}

@@ -13,15 +13,19 @@ _LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \(.*?\): (.*)")
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\b.*?\] Encountered error while reading file (\S+?)\.\s")
 # Of such a file the causes that lie in its bytes; others are S3's.
 _DAMAGE = re.compile(r"^(org\.apache\.parquet|shaded\.parquet|com\.github\.luben\.zstd)\.|is not a Parquet file")
-# What SQL calls a data exception, and whatever a Python function raised.
-_OF_ROWS = re.compile(r"SQLSTATE: 22\w{3}|\bPythonException\b|An exception was thrown from the Python worker")
+# SQL's data exceptions, keys given twice, functions that fail, limits of a value and raise_error; what Python raised.
+_OF_ROWS = re.compile(r"SQLSTATE: (?:22|23|39|54|P0)\w{3}|\bPythonException\b|thrown from the Python worker")
+# What Python raises for the machine's sake.
+_OF_MACHINE = re.compile(
+    r"(?:\w+\.)*(?:(?:Memory|Import|ModuleNotFound|OS|IO|FileNotFound|Permission|BrokenPipe)Error"
+    r"|\w*(?:Connect|Timeout)\w*Error)\b"
+)
 # Behind the indented lines of the frames.
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 WITHOUT_OBJECT = (
     "Put it back from a copy of the bucket. Only where Kafka still holds all that its manifest lists, and its writer is"
     " not 'compact': delete the manifest and its objects, make the ledger anew (tidemark maintain STREAM"
-    " --rebuild-ledger) and start a new run, which refills the ranges. Meanwhile a smaller batch.reopen_days keeps days"
-    " out of runs that only late records reopen"
+    " --rebuild-ledger) and start a new run, which refills the ranges"
 )
 
 
@@ -120,7 +124,8 @@ def _unread(file: str, cause: str) -> TidemarkError:
 
 def lies_in_rows(error: Exception) -> bool:
     """Whether a Spark job failed on a row's values or in a function of the user's, and not for a service."""
-    return _OF_ROWS.search(str(error)) is not None
+    text = str(error)
+    return _OF_ROWS.search(text) is not None and _OF_MACHINE.match(cause_line(text)) is None
 
 
 def cause_line(text: str) -> str:
