@@ -35,7 +35,7 @@ IDS_PER_CALL = 200  # they go into an address
 _HELP = (
     "Reconcile every day of a span, each by a run of its own of `{reconcile}`, a few at once. A day that fails holds up"
     " no other. When all have ended, task `day` shows each one: green, or red with the step that failed and why.\n\n"
-    "**To try the failed days again**, clear task `reconcile` with its downstream: days that succeeded are not run"
+    "**To try the failed days again**, clear task `reconcile` with its downstream then: days that succeeded are not run"
     " again. **To stop**, mark this run as failed: no further day is started, those that run go on."
 )
 
