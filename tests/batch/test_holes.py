@@ -1,6 +1,7 @@
 """Evidence on holes, against a real broker: aborted and compacted records, markers, silence, what retention took."""
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -108,6 +109,16 @@ def test_markers_alone_are_proven_by_a_search_by_time(log: Log) -> None:
     log.archive(0, 5)
     assert holes(settled(log, "run-1", MONDAY)) == (
         Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
+    )
+
+
+def test_a_stamp_in_the_future_hides_no_marker_in_front_of_it(log: Log) -> None:
+    transact(log, (2, True))
+    log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
+    transact(log, (1, True))
+    log.archive(0, 6)
+    assert holes(settled(log, "run-1", MONDAY)) == (
+        Hole(range=span(0, 6), missing=2, cause="transactional", evidence=found(2)),
     )
 
 

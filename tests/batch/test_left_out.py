@@ -1,5 +1,6 @@
 """A day that late records reopened and that can't be rebuilt holds up no other one."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,9 @@ from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.batch.audit import audit_run
 from tidemark.batch.holding import spoiled
 from tidemark.batch.publish import publish_run
-from tidemark.batch.run import Run
-from tidemark.batch.seal import latest_seals, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.batch.verdict import held_days
-from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current.frame import frame
 from tidemark.settings import Settings
 
@@ -156,10 +156,17 @@ def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_d
     archive(world, 14, value(3))
     report = reconciled(world, "second", 14)
     sentence = report["verdict"]["sentences"][0]
-    assert sentence.startswith(f"2013-01-13 keeps the version that it has: 2013-01-13: {told}")
+    assert sentence.startswith(
+        "2013-01-13 keeps the version that it has: 2013-01-13: the transformation fails on a record: "
+    )
+    assert told in sentence
     assert seals_of(world, 13, 14) == [(january(13), 1), (january(14), 1)]
     archive(world, 15, value(2))
-    with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|ZeroDivisionError|USER_RAISED_EXCEPTION"):
+    code = re.escape(str(tmp_path / f"{world.name}.py"))
+    because = (
+        rf"^the transformation fails on a record: expected .*, found {re.escape(told)}.* \[{code}\]\. Make what fails"
+    )
+    with pytest.raises(ConfigError, match=because):
         planned(world, "third", 15)
 
 
@@ -184,14 +191,13 @@ def test_a_day_without_a_sealed_version_is_not_left_out(world: World) -> None:
     other = planned(world, "other", 14)
     audit_run(other, world.spark)
     publish_run(other, world.spark)
-    body = damage(world, key, "cut off")
+    damage(world, key, "cut off")
     archive(world, 13, value(2))
     archive(world, 15, value(3))
     with pytest.raises(FormatError, match=r"a file is damaged.*\. 2013-01-13 can't keep its .* rows of run other"):
         planned(world, "run", 15)
     seal_run(other)
     assert seals_of(world, 13, 14) == [(january(13), 1), (january(13), 2), (january(14), 1)]
-    world.run("any").store.put(key, body)
 
 
 def test_a_run_that_left_out_a_day_can_not_publish_it_behind_its_seals(world: World) -> None:
@@ -228,21 +234,57 @@ def test_rows_that_a_transformation_drops_of_every_day_stop_the_run_at_once(
     assert (world.run("second").load("rebuild") or {})["held"] == []
 
 
-FULL = PythonException(
-    "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File a\nOSError: disk full"
-)
+@pytest.mark.parametrize("how", ["cut off", "gone"])
+def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_difference_to_it(
+    world: World, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    objects_of(world, 13, 14)
+    reopened(world, "first", 13, 14)
+    with world.table_of_another_reader() as table:
+        files = [task.file.file_path for task in table.scan().plan_files()]
+    (url,) = [url for url in files if f"_day={january(13)}" in url]
+    damage(world, url.removeprefix(f"s3://{world.settings.bucket}/"), how)
+    archive(world, 15, value(1))
+    assert reconciled(world, "second", 15)["verdict"]["status"] == "complete"
+    assert world.published() == world.expected_rows(january(13), january(14), january(15))
+    assert world.run("second").require("rebuild")["differences"] == {
+        "2013-01-13": None,
+        "2013-01-14": {"added": 1, "removed": 0, "changed": 0, "examples": []},
+    }
+    assert "2013-01-13: what the new version changes is not told" in caplog.text
+
+
+def worker_died_of(raised: str) -> ServiceError:
+    """What Spark makes of an exception in a Python worker, as the rebuild passes it on."""
+    told = f"An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File a\n{raised}"
+    error = ServiceError("a Spark job failed")
+    error.__cause__ = PythonException(told)
+    return error
 
 
 @pytest.mark.parametrize(
     "error",
-    [ServiceError("S3 is away"), ConflictError("others"), ConfigError("all"), ValueError("a slip"), FULL],
+    [
+        ServiceError("S3 is away"),
+        ConflictError("others"),
+        ConfigError("all"),
+        *map(
+            worker_died_of,
+            [
+                "OSError: disk full",
+                "pyarrow.lib.ArrowMemoryError: malloc of size 64 failed",
+                "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1. GiB",
+                "ssl.SSLError: unexpected end",
+                "RuntimeError: can't start new thread",
+            ],
+        ),
+    ],
 )
-def test_no_day_is_left_out_for_what_is_not_its_fault(world: World, error: Exception) -> None:
+def test_no_day_is_left_out_for_what_is_not_its_fault(world: World, error: TidemarkError) -> None:
     objects_of(world, 13)
     reopened(world, "first", 13)
     archive(world, 14, value(1))
-    run: Run = world.run("any")
-    run = world.plan("second", [january(14)], seals=latest_seals(run.store, run.layout))
+    run = planned(world, "second", 14)
     assert spoiled(run, run.plan(), error) == {}
     assert spoiled(run, run.plan(), IncompleteError("of some day")).keys() == {january(13)}
     assert spoiled(run, run.plan(), IncompleteError("of one", where="2013-01-14")) == {}

@@ -200,6 +200,26 @@ def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(lo
         settle_run(run)
 
 
+def test_of_a_topic_made_again_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 10)
+    run = settled(log, "first", MONDAY)
+    finish(run, {MONDAY: 10})
+    seal_run(run)
+    recreate(log)
+    log.produced.clear()
+    log.produce(10, at(TUESDAY, 9))
+    drop_below(log, 6)
+    log.archive(6, 10, writer="query-b")
+    run = log.run("second")
+    plan = plan_run(run, [TUESDAY], False)
+    assert [(item.target.log, gap.range, gap.kind) for item in plan.logs for gap in item.gaps] == [
+        (log.owner(), span(0, 6), "lost")
+    ]
+    with pytest.raises(IncompleteError, match=r"\[0, 6\) lost to retention: 6 offsets"):
+        settle_run(run)
+
+
 def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 4)
@@ -280,8 +300,8 @@ def test_the_archive_is_ready_once_it_reaches_the_days_end_in_every_partition(lo
     assert not wait_ready(log.stream, log.settings, [MONDAY, TUESDAY])
 
 
-def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log) -> None:
-    log.produce(5, at(MONDAY, 9))
+def open_transaction(log: Log, *stamps: int) -> Producer:
+    """A record for each of the stamps in a transaction that is left open."""
     producer = Producer(
         {
             "bootstrap.servers": log.settings.kafka_bootstrap,
@@ -291,9 +311,32 @@ def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log)
     )
     producer.init_transactions(20)
     producer.begin_transaction()
-    producer.produce(log.stream.topic, b"v5", b"k", 0, timestamp=at(MONDAY, 10))
-    producer.produce(log.stream.topic, b"v6", b"k", 0, timestamp=at(TUESDAY, 10))
+    for stamp in stamps:
+        producer.produce(log.stream.topic, b"v", b"k", 0, timestamp=stamp)
     assert producer.flush(20) == 0
+    return producer
+
+
+@pytest.mark.parametrize("hidden", [MONDAY, TUESDAY])
+def test_behind_a_record_stamped_in_the_future_an_open_transaction_hides_what_is_of_the_day(
+    log: Log, hidden: date
+) -> None:
+    log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
+    log.produce(4, at(MONDAY, 9))
+    producer = open_transaction(log, at(hidden, 10), at(TUESDAY, 11))
+    log.archive(0, 5)
+    assert wait_ready(log.stream, log.settings, [MONDAY]) == (hidden == TUESDAY)
+    if hidden == MONDAY:
+        with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 7 "):
+            plan_run(log.run(), [MONDAY], False)
+    else:
+        assert plan_run(log.run(), [MONDAY], False).logs[0].target.end == 5
+    producer.abort_transaction(20)
+
+
+def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log) -> None:
+    log.produce(5, at(MONDAY, 9))
+    producer = open_transaction(log, at(MONDAY, 10), at(TUESDAY, 10))
     log.archive(0, 5)
     # Whether its Monday record will ever be read is not decided yet.
     with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 6 "):

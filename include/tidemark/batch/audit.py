@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcome, clip, observed_text, safe
 from tidemark.batch.holding import may_wait, without_version
 from tidemark.batch.iceberg import DAY, IcebergTable
+from tidemark.batch.inputs import deduplicated_by
 from tidemark.batch.run import Run
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.spark.failures import cause_line
@@ -61,7 +62,7 @@ def audit_run(run: Run, spark: SparkSession) -> None:
         own = [Expected.of(item) for item in run.stream.batch.checks]
         outcomes = [
             *(_rows_left(date.fromisoformat(day), counts) for day, counts in days.items()),
-            *evaluate(rows, built_in(days, run.stream.batch.deduplicate.key)),
+            *evaluate(rows, built_in(days, deduplicated_by(run, rebuilt)[0])),
             *(item for day, counts in days.items() for item in _of_day(rows, own, date.fromisoformat(day), counts)),
         ]
         out["checks"] = [item.value() for item in outcomes]

@@ -5,12 +5,15 @@ pass over each, and next to nothing is shuffled. Only rows of buckets that diffe
 few late records cost little more than reading the day twice.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import reduce
 from operator import and_, or_
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -21,7 +24,10 @@ from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.run import Run
 from tidemark.batch.seal import read_seal
 from tidemark.batch.tables import load_table, published_at
+from tidemark.core.errors import FormatError
+from tidemark.spark.failures import cause_line
 
+_logger = logging.getLogger(__name__)
 EXAMPLES_MAX = 5
 _BUCKET_BITS = 16  # offsets of a bucket, as a power of two
 # By itself Spark leaves nulls out, and writes times to the ms.
@@ -37,9 +43,10 @@ Value = dict[str, Any]
 def version_differences(
     run: Run, table: IcebergTable, branch: str, versions: Mapping[date, int]
 ) -> dict[str, Value | None]:
-    """Per day with a version before the one on the branch: what ``differences`` tells; None where that one is gone.
+    """Per day with a version before the one on the branch: what ``differences`` tells.
 
-    ``versions`` are those of the branch. The rows of the version before are those that its seal names.
+    None where the version before is gone, or its files do not read: a rebuild is what mends those. ``versions`` are
+    those of the branch. The rows of the version before are those that its seal names.
     """
     earlier = {
         day: seal
@@ -52,15 +59,46 @@ def version_differences(
     snapshots: dict[int, list[date]] = {}
     loaded = load_table(run.settings, run.stream.table)
     for day, seal in earlier.items():
-        snapshot = published_at(loaded, seal)
+        try:
+            snapshot = published_at(loaded, seal)
+        except FormatError as error:
+            _warn(day, error)
+            continue
         if snapshot is not None:
             snapshots.setdefault(snapshot, []).append(day)
     later = table.read(branch)
     for snapshot, days in snapshots.items():
-        inside = F.col(DAY).isin(days)
-        told = differences(table.read_at(snapshot).where(inside), later.where(inside), days)
+        told = _told(table.read_at(snapshot), later, days)
         found |= {day.isoformat(): value for day, value in told.items()}
     return found
+
+
+def _told(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> dict[date, Value]:
+    """``differences`` of the days whose rows of before can be read; a warning names each other one."""
+    before, after = (rows.where(F.col(DAY).isin(list(days))) for rows in (earlier, later))
+    try:
+        return differences(before, after, days)
+    except (PySparkException, Py4JJavaError) as error:
+        if _reads(before, later):
+            raise
+        if len(days) > 1:
+            return {day: value for one in days for day, value in _told(earlier, later, [one]).items()}
+        _warn(days[0], cause_line(str(error)))
+        return {}
+
+
+def _reads(rows: DataFrame, model: DataFrame) -> bool:
+    try:
+        _hashed(rows, model).agg(F.bit_xor("_row")).collect()
+    except (PySparkException, Py4JJavaError):
+        return False
+    return True
+
+
+def _warn(day: date, why: object) -> None:
+    _logger.warning(
+        "%s: what the new version changes is not told, as the rows of the one before do not read: %s", day, why
+    )
 
 
 def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> dict[date, Value]:

@@ -22,7 +22,7 @@ from tidemark.kafka import describe_topic, topic_config, watermarks
 
 RANGES_MAX = 200
 PIECE_OFFSETS = 4_000_000  # read at once: 16 bytes each
-_MOMENTS_MAX = 8
+_MOMENTS_MAX = 16
 _BEFORE = 100
 
 
@@ -151,10 +151,11 @@ class Inquiry:
             aborted &= ~np.isin(asked, committed, assume_unique=True) & (asked < reached)
         silent = asked[~visible & (asked < seen)]
         if len(stamps):
-            before = stamps[: np.searchsorted(offsets, silent[-1])] if len(silent) else stamps
-            self._latest_ms = max(self._latest_ms, int(before.max(initial=0)))
-            if len(silent):
-                self._moments = [*self._moments, self._latest_ms + 1][-_MOMENTS_MAX:]
+            # Behind the first one, too: a stamp of a wrong clock in between outdoes all markers behind it.
+            for at in dict.fromkeys(silent[[0, -1]].tolist() if len(silent) else []):
+                before = stamps[: np.searchsorted(offsets, at)]
+                self._moments.append(max(self._latest_ms, int(before.max(initial=0))) + 1)
+            del self._moments[:-_MOMENTS_MAX]
             self._latest_ms = max(self._latest_ms, int(stamps.max()))
         self._aborted |= bool(aborted.any())
         self._silent |= bool(len(silent))

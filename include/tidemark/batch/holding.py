@@ -11,7 +11,7 @@ from tidemark.batch.seal import unsealed_publication
 from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
-from tidemark.spark.failures import cause_line, lies_in_rows
+from tidemark.spark.failures import lies_in_rows
 
 _logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def without(plan: Plan, days: Collection[date]) -> Plan:
     return replace(plan, days=left, slices=slices)
 
 
-def spoiled(run: Run, plan: Plan, error: Exception) -> dict[date, str]:
+def spoiled(run: Run, plan: Plan, error: TidemarkError) -> dict[date, str]:
     """The days of ``plan`` to try a rebuild without that failed with ``error``, with the reason; none where it stands.
 
     These are the days the error is about, if the run can do without each of them. Of a record that the transformation
@@ -59,24 +59,20 @@ def spoiled(run: Run, plan: Plan, error: Exception) -> dict[date, str]:
     """
     may = may_wait(run, {item.day for item in plan.days})
     about = _days_of(plan, error)
-    if not about and (isinstance(error, IncompleteError) or lies_in_rows(error)):
+    if not about and (isinstance(error, IncompleteError) or lies_in_rows(error.__cause__)):
         about = {day for day, wait in may.items() if wait}
     if not about or not all(may[day] for day in about) or about == may.keys():
         return {}
     unfit = without_version(run, about)
     if unfit:
-        if isinstance(error, TidemarkError):
-            error.hint = ". ".join(part for part in (error.hint, unfit) if part)
-        else:
-            error.add_note(unfit)
+        error.hint = ". ".join(part for part in (error.hint, unfit) if part)
         return {}
-    told = str(error) if isinstance(error, TidemarkError) else cause_line(str(error))
     for day in sorted(about):
-        _logger.warning("rebuild goes on without %s, which late records reopened: %s", day, told)
-    return {day: f"{day}: {told}" for day in sorted(about)}
+        _logger.warning("rebuild goes on without %s, which late records reopened: %s", day, error)
+    return {day: f"{day}: {error}" for day in sorted(about)}
 
 
-def _days_of(plan: Plan, error: Exception) -> set[date]:
+def _days_of(plan: Plan, error: TidemarkError) -> set[date]:
     """The days with rows in the objects that the error names, or else those it says it is about."""
     if isinstance(error, ConflictError | ServiceError):
         return set()
@@ -85,5 +81,5 @@ def _days_of(plan: Plan, error: Exception) -> set[date]:
     slices = [item for item in plan.slices if item.key in text or item.key in plain]
     if slices:
         return {found.day for item in slices for found in item.rows} & {item.day for item in plan.days}
-    where = (error.where or "").split(", ") if isinstance(error, TidemarkError) else ()
+    where = (error.where or "").split(", ")
     return {item.day for item in plan.days if item.day.isoformat() in where}

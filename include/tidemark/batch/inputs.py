@@ -1,7 +1,7 @@
 """What a rebuild follows from, hashed, so that a later step notices when it looks at something else."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from tidemark.batch.run import Run
 from tidemark.core.codec import encode
@@ -29,6 +29,16 @@ def rows_fingerprint(run: Run, plan: Plan) -> str:
         "transformation": digest(code),
     }
     return digest(canonical_json(value))
+
+
+def deduplicated_by(run: Run, rebuilt: Mapping[str, Any]) -> tuple[tuple[str, ...], Literal["first", "last"]]:
+    """The key the rows were made with, none where it is empty, and which of its rows were kept.
+
+    The definition may say something else since the rebuild.
+    """
+    wanted = run.stream.batch.deduplicate
+    made = rebuilt.get("deduplicate", {"key": wanted.key, "keep": wanted.keep})  # of an earlier version's run: that
+    return tuple(made["key"]), made["keep"]
 
 
 def require_same_plan(run: Run, plan: Plan, rebuilt: Mapping[str, Any]) -> None:

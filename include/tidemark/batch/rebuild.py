@@ -41,7 +41,7 @@ from tidemark.core.errors import IncompleteError, TidemarkError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan, Slice
 from tidemark.spark import records
-from tidemark.spark.failures import task_error
+from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 from tidemark.streams import Stream
 
@@ -112,11 +112,12 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
     without it: readers keep the version they have.
 
     Raises IncompleteError when rows were lost or multiplied on the way, ConfigError when the transformation breaks
-    its contract or no longer fits the table, FormatError when an object of the archive is damaged.
+    its contract, fails on a record or no longer fits the table, FormatError when an object of the archive is damaged.
     """
     with run.step("rebuild") as out:
         left = run.plan()
         out |= {"plan": plan_fingerprint(left), "held": [], "columns_changed": []}
+        out["deduplicate"] = run.stream.batch.deduplicate.model_dump(mode="json")
         out.update(dict.fromkeys(("branch", "base_snapshot", "staged_snapshot")))
         out.update(dict.fromkeys(("quarantine_base_snapshot", "quarantine_staged_snapshot")))
         while True:
@@ -128,7 +129,7 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
                 with _told_by_tasks(run):
                     _rebuild(run, spark, left, out)
                     return
-            except (TidemarkError, PySparkException, Py4JJavaError) as error:
+            except TidemarkError as error:
                 held = spoiled(run, left, error)
                 if not held:
                     raise
@@ -169,13 +170,12 @@ def _rebuild(run: Run, spark: SparkSession, plan: Plan, out: dict[str, Any]) -> 
 
 @contextmanager
 def _told_by_tasks(run: Run) -> Iterator[None]:
-    """What a task found wrong, or a file it could not read, as an error of ours; any other failure as it is."""
+    """A job's failure as an error of ours."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        if any(sign in str(error) for sign in ("tidemark.core.errors.", "[FAILED_READ_FILE")):
-            raise task_error(error, where=f"archive of {run.stream.name}") from error
-        raise
+        code = str(run.settings.streams_dir / f"{run.stream.name}.py")
+        raise rebuild_error(error, archive=f"archive of {run.stream.name}", code=code) from error
 
 
 def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) -> list[Source]:

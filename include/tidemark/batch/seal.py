@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pyiceberg.table import Table
 
-from tidemark.batch.inputs import require_same_plan
+from tidemark.batch.inputs import deduplicated_by, require_same_plan
 from tidemark.batch.run import Run
 from tidemark.batch.tables import LastPublication, last_publication, load_table
 from tidemark.batch.verdict import passed_days
@@ -186,7 +186,7 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 quarantine_snapshot_id=published["quarantine_snapshot_id"],
                 logs=logs,
                 reason=day.reason,
-                deduplicated=_deduplicated(run, rows["duplicates_removed"]),
+                deduplicated=_deduplicated(run, rebuilt, rows["duplicates_removed"]),
                 difference=difference_of(rebuilt["differences"].get(day.day.isoformat())),
                 planned_at_us=None if planned_at is None else micros(datetime.fromisoformat(planned_at)),
             )
@@ -201,9 +201,9 @@ def difference_of(value: Mapping[str, Any] | None) -> Difference | None:
     return Difference(added=value["added"], removed=value["removed"], changed=value["changed"])
 
 
-def _deduplicated(run: Run, removed: int) -> Deduplicated | None:
-    wanted = run.stream.batch.deduplicate
-    return Deduplicated(key=wanted.key, keep=wanted.keep, removed=removed) if wanted.key else None
+def _deduplicated(run: Run, rebuilt: Mapping[str, Any], removed: int) -> Deduplicated | None:
+    key, keep = deduplicated_by(run, rebuilt)
+    return Deduplicated(key=key, keep=keep, removed=removed) if key else None
 
 
 def _sealed_log(item: LogPlan) -> SealedLog:

@@ -7,13 +7,14 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from tidemark.archive.ledger import read_and_compact
-from tidemark.core.days import day_end, day_of
+from tidemark.batch.readable import LogReader
+from tidemark.core.days import day_end, day_of, micros
 from tidemark.core.errors import ConfigError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
-from tidemark.kafka import describe_topic, logs_of, positions_at, watermarks
+from tidemark.kafka import Watermarks, describe_topic, logs_of, positions_at, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream
@@ -36,7 +37,8 @@ def make_targets(
     that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
     the stream reads another topic now) everything archived is the target, and whatever is missing of it is lost.
 
-    A log that is in no seal, while others of its topic are, came since: it is answerable for from offset 0.
+    A log that is in no seal, while others of its topic are, came since, as a partition that was added or with a topic
+    that was made again: it is answerable for from offset 0.
 
     Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and
     IncompleteError where an open transaction hides a part of the days: whether it will ever be read is not decided yet.
@@ -53,7 +55,7 @@ def make_targets(
             " one that nobody will end. Then run the days again",
         )
     sealed = _sealed(seals)
-    known_topics = {log.topic_id for log in sealed}
+    known_topics = {log.topic for log in sealed}
     targets = []
     for log, found in ends.items():
         extents = [known[log] for known in (archived, sealed) if log in known]
@@ -71,7 +73,7 @@ def make_targets(
             Target(
                 log=log,
                 origin=0
-                if log not in sealed and log.topic_id in known_topics
+                if log not in sealed and log.topic in known_topics
                 else min([found.log_start, *(start for start, _ in extents)]),
                 end=min(max([position, *(end for _, end in extents)]), found.high_watermark),
                 log_start=found.log_start,
@@ -167,13 +169,14 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
         )
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-    positions = positions_at(settings.kafka_bootstrap, logs, moment)
-    future = positions_at(settings.kafka_bootstrap, logs, datetime.now(UTC))
-    whole = _whole_ends(settings.kafka_bootstrap, logs, moment)
+    bootstrap = settings.kafka_bootstrap
+    positions = positions_at(bootstrap, logs, moment)
+    future = positions_at(bootstrap, logs, datetime.now(UTC))
+    whole = _whole_ends(bootstrap, logs, moment)
     ends = {}
     # Behind those: what a transaction that ends meanwhile has hidden, it hides no more.
-    for mark in watermarks(settings.kafka_bootstrap, logs):
-        position, end = positions[mark.log], whole[mark.log]
+    for mark in watermarks(bootstrap, logs):
+        position = positions[mark.log]
         # A position found by time may lie behind the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
         ends[mark.log] = _DayEnd(
@@ -181,19 +184,45 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
             ahead=position is not None and position == future[mark.log],
-            hidden=OffsetRange(start=mark.high_watermark, end=end) if mark.high_watermark < end else None,
+            hidden=_hidden(bootstrap, mark, whole[mark.log], moment),
         )
     return ends
 
 
-def _whole_ends(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, int]:
-    """Per log the first record past the moment, of whatever transaction; the end of all there is without one."""
+class _Whole(NamedTuple):
+    """Where the days end among records of whatever transaction; ``ahead`` as in ``_DayEnd``."""
+
+    end: int
+    ahead: bool
+
+
+def _whole_ends(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, _Whole]:
+    """Per log the first record past the moment; the end of all there is without one, or where it is ``ahead``."""
     positions = positions_at(bootstrap, logs, moment, committed=False)
+    future = positions_at(bootstrap, logs, datetime.now(UTC), committed=False)
     found = {}
     for mark in watermarks(bootstrap, logs, committed=False):
         position = positions[mark.log]
-        found[mark.log] = mark.high_watermark if position is None else position
+        ahead = position is not None and position == future[mark.log]
+        end = mark.high_watermark if position is None or ahead else position
+        found[mark.log] = _Whole(end=end, ahead=ahead)
     return found
+
+
+def _hidden(bootstrap: str, mark: Watermarks, whole: _Whole, moment: datetime) -> OffsetRange | None:
+    """The undecided offsets in front of the days' end.
+
+    Where that is the log's own end, since a record in front is stamped in the future, the first undecided one has to be
+    of the days: a log with a transaction open at any time would never be ready.
+    """
+    if mark.high_watermark >= whole.end:
+        return None
+    if whole.ahead:
+        with LogReader(bootstrap, mark.log, committed=False) as reader:
+            _, stamps, _ = reader.read(OffsetRange(start=mark.high_watermark, end=mark.high_watermark + 1))
+        if len(stamps) and stamps[0] >= micros(moment) // 1000:
+            return None
+    return OffsetRange(start=mark.high_watermark, end=whole.end)
 
 
 def _sealed(seals: Sequence[Seal]) -> dict[TopicPartition, tuple[int, int]]:

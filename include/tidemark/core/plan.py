@@ -138,8 +138,8 @@ class Slice:
     """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed).
 
     ``rows`` are those of the range by the manifest, on days of the plan and on others. It can't tell how many there are
-    of a day that the range has a part of, unless the day's rows are one behind the other. A plan for
-    other purposes has none.
+    of a day that the range has a part of, unless the day's rows are one behind the other. A plan for other purposes
+    has none.
     """
 
     key: str

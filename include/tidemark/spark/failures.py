@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
+
 from tidemark.core import errors
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
 
@@ -17,8 +19,8 @@ _DAMAGE = re.compile(r"^(org\.apache\.parquet|shaded\.parquet|com\.github\.luben
 _OF_ROWS = re.compile(r"SQLSTATE: (?:22|23|39|54|P0)\w{3}|\bPythonException\b|thrown from the Python worker")
 # What Python raises for the machine's sake.
 _OF_MACHINE = re.compile(
-    r"(?:\w+\.)*(?:(?:Memory|Import|ModuleNotFound|OS|IO|FileNotFound|Permission|BrokenPipe)Error"
-    r"|\w*(?:Connect|Timeout)\w*Error)\b"
+    r"(?:\w+\.)*\w*(?:(?:Memory|Import|ModuleNotFound|OS|IO|SSL|FileNotFound|Permission|BrokenPipe)Error"
+    r"|(?:Connect|Timeout)\w*Error)\b|RuntimeError: can't start new thread"
 )
 # Behind the indented lines of the frames.
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
@@ -122,7 +124,26 @@ def _unread(file: str, cause: str) -> TidemarkError:
     )
 
 
-def lies_in_rows(error: Exception) -> bool:
+def rebuild_error(error: Exception, *, archive: str, code: str) -> TidemarkError:
+    """Why Spark could not make rows of the archive's: a fault of the ``code``, or what ``task_error`` finds."""
+    text = str(error)
+    if _OURS.search(text) is None and _UNREAD_FILE.search(text) is None:
+        if lies_in_rows(error):
+            return ConfigError(
+                "the transformation fails on a record",
+                expected="a row of it, or a reason in column 'reject'",
+                found=cause_line(text),
+                where=code,
+                hint="Make what fails null (try_cast, try_divide, …) and give a reason: so the quarantine gets it",
+            )
+        if isinstance(error, AnalysisException):
+            return ConfigError(
+                "Spark can't make the rows", found=cause_line(text), where=code, hint="'tidemark streams' tries it"
+            )
+    return task_error(error, where=archive)
+
+
+def lies_in_rows(error: BaseException | None) -> bool:
     """Whether a Spark job failed on a row's values or in a function of the user's, and not for a service."""
     text = str(error)
     return _OF_ROWS.search(text) is not None and _OF_MACHINE.match(cause_line(text)) is None
