@@ -259,6 +259,19 @@ def test_an_s3_server_that_refuses_a_file_of_the_table_says_nothing_against_the_
             verify_day(settings, day.stream.name, MONDAY)
 
 
+def test_records_of_the_day_that_no_manifest_has_yet_are_told(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    log, _ = sealed_in_turn(settings, make_stream, produce, spark, {"run-1": 2})
+    assert check(verify(log), "kafka").notes == []
+    stamps = (at(TUESDAY, 0), at(MONDAY, 0), at(MONDAY, 23), at(MONDAY, 0) - 1, at(MONDAY, 9))
+    produce(log.stream.topic, [(b"k", b'{"n": 1}', stamp, 0, []) for stamp in stamps])
+    found = verify(log)
+    (note,) = check(found, "kafka").notes
+    assert f"{log.owner()}: 3 records stamped on the day are in Kafka and in no manifest: [3, 5), [6, 7). " in note
+    assert found.verdict == "proven"  # of the version: late records make the next one
+
+
 def test_a_day_of_which_no_object_is_left_is_neither_proven_nor_disproven(day: Log) -> None:
     before = {item.key: day.store.get(item.key) or b"" for item in day.store.list(day.layout.data_prefix)}
     for key in before:

@@ -13,6 +13,7 @@ from functools import partial
 from pyiceberg.table import Table
 
 from tidemark.batch.tables import RUN_PROPERTY, last_publication, load_table, published_at, quarantined_at
+from tidemark.core.days import day_end, day_start
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
@@ -23,14 +24,13 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.kafka import Held, LogSide, compare_with_kafka, spans
+from tidemark.verify.kafka import NAMED, Held, LogSide, compare_with_kafka, note_unarchived, spans
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.result import Check, Verification
 from tidemark.verify.seal import Claims, compare_ranges, proven_by_seal, read_claims
 from tidemark.verify.table import Rows, day_files, day_rows, repeated_keys
 
 Progress = Callable[[str], None]
-NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +364,9 @@ class _KafkaSide:
                     self.holes.unknown.append(
                         f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
                     )
+            day, zone = self.seal.day, self.stream.zone
+            moments = (day_start(day, zone), day_end(day, zone))
+            note_unarchived(self.settings.kafka_bootstrap, held, self.archive, moments, self.kafka)
         except ServiceError as error:
             self.kafka.unknown.append(str(error))
             self.holes.unknown.append("Kafka does not answer")
@@ -380,10 +383,9 @@ class _KafkaSide:
 
     def _held(self) -> dict[TopicPartition, OffsetRange]:
         bootstrap = self.settings.kafka_bootstrap
-        logs = [log for log in describe_topic(bootstrap, self.stream.topic) if log in self.archive.rows]
         return {
             mark.log: OffsetRange(start=mark.log_start, end=mark.high_watermark)
-            for mark in watermarks(bootstrap, logs)
+            for mark in watermarks(bootstrap, describe_topic(bootstrap, self.stream.topic))
             if mark.log_start < mark.high_watermark
         }
 

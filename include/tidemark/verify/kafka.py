@@ -1,16 +1,21 @@
 """What Kafka still holds of a day's offsets, record by record, against the offsets the archive has rows of."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
 from tidemark.batch.readable import LogReader
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
-from tidemark.kafka import topic_config
+from tidemark.core.days import micros
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
+from tidemark.kafka import positions_at, topic_config
 from tidemark.objects.bits import OffsetBits
+from tidemark.verify.archive import Derived
 from tidemark.verify.result import Check
 
+Moments = tuple[datetime, datetime]
 _PIECE = 1_000_000
+NAMED = 10
 NEAR_OFFSETS = 100_000
 LIMIT_OFFSETS = 20_000_000
 
@@ -106,6 +111,43 @@ def compare_with_kafka(
     if found.offsets >= LIMIT_OFFSETS:
         check.notes.append(f"{log}: Kafka's records were compared for the first {found.offsets:,} offsets of the day")
     return found
+
+
+def note_unarchived(
+    bootstrap: str, held: Mapping[TopicPartition, OffsetRange], archive: Derived, day: Moments, check: Check
+) -> None:
+    """Note committed records, stamped on the day, that Kafka holds and no manifest has: they are late, if not lost.
+
+    ``held`` is what Kafka holds by log. Nothing in front of the first record stamped on the day or later is read.
+    Raises ServiceError where Kafka can't be read.
+    """
+    if not held:
+        return
+    first = positions_at(bootstrap, tuple(held), day[0])
+    low, high = (micros(moment) // 1000 for moment in day)
+    for log, span in held.items():
+        start = first[log]
+        if start is None or start >= span.end:
+            continue
+        left = subtract([OffsetRange(start=max(start, span.start), end=span.end)], archive.committed(log))
+        number, read = 0, 0
+        found: list[OffsetRange] = []
+        with LogReader(bootstrap, log, committed=True) as reader:
+            for piece in _pieces(left):
+                if read >= LIMIT_OFFSETS:
+                    check.notes.append(f"{log}: of what no manifest has, the first {read:,} offsets were looked at")
+                    break
+                offsets, stamps, _ = reader.read(piece)
+                own = OffsetBits(piece)
+                number += own.add(offsets[(stamps >= low) & (stamps < high)])
+                found += own.ranges()
+                read += len(piece)
+        if number:
+            named = ", ".join(map(str, normalise(found)[:NAMED]))
+            check.notes.append(
+                f"{log}: {number:,} records stamped on the day are in Kafka and in no manifest: {named}. The next run"
+                " refills them, and makes them a later version of the day"
+            )
 
 
 def _differences(
