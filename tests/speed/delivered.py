@@ -67,6 +67,7 @@ class Out:
     partition: int | None
     offset: int | None
     ms: int | None
+    stream: str | None = None
     attempt: int = 0
     version: int = VERSION
     exception: str = "rejected"
@@ -78,7 +79,7 @@ class Out:
         said = {
             "source": f"any:{self.topic_id}:{self.partition}:{self.offset}" if named else None,
             "timestamp": self.ms,
-            "stream": f"any:{self.version}",
+            "stream": f"{self.stream}:{self.version}" if self.stream else None,
         }
         if not self.on_live:
             said |= {"reason": "bad", "exception": self.exception, "attempt": self.attempt}
@@ -177,6 +178,7 @@ class Delivery:
             partition=source.partition,
             offset=source.offset,
             ms=source.ms,
+            stream=self.stream.name,
             attempt=attempt,
             version=version,
             exception=exception,
@@ -192,6 +194,7 @@ class Delivery:
             partition=source.partition,
             offset=source.offset,
             ms=source.ms,
+            stream=self.stream.name,
             attempt=attempt,
             version=version,
             exception=exception,
@@ -284,7 +287,7 @@ def counted(tally: Tally) -> Counter[Outcome]:
     """An audit's counts in the oracle's form."""
     found: Counter[Outcome] = Counter()
     for group in tally.groups:
-        if group.outcome == "outside":
+        if group.outcome in ("outside", "other_stream"):
             continue
         assert group.hour_us is not None
         assert group.partition is not None

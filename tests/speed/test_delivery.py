@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
-from tests.speed.delivered import VERSION, Delivery, Out, Source, counted, ms_of
+from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of
 from tests.test_cli import tidemark
 from tidemark.batch.run import Run
 from tidemark.delivery import topics
@@ -194,6 +194,37 @@ def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
     empty = audit(spark, hour, TEN, "2013-01-14T11:00")
     assert (empty["verdict"], empty["counts"]["archived"]) == ("unknown", 0)
     assert empty["sentences"] == ["the archive has no row of the span"]
+
+
+def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for_a_lost_one_nor_are_duplicates(
+    spark: SparkSession, hour: Delivery, make_stream: MakeStream, make_topic: MakeTopic
+) -> None:
+    neighbour = make_stream(
+        transform=TRANSFORM,
+        version=VERSION,
+        value_schema="n BIGINT, name STRING",
+        topic=hour.stream.topic,
+        speed={"topic": make_topic(), "dead_letter_topic": hour.stream.speed.dead_letter_topic},
+    )
+    other = replace(hour, stream=neighbour, outs=[])
+    rights = [hour.right(source) for source in hour.sources.values()]
+    lost = rights[10]
+    assert not lost.on_live
+    hour.deliver([out for out in rights if out is not lost])
+    # Four records are rejected by both streams, one by the neighbour alone.
+    other.deliver([*map(other.right, hour.sources.values()), other.letter(hour.sources[0, 3])])
+
+    without = audit(spark, hour)
+    hour.deliver([lost])
+    whole = audit(spark, hour)
+
+    told = [{name: number for name, number in value["counts"].items() if number} for value in (without, whole)]
+    assert told == [
+        {"archived": 20, "delivered": 19, "missing": 1, "other_stream": 5},
+        {"archived": 20, "delivered": 20, "other_stream": 5},
+    ]
+    assert [value["verdict"] for value in (without, whole)] == ["findings", "pass"]
+    assert [(item["outcome"], item["offset"]) for item in without["hours"][0]["examples"]] == [("missing", 10)]
 
 
 def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(

@@ -78,6 +78,7 @@ GAP = Unarchived(topic_id="id", partition=2, start=10, end=20)
     [
         (WHOLE, (), "pass"),
         ((*WHOLE, group("replayed", 1, is_row=False)), (), "pass"),
+        ((*WHOLE, group("other_stream", 1, is_row=False)), (), "pass"),
         ((), (), "unknown"),
         (WHOLE, (GAP,), "unknown"),
         ((*WHOLE, group("pending", 1, is_row=True, kind="retention")), (), "unknown"),

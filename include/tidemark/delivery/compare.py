@@ -141,6 +141,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Sp
         F.col("offset").alias("out_offset"),
         (F.col("topic") == stream.speed.topic).alias("on_live"),
         F.coalesce(_number("attempt", _ATTEMPT_DIGITS), F.lit(0)).alias("attempt"),
+        F.coalesce(_part("stream", STREAM_PATTERN, 1) != stream.name, F.lit(False)).alias("other_stream"),
         F.coalesce(_part("stream", STREAM_PATTERN, 2) == str(stream.version), F.lit(False)).alias("this_version"),
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
         F.when(stamp.rlike(_MS_DIGITS), stamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
@@ -161,11 +162,13 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Sp
     located = records.join(F.broadcast(known), found, "left").drop("_id", "_partition", "_start", "_end")
     named = F.col("topic_id").isNotNull() & F.col("source_partition").isNotNull() & F.col("source_offset").isNotNull()
     in_span = F.col("claimed_us").between(span.start_us, span.end_us - 1)
-    # A record without coordinates is alone with its own, so that none shares a group, and no group gets large.
+    # A record without coordinates is alone with its own, so that none shares a group, and no group gets large. So is
+    # another stream's: of the same source topic its coordinates are those of this stream's rows.
+    placed = named & ~F.col("other_stream")
     return located.select(
-        F.when(named, F.col("topic_id")).otherwise(F.concat(F.lit("?"), "out_topic")).alias("topic_id"),
-        F.when(named, F.col("source_partition")).otherwise(F.col("out_partition")).alias("source_partition"),
-        F.when(named, F.col("source_offset")).otherwise(F.col("out_offset")).alias("source_offset"),
+        F.when(placed, F.col("topic_id")).otherwise(F.concat(F.lit("?"), "out_topic")).alias("topic_id"),
+        F.when(placed, F.col("source_partition")).otherwise(F.col("out_partition")).alias("source_partition"),
+        F.when(placed, F.col("source_offset")).otherwise(F.col("out_offset")).alias("source_offset"),
         named.alias("named"),
         *(name for name in located.columns if name not in _SOURCE),
         F.when(in_span, hour_start(F.col("claimed_us"), stream.time_zone)).alias("claimed_hour_us"),
@@ -210,13 +213,14 @@ def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
     kind = (
         F.when(F.col("is_row"), F.when(F.col("row.in_span"), _absence(sides)))
         .when(F.col("expected"), F.concat(F.when(wrong_topic, "wrong_topic").otherwise("changed"), version))
-        .when(truth.isNull() & F.col("claimed_in_span"), _stranger(sides))
+        .when(truth.isNull() & F.col("claimed_in_span") & ~F.col("other_stream"), _stranger(sides))
     )
     record = (
         F.when(
             F.col("right"), F.when(F.col("first"), "delivered").when(F.col("again"), "duplicated").otherwise("replayed")
         )
         .when(F.col("expected"), "unexpected")
+        .when(F.col("other_stream"), "other_stream")
         .when(F.col("kind").isNull(), "outside")
         .when(F.col("kind") == "not_archived", "not_archived")
         .otherwise("unexpected")
@@ -232,7 +236,7 @@ def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
         "*", F.when(F.col("is_row"), row).otherwise(record).alias("outcome")
     )
     told = F.col("outcome").isin("unexpected", "pending", "not_archived")
-    outside = F.col("outcome") == "outside"
+    outside = F.col("outcome").isin("outside", "other_stream")
     return outcomes.select(
         "is_row",
         "outcome",

@@ -15,6 +15,7 @@ and of a record read from an output topic:
     unexpected    ``kind`` says why
     not_archived  of a source offset that the archive does not hold yet
     outside       of another time
+    other_stream  of another stream that has the same output topic, whenever it was
 """
 
 from collections import Counter
@@ -29,7 +30,8 @@ FORMAT = 1
 Verdict = Literal["pass", "findings", "unknown"]
 EXIT_CODES: dict[str, int] = {"pass": 0, "findings": 1, "unknown": 2}
 ROWS = ("delivered", "unlike", "missing", "pending")
-RECORDS = ("delivered", "duplicated", "replayed", "unexpected", "not_archived", "outside")
+RECORDS = ("delivered", "duplicated", "replayed", "unexpected", "not_archived", "outside", "other_stream")
+WITHOUT_HOUR = ("outside", "other_stream")
 FINDINGS = ("missing", "duplicated", "unexpected")
 SHOWN = (*FINDINGS, "pending", "not_archived")
 WHY = {
@@ -63,7 +65,7 @@ class Example:
 class Group:
     """Rows (``is_row``) or records that share outcome, kind, hour and source partition: their number, and the first and
     the last of them by source offset. ``on_live`` is the topic of records; ``hour_us`` and ``partition`` are None
-    outside the span."""
+    outside the span and of another stream."""
 
     is_row: bool
     outcome: str
@@ -175,7 +177,9 @@ class Tally:
                 "hour": _local(hour_us, zone),
                 "partition": partition,
                 **{
-                    name: n for name, n in Tally(groups=tuple(own), unarchived=()).counts().items() if name != "outside"
+                    name: n
+                    for name, n in Tally(groups=tuple(own), unarchived=()).counts().items()
+                    if name not in WITHOUT_HOUR
                 },
                 "examples": _examples(own),
             }
