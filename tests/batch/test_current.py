@@ -11,7 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.batch.world import TRANSFORM, World, january, moment, value
+from tests.conftest import TRANSFORM as PLAIN
 from tests.faults import FaultProxy, Rule
+from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rollback import rollback_day
@@ -243,3 +245,43 @@ def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_bo
     (world.settings.streams_dir / f"{world.name}.py").write_text(changed, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"column delay: table double, definition string"):
         frame(world.spark, pinned(world))
+
+
+def test_a_column_with_a_dot_in_its_name_is_rebuilt_audited_compared_and_shown(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    world = World.make(
+        spark,
+        settings,
+        tmp_path,
+        transform=PLAIN,
+        value_schema="id INT, `trip.at` STRING",
+        deduplicate={"key": ["trip.at"]},
+    )
+    trips = [(14, "JFK"), (14, "LGA"), (14, "JFK"), (15, "EWR")]
+    world.produce((moment(day), b'{"id":%d,"trip.at":"%s"}' % (n, at.encode())) for n, (day, at) in enumerate(trips))
+    world.archive(0, 4)
+    seal_run(world.reconcile("first", [january(14)]))
+    # Of the second version one row is new, the other one has a key that is there.
+    world.produce((moment(14, 13), b'{"id":%d,"trip.at":"%s"}' % (n, at)) for n, at in ((4, b"BOS"), (5, b"LGA")))
+    world.archive(4, 6)
+    run = world.run("second")
+    world.plan("second", [january(14)], seals=latest_seals(run.store, run.layout))
+
+    view = pinned(world)
+    before = frame(spark, view)
+    rebuilt = world.rebuild(run)
+    audit_run(run, spark)
+    publish_run(run, spark)
+
+    every = [(14, 0, 0, "JFK"), (14, 1, 1, "LGA"), (14, 4, 4, "BOS"), (15, 3, 3, "EWR")]
+    counts = {name: rebuilt["differences"]["2013-01-14"][name] for name in ("added", "removed", "changed")}
+    assert counts == {"added": 1, "removed": 0, "changed": 0}
+    for found, expected in (
+        (spark.table(world.table), every[:3]),
+        (before, every),
+        (frame(spark, pinned(world)), every),
+    ):
+        assert found.columns[6:] == ["id", "trip.at"]
+        taken = found.selectExpr("day(_day)", "_offset", "id", "`trip.at`").collect()
+        assert sorted(tuple(row) for row in taken) == expected

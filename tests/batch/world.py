@@ -99,6 +99,7 @@ class World:
         *,
         checks: Sequence[dict[str, Any]] = (),
         transform: str = TRANSFORM,
+        value_schema: str = "id INT, name STRING, delay DOUBLE",
         **batch: Any,
     ) -> "World":
         name = f"world_{uuid.uuid4().hex[:10]}"
@@ -106,7 +107,7 @@ class World:
             "name": name,
             "topic": name,
             "time_zone": str(ZONE),
-            "value_schema": "id INT, name STRING, delay DOUBLE",
+            "value_schema": value_schema,
             "speed": {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"},
             "batch": {"checks": list(checks), **batch},
         }

@@ -193,7 +193,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
         processed = process(read(_step(days, within, counter.within if counter else within)), run.stream, transform)
         again = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
         lineage = identity(day, topic_id)
-        columns = [name for name in processed.good.columns if name not in PLATFORM_COLUMNS]
+        columns = [F.col(f"`{name}`") for name in processed.good.columns if name not in PLATFORM_COLUMNS]
         sources.append(
             Source(
                 topic_id=topic_id,

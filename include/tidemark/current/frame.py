@@ -86,7 +86,8 @@ def _tail(spark: SparkSession, view: View) -> DataFrame:
             place = (day, F.lit(topic_id), F.col("partition"), F.col("offset"))
             rows = rows.join(_bounds(spark, view.plan.cuts), on=_inside(*place), how="left_semi")
         good = process(rows, view.stream, transform).good
-        parts.append(good.select(*identity(day, topic_id), *(c for c in good.columns if c not in PLATFORM_COLUMNS)))
+        columns = [F.col(f"`{name}`") for name in good.columns if name not in PLATFORM_COLUMNS]
+        parts.append(good.select(*identity(day, topic_id), *columns))
     return together(parts)
 
 
