@@ -285,3 +285,14 @@ def test_a_column_with_a_dot_in_its_name_is_rebuilt_audited_compared_and_shown(
         assert found.columns[6:] == ["id", "trip.at"]
         taken = found.selectExpr("day(_day)", "_offset", "id", "`trip.at`").collect()
         assert sorted(tuple(row) for row in taken) == expected
+
+
+def test_a_session_in_another_time_zone_is_refused(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    world, key = World.make(spark, settings, tmp_path), "spark.sql.session.timeZone"
+    assert current(spark, world.settings, world.name).columns == COLUMNS
+    spark.conf.set(key, "America/New_York")
+    try:
+        with pytest.raises(ConfigError, match=rf"(?s)expected UTC, found America/New_York.*{key}.*from_utc_timestamp"):
+            current(spark, world.settings, world.name)
+    finally:
+        spark.conf.set(key, "UTC")

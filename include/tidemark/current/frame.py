@@ -15,6 +15,7 @@ from tidemark.batch.evolution import Moved, evolution
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.rebuild import identity
 from tidemark.batch.slices import read_slices, together
+from tidemark.core.errors import ConfigError
 from tidemark.current.plan import Cut, Withheld
 from tidemark.current.view import View, pin
 from tidemark.settings import Settings
@@ -45,10 +46,11 @@ def frame(spark: SparkSession, view: View) -> DataFrame:
     """The rows of a pinned view.
 
     What the definition changed and the table does not have yet shows as the next rebuild will make it. Raises
-    ConfigError where the transformation breaks its contract or its columns can't become the table's, ConflictError
-    where the snapshot has expired, IncompleteError where objects of the archive are gone. Where that happens later, an
-    action on the data frame fails; it never reads less.
+    ConfigError where the session's time zone is not UTC, the transformation breaks its contract or its columns can't
+    become the table's, ConflictError where the snapshot has expired, IncompleteError where objects of the archive are
+    gone. Where that happens later, an action on the data frame fails; it never reads less.
     """
+    _require_utc(spark)
     tail, by_key = _tail(spark, view), view.stream.batch.deduplicate
     if view.snapshot_id is None:
         return distinct(tail, by_key)
@@ -71,6 +73,21 @@ def frame(spark: SparkSession, view: View) -> DataFrame:
     # A key may be published and in the tail; the days without a tail are left as their rebuild made them.
     moving = F.col(DAY).isin(sorted({cut.day for cut in view.plan.cuts}))
     return published.where(~moving).unionByName(distinct(published.where(moving).unionByName(tail), by_key))
+
+
+def _require_utc(spark: SparkSession) -> None:
+    """In any other zone Spark gives records another day than the archive has them on: rows would go missing."""
+    key = "spark.sql.session.timeZone"
+    zone = spark.conf.get(key)
+    if zone != "UTC":
+        raise ConfigError(
+            "the session's time zone would put records on other days",
+            expected="UTC",
+            found=zone,
+            where=key,
+            hint=f"Call spark.conf.set('{key}', 'UTC') first; to show a result's times in another zone, use"
+            " from_utc_timestamp",
+        )
 
 
 def _tail(spark: SparkSession, view: View) -> DataFrame:
