@@ -75,7 +75,9 @@ def fields(ddl: str) -> StructType:
             ["column l.element.b date added", "column m.value widened from float to double"],
         ),
         ("a INT", "c INT", {"c": ("b", "a")}, ["column a renamed to c"]),
-        ("a INT", "a INT, c INT", {"c": ("a",)}, ["column c int added"]),
+        ("a INT, b INT", "a INT, c INT", {"c": ("a", "b")}, ["column b renamed to c"]),
+        ("a INT, c INT", "a INT, c INT", {"c": ("a",)}, []),
+        ("b INT", "a INT, b INT, c INT", {"c": ("a",)}, ["column a int added", "column c int added"]),
         ("c INT", "c INT", {"c": ("b", "a")}, []),
     ],
 )
@@ -94,6 +96,7 @@ def test_every_change_that_would_lose_something_is_refused_with_both_types_and_w
     wanted = fields("a INT, b STRING, c DECIMAL(8,3), e STRUCT<x: INT>, f MAP<INT, INT>, h INT, i DATE, j INT")
     other = "or give the other type another name"
     dropped = "go on giving it, as CAST(NULL AS string) where records have it no more"
+    both = "which the definition has, too: rename alone, and add another h in a later deployment"
     found = evolution(fields(table), wanted.add("k", NullType()), {"i": ("g",), "j": ("h",)})
     assert [str(item) for item in found.refused] == [
         f"column a: table bigint, definition int (give it as bigint, {other})",
@@ -102,6 +105,7 @@ def test_every_change_that_would_lose_something_is_refused_with_both_types_and_w
         "column e.y: table int, definition none (go on giving it, as CAST(NULL AS int) where records have it no more)",
         f"column f: table map<string,int>, definition map<int,int> (give it as map<string,int>, {other})",
         f"column i: table int, definition date (give it as int, {other})",
+        f"column j: table none, definition int (it is to be the renamed h, {both})",
         "column k: table none, definition void (cast it to the type it is to have)",
         f"column d: table string, definition none ({dropped}, or name it under 'renamed' of the column that it became)",
     ]

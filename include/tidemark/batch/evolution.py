@@ -105,7 +105,7 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
     """What makes the table's columns the definition's. ``renamed``: a column → the names it had before.
 
     A column is a renamed one where the table does not have it, but one of its earlier names, which the definition no
-    longer uses.
+    longer uses. Where the definition uses it still, nobody could tell whose the table's values are: that is refused.
     """
     table, definition = stored(table), stored(definition)
     found: list[Change | Refused] = []
@@ -120,6 +120,10 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
         was = earlier.get(field.name, field.name)
         if was in table.names:
             found += _compared((field.name,), table[was].dataType, field.dataType)
+        elif taken := [item for item in renamed.get(field.name, ()) if item in table.names]:
+            hint = f"it is to be the renamed {taken[0]}, which the definition has, too: rename alone, and add another"
+            hint += f" {taken[0]} in a later deployment"
+            found.append(Refused(path=(field.name,), table=None, definition=field.dataType, hint=hint))
         else:
             found.append(_added((field.name,), field.dataType))
     kept = {was: name for name, was in earlier.items()}
