@@ -225,7 +225,7 @@ class Batch(Keys):
         default=None,
         ge=0,
         le=36_500,
-        description="days before a run's newest one that late records reopen by themselves",
+        description="late records reopen days up to a run's newest requested one, at most so many before it",
     )
     deduplicate: Deduplicate = Deduplicate()
     snapshot_retention_days: int = Field(

@@ -145,6 +145,9 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
     assert "2013-01-14 (3 at most)" in page.text
     asked = plan_run(log.run("asked", reopen_days=0), [MONDAY, TUESDAY], False)
     assert [item.day for item in asked.days] == [MONDAY, TUESDAY]
+    backfill = plan_run(log.run("backfill", reopen_days=0), [MONDAY - timedelta(days=1)], False)
+    assert [item.day for item in backfill.days] == [MONDAY - timedelta(days=1)]
+    assert backfill.ignored == (LateDay(day=MONDAY, records_max=3),)
     for days in (1, None):
         wider = plan_run(log.run("wider", reopen_days=days), [TUESDAY], False)
         assert wider.days[0] == DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13)

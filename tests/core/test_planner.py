@@ -194,6 +194,30 @@ def test_a_day_further_back_than_the_bound_is_ignored_with_its_late_rows_unless_
     ]
 
 
+def test_with_a_bound_a_backfill_reopens_no_day_after_its_own_and_names_it() -> None:
+    truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 8 + (THIRD,) * 8 + (SECOND,) * 4 + (THIRD,) * 3}
+    seals = tuple(seal_of(day, [sealed_log(log(), 0, 16)]) for day in (FIRST, SECOND, THIRD))
+    found = []
+    for requested, reopen_from in (((FIRST,), FIRST), ((SECOND,), FIRST), ((FIRST, THIRD), FIRST), ((FIRST,), None)):
+        plan = make_plan(
+            stream="flights",
+            time_zone="America/New_York",
+            run="run-1",
+            requested=requested,
+            targets=(target(23),),
+            manifests=(batch(0, 0, 16, truths), batch(1, 16, 23, truths)),
+            seals=seals,
+            reopen_from=reopen_from,
+        )
+        found.append(([item.day for item in plan.days], plan.ignored))
+    assert found == [
+        ([], (LateDay(day=SECOND, records_max=4), LateDay(day=THIRD, records_max=3))),
+        ([SECOND], (LateDay(day=THIRD, records_max=3),)),
+        ([SECOND, THIRD], ()),
+        ([SECOND, THIRD], ()),
+    ]
+
+
 def test_a_refill_of_what_a_seal_counts_as_used_does_not_reopen_its_day() -> None:
     truths = one_day(20)
     seals = (seal_of(FIRST, [sealed_log(log(), 0, 20)]),)

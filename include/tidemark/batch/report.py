@@ -281,8 +281,8 @@ def _verdict(
 def _ignored(plan: Plan | None) -> Iterator[str]:
     for item in (plan.ignored if plan else ())[:_IGNORED_MAX]:
         yield (
-            f"{item.day} was not reopened for {item.records_max:,} late records at most: it lies further back than"
-            " batch.reopen_days. Request the day to have them."
+            f"{item.day} was not reopened for {item.records_max:,} late records at most: it is none of the days that"
+            " batch.reopen_days lets this run reopen. Request the day to have them."
         )
     if plan and len(plan.ignored) > _IGNORED_MAX:
         yield f"{len(plan.ignored) - _IGNORED_MAX:,} more such days are named with the days."

@@ -41,11 +41,12 @@ def make_plan(
 
     Affected are the requested days and every sealed day with late rows: rows at offsets that had no archived copy
     when it was sealed, or only a copy with holes that is less dense than theirs. A requested day that is sealed and has
-    none is ``unchanged``, unless ``force``. Days before ``reopen_from`` are reopened on request only, else ``ignored``
-    with their late rows. Of ``seals`` the highest version of each day counts; where that is a rollback, what was seen
-    is what the last rebuilt version saw, or the next run would undo it. Manifests of a log that is no target (a topic
-    made again has another id) cover nothing. Raises ConflictError for a manifest or seal of another stream or time
-    zone, because its days are not this stream's, and FormatError for a file outside its manifest's ranges.
+    none is ``unchanged``, unless ``force``. With ``reopen_from``, days before it and days after the newest requested
+    one are reopened on request only, else ``ignored`` with their late rows. Of ``seals`` the highest version of each
+    day counts; where that is a rollback, what was seen is what the last rebuilt version saw, or the next run would undo
+    it. Manifests of a log that is no target (a topic made again has another id) cover nothing. Raises ConflictError for
+    a manifest or seal of another stream or time zone, because its days are not this stream's, and FormatError for a
+    file outside its manifest's ranges.
     """
     for manifest in manifests:
         require_origin(
@@ -90,7 +91,8 @@ def plan_committed(
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
     late = _late_days(targets, committed, latest)
     wanted = {day for day in requested if force or day not in latest or day in late}
-    ignored = {day for day in late - wanted if reopen_from is not None and day < reopen_from}
+    newest = max(requested, default=date.max)
+    ignored = {day for day in late - wanted if reopen_from is not None and not reopen_from <= day <= newest}
     days = sorted((wanted | late) - ignored)
     rows = _archived_rows(targets, committed, set(days))
     return Plan(
