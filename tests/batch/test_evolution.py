@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import NullType, StructType
+from pyspark.sql.types import ArrayType, NullType, StructType
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.conftest import TRANSFORM, MakeStream, Produce, unique
@@ -97,7 +97,8 @@ def test_every_change_that_would_lose_something_is_refused_with_both_types_and_w
     other = "or give the other type another name"
     dropped = "go on giving it, as CAST(NULL AS string) where records have it no more"
     both = "which the definition has, too: rename alone, and add another h in a later deployment"
-    found = evolution(fields(table), wanted.add("k", NullType()), {"i": ("g",), "j": ("h",)})
+    wanted = wanted.add("k", NullType()).add("l", ArrayType(NullType()))
+    found = evolution(fields(table), wanted, {"i": ("g",), "j": ("h",)})
     assert [str(item) for item in found.refused] == [
         f"column a: table bigint, definition int (give it as bigint, {other})",
         f"column b: table double, definition string (give it as double, {other})",
@@ -107,6 +108,7 @@ def test_every_change_that_would_lose_something_is_refused_with_both_types_and_w
         f"column i: table int, definition date (give it as int, {other})",
         f"column j: table none, definition int (it is to be the renamed h, {both})",
         "column k: table none, definition void (cast it to the type it is to have)",
+        "column l: table none, definition array<void> (cast it to the type it is to have)",
         f"column d: table string, definition none ({dropped}, or name it under 'renamed' of the column that it became)",
     ]
     with pytest.raises(ConfigError, match=r"(?s)can't become the definition's.*column a.*column d.*\[here\]"):
@@ -138,6 +140,13 @@ def test_a_run_whose_neighbour_changes_the_table_first_finds_nothing_left_to_do(
     assert evolution(table_columns(table), after, {}).changes == ()
     assert [item.name for item in table.schema().fields][6:] == ["id", "minutes", "price", "trip", "carrier"]
     assert len(table.metadata.schemas) == 2
+
+
+def test_a_table_with_a_column_of_no_type_is_not_made(spark: SparkSession, settings: Settings) -> None:
+    table = IcebergTable(spark, settings, unique("untyped"))
+    with pytest.raises(ConfigError, match=r"found column x: table none, definition void \(cast it"):
+        table.ensure(fields(f"{LINEAGE}, id INT").add("x", NullType()), {})
+    assert not spark.catalog.tableExists(table.identifier)
 
 
 def reconciled(log: Log, spark: SparkSession, name: str, *days: date) -> Run:

@@ -177,6 +177,23 @@ def test_a_transformation_that_does_not_run_is_a_problem_of_its_file(
     assert problem.where == str(tmp_path / "orders.py")
 
 
+def test_a_column_without_a_type_is_a_problem_before_there_is_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    transform = """\
+from pyspark.sql import functions as F
+
+def transform(records):
+    untyped = [F.lit(None).alias("x"), F.struct(F.array().alias("z")).alias("y")]
+    return records.select("source", "event_time", "event.id", *untyped)
+"""
+    found = checked(spark, tmp_path, transform)
+    told = "table orders can't be made: found column {} (cast it to the type it is to have) [{}]"
+    assert [str(item) for item in found.problems] == [
+        told.format(column, tmp_path / "orders.py")
+        for column in ("x: table none, definition void", "y: table none, definition struct<z:array<void>>")
+    ]
+    assert found.changes == ()
+
+
 def test_problems_of_every_part_are_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
     found = checked(
         spark,

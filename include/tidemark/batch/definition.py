@@ -87,10 +87,10 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
         problems += _tried(spark.createDataFrame([], published), stream.batch.checks, where)
     if schema is not None and columns:
         problems += _renamed(stream, {*schema.names, *columns}, where)
-    if table is not None and columns:
-        wanted = evolution(table, published, stream.renamed)
-        changes = wanted.changes
-        text = f"table {stream.table} can't take a change"
+    if columns:
+        wanted = evolution(table or StructType(), published, stream.renamed)
+        changes = wanted.changes if table else ()
+        text = f"table {stream.table} can't {'take a change' if table else 'be made'}"
         problems += [ConfigError(text, found=item, where=module) for item in wanted.refused]
     return Checked(columns=tuple(columns), problems=tuple(problems), changes=changes)
 

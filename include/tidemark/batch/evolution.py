@@ -102,7 +102,8 @@ class Evolution:
 
 
 def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Evolution:
-    """What makes the table's columns the definition's. ``renamed``: a column → the names it had before.
+    """What makes the table's columns (none of a table that is not there yet) the definition's. ``renamed``: a column →
+    the names it had before.
 
     A column is a renamed one where the table does not have it, but one of its earlier names, which the definition no
     longer uses. Where the definition uses it still, nobody could tell whose the table's values are: that is refused.
@@ -180,9 +181,21 @@ def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> I
 
 
 def _added(path: tuple[str, ...], kind: DataType) -> Added | Refused:
-    if isinstance(kind, NullType):
+    if _untyped(kind):
         return Refused(path=path, table=None, definition=kind, hint="cast it to the type it is to have")
     return Added(path=path, kind=kind)
+
+
+def _untyped(kind: DataType) -> bool:
+    """Whether nobody can tell what is to be stored in a part of it: of ``F.lit(None)`` or ``F.array()`` alone."""
+    match kind:
+        case StructType():
+            return any(_untyped(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _untyped(kind.elementType)
+        case MapType():
+            return _untyped(kind.keyType) or _untyped(kind.valueType)
+    return isinstance(kind, NullType)
 
 
 def _gone(path: tuple[str, ...], kind: DataType, names: Sequence[str]) -> Refused:

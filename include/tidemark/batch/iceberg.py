@@ -95,6 +95,7 @@ class IcebergTable:
         Raises ConfigError, with every difference and before any change, where the columns can't become those.
         """
         if not self._spark.catalog.tableExists(self.identifier):
+            evolution(StructType(), schema, renamed).require_allowed(self.identifier)
             self._retry(lambda: self._create(schema))
         return self._retry(lambda: self._evolve(schema, renamed))
 
