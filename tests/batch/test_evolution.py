@@ -149,6 +149,19 @@ def test_a_table_with_a_column_of_no_type_is_not_made(spark: SparkSession, setti
     assert not spark.catalog.tableExists(table.identifier)
 
 
+def test_a_column_with_a_dot_in_its_name_is_added_widened_and_renamed(spark: SparkSession, settings: Settings) -> None:
+    table = IcebergTable(spark, settings, unique("dotted"))
+    table.ensure(fields(f"{LINEAGE}, `a.b` INT, `c.d` STRING"), {})
+    changes = table.ensure(fields(f"{LINEAGE}, `a.b` BIGINT, `e.f` STRING, `g.h` DATE"), {"e.f": ("c.d",)})
+    assert [str(item) for item in changes] == [
+        "column c.d renamed to e.f",
+        "column a.b widened from int to bigint",
+        "column g.h date added",
+    ]
+    found = spark.table(table.identifier).schema
+    assert [item.simpleString() for item in found][6:] == ["a.b:bigint", "e.f:string", "g.h:date"]
+
+
 def reconciled(log: Log, spark: SparkSession, name: str, *days: date) -> Run:
     run = log.run(name)
     plan_run(run, days, False)
