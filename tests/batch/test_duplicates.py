@@ -95,6 +95,7 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     stay, removed = oracle(world, "first")
     assert len(removed) > 20
     assert (world.published(), set_aside(world)) == (expected(world, "first"), removed)
+    assert spark.table(world.table).columns[:4] == ["_day", "_topic_id", "_kafka_partition", "_offset"]
     good = {place(item) for item in world.records if item.event is not None}
     assert {row[1:4] for row in world.quarantined()} == {place(item) for item in world.records} - (
         good - removed.keys()

@@ -1,6 +1,7 @@
 """Evidence on holes, against a real broker: aborted and compacted records, markers, silence, what retention took."""
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,13 +9,14 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.archive.test_kafka_logs import consumed
-from tests.batch.logs import MONDAY, Log, at
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.test_plan import drop_below
 from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
 from tidemark.batch import holes as holes_of_plan
 from tidemark.batch.holes import classify_holes
+from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.readable import LogReader
 from tidemark.batch.report import STEPS, make_report
 from tidemark.batch.run import Run
@@ -60,6 +62,13 @@ def holes(run: Run) -> tuple[Hole, ...]:
     return run.plan().logs[0].holes
 
 
+def lacked(run: Run) -> list[tuple[int, int]]:
+    """What step plan wants refilled, which is all inside holes."""
+    ranges = run.require("plan")["refill"]
+    assert all(item["in_hole"] for item in ranges)
+    return [(item["start"], item["end"]) for item in ranges]
+
+
 def found(transactional: int = 0, compacted: int = 0, unexplained: int = 0, *ranges: OffsetRange) -> Evidence:
     return Evidence(transactional=transactional, compacted=compacted, unexplained=unexplained, ranges=ranges)
 
@@ -74,8 +83,12 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
         Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
         Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
     )
-    told = run.require("settled")["holes"]
-    assert (told["transactional"], told["compacted"], told["unexplained"], told["notes"]) == (5, 0, 0, [])
+    for step in ("plan", "settled"):
+        told = run.require(step)["holes"]
+        assert (told["transactional"], told["compacted"], told["unexplained"], told["notes"]) == (5, 0, 0, [])
+    # The one look at a hole is step plan's.
+    assert run.require("plan")["holes"]["offsets_read"] > 0
+    assert run.require("settled")["holes"]["offsets_read"] == 0
     finish(run, {MONDAY: 6})
     (seal,) = seal_run(run)
     assert seal.logs[0].holes == holes(run)
@@ -126,10 +139,54 @@ def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     transact(log, (3, True), (2, False), (3, True))
     del log.produced[0][1], log.produced[0][2]  # the archive lost two committed records
     log.archive(0, 11)
-    run = settled(log, "run-1", MONDAY)
+    run = settled(log, "run-1", MONDAY)  # without its refill
+    assert lacked(run) == [(1, 3)]
     assert holes(run) == (Hole(range=span(0, 11), missing=7, cause="unexplained", evidence=found(5, 0, 2, span(1, 3))),)
     (note,) = run.require("settled")["holes"]["notes"]
     assert "a committed record at 2 offsets that the archive has none of" in note
+    finish(run, {MONDAY: 4})
+    seal_run(run)
+    assert settled(log, "idle", MONDAY).require("plan")["refill"] == []  # nothing to rebuild: nobody looks
+    # As of a day that was sealed without them: the next run that rebuilds one has them fetched, and reopens the day.
+    again = log.run("run-2")
+    log.produce(1, at(TUESDAY, 9))
+    log.archive(11, 12)
+    plan_run(again, [TUESDAY], False)
+    assert lacked(again) == [(1, 3)]
+    log.produced[0] |= {1: NINE, 2: NINE}
+    log.archive(1, 3, writer="refill-run-2")
+    assert [(item.day, item.version) for item in settle_run(again).days] == [(MONDAY, 2), (TUESDAY, 1)]
+    assert holes(again) == (
+        Hole(range=span(0, 1), missing=1, cause="transactional", exact=False, evidence=found()),
+        Hole(range=span(3, 11), missing=7, cause="transactional", exact=False, evidence=found(5)),
+    )
+    assert again.require("settled")["holes"]["notes"] == []
+
+
+@pytest.mark.parametrize("named", [2, 3])
+def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
+    log: Log, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    log.produce(12, NINE)
+    for offset in (1, 3, 7, 9):
+        del log.produced[0][offset]
+    log.archive(0, 6)
+    log.archive(6, 12)
+    monkeypatch.setattr(holes_of_plan, "RANGES_MAX", named)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    missing = [(1, 2), (3, 4), (7, 8), (9, 10)]
+    assert lacked(run) == missing[:named]
+    for start, end in missing[:named]:
+        log.produced[0][start] = NINE
+        log.archive(start, end, writer="refill-run-1")
+    settle_run(run)
+    assert sum(hole.counts["unexplained"] for hole in holes(run)) == 4 - named
+    (note,) = run.require("settled")["holes"]["notes"]
+    assert note == f"{log.owner()}: Kafka gives a committed record at {4 - named} offsets that the archive has none of"
+    after = log.run("run-2")
+    plan_run(after, [MONDAY], False)
+    assert lacked(after) == missing[named:]
 
 
 def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log: Log) -> None:
@@ -174,9 +231,13 @@ def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: p
     log.archive(0, 5)
     # As in a topic that was compacted once and is not any more: offsets are missing, and no marker is there.
     monkeypatch.setattr(LogReader, "first_at", lambda *_: 0)
-    assert holes(settled(log, "run-1", MONDAY)) == (
+    run = settled(log, "run-1", MONDAY)
+    assert holes(run) == (
         Hole(range=span(0, 5), missing=2, cause="unexplained", evidence=found(0, 0, 2, span(2, 3), span(4, 5))),
     )
+    # Kafka holds these offsets, but was asked a moment ago: the next run asks again.
+    assert run.require("plan")["holes"]["offsets_read"] > 0
+    assert run.require("settled")["holes"]["offsets_read"] == 0
 
 
 def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_next_run(
@@ -185,8 +246,10 @@ def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_n
     transact(log, (2, True))
     log.archive(0, 3)
     run = settled(log, "run-1", MONDAY)
-    bare = run.plan("plan")  # the same, before anybody looked
-    plan, told = classify_holes(run, bare, (), limit_s=0)
+    seen = run.plan("plan")
+    hole = replace(seen.logs[0].holes[0], cause="unexplained", evidence=None)
+    bare = replace(seen, logs=(replace(seen.logs[0], holes=(hole,)), *seen.logs[1:]))  # before anybody looked
+    plan, told, _ = classify_holes(run, bare, (), limit_s=0)
     assert (plan, told["unexplained"]) == (bare, 1)
     assert "stopped after 0 s; the next run goes on" in told["notes"][0]
 
@@ -194,7 +257,7 @@ def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_n
         raise ServiceError("Kafka could not be read", found="_TRANSPORT")
 
     monkeypatch.setattr(LogReader, "read", refuse)
-    plan, told = classify_holes(run, bare, ())
+    plan, told, _ = classify_holes(run, bare, ())
     assert (plan, told["unexplained"]) == (bare, 1)
     assert told["notes"] == [f"{log.owner()}: Kafka could not be read: found _TRANSPORT"]
 
@@ -214,7 +277,7 @@ def test_many_tiny_holes_far_apart_take_one_pass_with_few_seeks(log: Log, monkey
     run = settled(log, "run-1", MONDAY)
     assert [item.evidence for item in holes(run)] == [found(30), found(30)]
     assert len(seeks) <= 2  # the pass, and one look at the marker found by time
-    assert run.require("settled")["holes"]["offsets_read"] < 600
+    assert run.require("plan")["holes"]["offsets_read"] < 600
 
 
 @pytest.mark.usefixtures("_eager_cleaner")

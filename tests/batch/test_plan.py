@@ -66,9 +66,8 @@ def test_a_lost_manifest_opens_a_gap_and_shows_as_a_broken_chain(log: Log) -> No
     plan = plan_run(run, [MONDAY], False)
     assert plan.logs[0].gaps == (Gap(range=span(10, 20), kind="refill"),)
     saved = run.require("plan")
-    assert saved["refill"] == [
-        {"topic": log.stream.topic, "topic_id": log.owner().topic_id, "partition": 0, "start": 10, "end": 20}
-    ]
+    owner = {"topic": log.stream.topic, "topic_id": log.owner().topic_id, "partition": 0}
+    assert saved["refill"] == [{**owner, "start": 10, "end": 20, "in_hole": False}]
     (broken,) = saved["broken_chains"]
     assert (broken["writer"], broken["batch"], broken["after"]) == ("query-a", 2, 0)
     assert broken["finding"].startswith("broken chain: writer query-a, batch 2 behind batch 0: expected previous ")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.batch.logs import MONDAY, Log, at
 from tests.batch.test_plan import drop_below, recreate
 from tidemark.archive.sink import write_range
-from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.refill import refill_run, rounds
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import Manifest
@@ -54,7 +54,7 @@ def two_gaps_and_a_whole_partition_missing(log: Log) -> None:
 def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
-    plan = plan_run(run, [MONDAY], False)
+    plan_run(run, [MONDAY], False)
     refill_run(run, spark)
     first, second = refills(log)
     assert {item.log.partition: item.range for item in first.ranges} == {
@@ -79,15 +79,17 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
         (0, 20, 25, 1),
         (1, 0, 6, 0),
     ]
-    assert [list(item) for item in rounds(plan)] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
+    assert [list(item) for item in rounds(refill_ranges(run))] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
 
 
 def test_a_large_gap_is_refilled_in_pieces_of_which_a_retry_finds_those_that_are_done(log: Log) -> None:
     log.produce(12, at(MONDAY, 9))
     log.produce(5, at(MONDAY, 9), partition=1)
     log.archive(7, 8)
-    plan = plan_run(log.run(), [MONDAY], False)
-    pieces = [{owner.partition: (item.start, item.end) for owner, item in one.items()} for one in rounds(plan, piece=4)]
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    cut = rounds(refill_ranges(run), piece=4)
+    pieces = [{owner.partition: (item.start, item.end) for owner, item in one.items()} for one in cut]
     assert pieces == [{0: (0, 4), 1: (0, 4)}, {0: (4, 7), 1: (4, 5)}, {0: (8, 12)}]
 
 

@@ -84,6 +84,7 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
         "target": 1502,
         "used": 1502,
         "refilled": 502,
+        "refilled_in_holes": 0,
         "lost": 0,
         "unfilled": 0,
         "pending": 0,

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.batch.audit import audit_run
-from tidemark.batch.plan import plan_run, refill_gaps, settle_run
+from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.report import report_run
@@ -65,7 +65,7 @@ def _steps(
         return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),
-        lambda: refill_run(run, spark) if refill_gaps(run.plan("plan")) else None,
+        lambda: refill_run(run, spark) if refill_ranges(run) else None,
         lambda: settle_run(run),
         lambda: rebuild_run(run, spark),
         lambda: audit_run(run, spark),

@@ -34,7 +34,10 @@ class Duplicates:
 
     def leave_out(self, rows: DataFrame) -> DataFrame:
         """The rows without the duplicates; no join is added where there are none."""
-        return rows if self._places is None else rows.join(self._places, on=list(PLACE), how="left_anti")
+        if self._places is None:
+            return rows
+        left = rows.join(self._places, on=list(PLACE), how="left_anti")
+        return left.select(*(F.col(f"`{name}`") for name in rows.columns))  # a join puts its own columns first
 
     def pick(self, rows: DataFrame) -> DataFrame | None:
         """Only the duplicates among the rows, with the place of the row that stays; None where there are none."""

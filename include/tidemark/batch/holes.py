@@ -1,7 +1,8 @@
-"""Evidence on a plan's holes, gathered when a run is settled: from Kafka, and from earlier seals.
+"""Evidence on a plan's holes, gathered when a run is planned and settled: from Kafka, and from earlier looks.
 
-A hole that an earlier seal has evidence on is not looked at again, so the cost is that of what is new: manifests and
-offset columns of the ranges with new holes, and one or two passes over these ranges in Kafka.
+A hole that an earlier seal has evidence on is not looked at again, nor one by step ``settled`` that step ``plan`` has
+looked at, so the cost is that of what is new: manifests and offset columns of the ranges with new holes, and one or two
+passes over these ranges in Kafka.
 """
 
 import logging
@@ -17,7 +18,7 @@ from tidemark.core.errors import FormatError, PositionError, ServiceError
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
 from tidemark.core.plan import Evidence, Hole, LogPlan, Plan, Used
-from tidemark.core.seal import Seal
+from tidemark.core.seal import Seal, SealedLog
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.columns import archived_offsets
 
@@ -30,6 +31,8 @@ _PROGRESS_S = 15.0
 _logger = logging.getLogger(__name__)
 # A copy of offsets: a writer's batch and its committed range. Its rows never change.
 _Copy = tuple[TopicPartition, str, int, OffsetRange]
+_Holes = Mapping[_Copy, Sequence[Hole]]
+LogRanges = tuple[tuple[TopicPartition, OffsetRange], ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,37 +57,55 @@ class Watch:
 
 
 def classify_holes(
-    run: Run, plan: Plan, seals: Iterable[Seal], *, limit_s: float = LIMIT_S
-) -> tuple[Plan, dict[str, Any]]:
-    """The plan with evidence on its holes, and what to save of the look: totals per cause, offsets read, notes.
+    run: Run,
+    plan: Plan,
+    seals: Iterable[Seal],
+    *,
+    looked: Sequence[LogPlan] = (),
+    refilled: LogRanges = (),
+    limit_s: float = LIMIT_S,
+) -> tuple[Plan, dict[str, Any], LogRanges]:
+    """The plan with evidence on its holes; what to save of the look: totals per cause, offsets read, notes; and the
+    ranges at which Kafka gives committed records that the archive lacks, the first 200 of a log.
 
-    It ends after ``limit_s``: holes that were not reached have no evidence and are the next run's. What Kafka fails to
-    tell does not fail the run: its holes stay unexplained, and a note says why.
+    ``looked`` is what the run has found before: such a hole is not looked at again, unless a part of it was
+    ``refilled``. It ends after ``limit_s``: holes that were not reached have no evidence and are the next
+    look's. What Kafka fails to tell does not fail the run: its holes stay unexplained, and a note says why.
     """
     watch = Watch(limit_s=limit_s)
-    earlier = _earlier(seals)
+    own = [(item.target.log, item) for item in looked]
+    earlier = _by_copy([*((item.log, item) for seal in seals for item in seal.logs), *own])
+    final = _by_copy((log, _untouched(item, [part for owner, part in refilled if owner == log])) for log, item in own)
     logs, notes = [], []
+    readable: list[tuple[TopicPartition, OffsetRange]] = []
     for item in plan.logs:
-        done, note = _classify(run, item, earlier, watch) if item.holes else (item, None)
+        done, note, given = _classify(run, item, earlier, final, watch) if item.holes else (item, None, ())
         logs.append(done)
         notes += [f"{item.target.log}: {note}"] if note else []
+        readable += [(item.target.log, part) for part in given]
     totals = {"transactional": 0, "compacted": 0, "unexplained": 0}
     for hole in (hole for item in logs for hole in item.holes):
         for cause, number in hole.counts.items():
             totals[cause] += number
-    return replace(plan, logs=tuple(logs)), {**totals, "offsets_read": watch.offsets, "notes": notes}
+    told = {**totals, "offsets_read": watch.offsets, "notes": notes}
+    return replace(plan, logs=tuple(logs)), told, tuple(readable)
 
 
 def _classify(
-    run: Run, item: LogPlan, earlier: Mapping[_Copy, Sequence[Hole]], watch: Watch
-) -> tuple[LogPlan, str | None]:
+    run: Run, item: LogPlan, earlier: _Holes, final: _Holes, watch: Watch
+) -> tuple[LogPlan, str | None, OffsetSet]:
     log, note = item.target.log, None
     uses = {used.range.start: used for used in item.used}
     known = {hole.range: _known(_copies(earlier, log, uses[hole.range.start]), hole) for hole in item.holes}
     before = {span: evidence for span, evidence in known.items() if evidence is not None}
     # Where a seal does not name every unexplained offset, all of the hole's have to be asked for again.
     found = {span: one for span, one in before.items() if count(one.ranges) == one.unexplained}
-    asked = [hole for hole in item.holes if (one := found.get(hole.range)) is None or one.unexplained]
+    done = {hole.range for hole in item.holes if _known(_copies(final, log, uses[hole.range.start]), hole) is not None}
+    asked = [
+        hole
+        for hole in item.holes
+        if (one := found.get(hole.range)) is None or (one.unexplained and hole.range not in done)
+    ]
     transactional = any(hole.counts["transactional"] for copy in earlier if copy[0] == log for hole in earlier[copy])
     told: dict[OffsetRange, Told] = {}
     try:
@@ -107,7 +128,8 @@ def _classify(
         note = f"Kafka gives a committed record at {readable:,} offsets that the archive has none of"
     for span, evidence in before.items():  # what was proven once stays so, whatever Kafka has forgotten since
         found[span] = min(evidence, found.get(span, evidence), key=lambda one: one.unexplained)
-    return replace(item, holes=tuple(_with_evidence(item.holes, found))), note
+    named = normalise(part for one in told.values() for part in one.readable.ranges)[:RANGES_MAX]
+    return replace(item, holes=tuple(_with_evidence(item.holes, found))), note, named
 
 
 def _with_evidence(holes: Iterable[Hole], found: Mapping[OffsetRange, Evidence]) -> Iterator[Hole]:
@@ -128,24 +150,30 @@ def _cause(evidence: Evidence) -> Literal["unexplained", "transactional", "compa
     return "compacted" if evidence.compacted else "transactional"
 
 
-def _earlier(seals: Iterable[Seal]) -> dict[_Copy, list[Hole]]:
-    """The holes that seals have evidence on, by copy."""
+def _untouched(item: LogPlan, refilled: Sequence[OffsetRange]) -> LogPlan:
+    """The log without the holes that were refilled in part."""
+    holes = tuple(hole for hole in item.holes if not any(hole.range.intersect(part) for part in refilled))
+    return replace(item, holes=holes)
+
+
+def _by_copy(logs: Iterable[tuple[TopicPartition, SealedLog | LogPlan]]) -> dict[_Copy, list[Hole]]:
+    """The holes that seals and plans have evidence on, by copy."""
     found: dict[_Copy, list[Hole]] = {}
-    for seal in seals:
-        for item in seal.logs:
-            for hole in item.holes:
-                used = item.use_of(hole.range.start)
-                if hole.evidence is not None and used is not None:
-                    found.setdefault((item.log, used.writer, used.batch, used.committed), []).append(hole)
+    for log, item in logs:
+        uses = {used.range.start: used for used in item.used} if item.holes else {}
+        for hole in item.holes:
+            used = uses.get(hole.range.start)
+            if hole.evidence is not None and used is not None:
+                found.setdefault((log, used.writer, used.batch, used.committed), []).append(hole)
     return found
 
 
-def _copies(earlier: Mapping[_Copy, Sequence[Hole]], log: TopicPartition, used: Used) -> Sequence[Hole]:
-    return earlier.get((log, used.writer, used.batch, used.committed), ())
+def _copies(holes: _Holes, log: TopicPartition, used: Used) -> Sequence[Hole]:
+    return holes.get((log, used.writer, used.batch, used.committed), ())
 
 
 def _known(copies: Sequence[Hole], hole: Hole) -> Evidence | None:
-    """The best evidence of earlier seals on the very same part of the same copy; None where there is none."""
+    """The best evidence of earlier looks on the very same part of the same copy; None where there is none."""
     same = [one.evidence for one in copies if one.range == hole.range and one.evidence is not None]
     return min(same, key=lambda evidence: (evidence.unexplained, -len(evidence.ranges)), default=None)
 
@@ -165,8 +193,8 @@ def _asked(
     def missing(hole: Hole) -> "OffsetBits | OffsetSet | str":
         if hole.range in found:
             return normalise(found[hole.range].ranges)
-        files = _files(run, log, uses[hole.range.start])
         try:
+            files = _files(run, log, uses[hole.range.start])
             own = None if files is None else archived_offsets(run.store, files, hole.range)
         except (FormatError, PositionError) as error:  # the rebuild knows whose rows these are, and what to do
             return str(error)

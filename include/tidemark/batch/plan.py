@@ -1,4 +1,4 @@
-"""Steps ``plan`` and ``settled``: what a run reads and rebuilds; then, after the refill, that nothing is missing."""
+"""Steps ``plan`` and ``settled``: what a run refills and rebuilds; then, after the refill, that nothing is missing."""
 
 import logging
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from tidemark.archive.history import History
 from tidemark.archive.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
-from tidemark.batch.holes import classify_holes
+from tidemark.batch.holes import LogRanges, classify_holes
 from tidemark.batch.losses import bound_losses, loss_text, new_losses
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
@@ -30,7 +30,9 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
     The result also lists the ranges to refill and every broken link in a writer's chain of manifests; neither stops
-    the run. Raises what ``read_archived``, ``make_targets`` and ``plan_committed`` raise.
+    the run. To refill are the gaps, and of holes what Kafka gives committed records at (``in_hole``): the archive may
+    lack those for good once retention has passed. Raises what ``read_archived``, ``make_targets`` and
+    ``plan_committed`` raise.
     """
     with run.step("plan") as out:
         requested = sorted(set(days))
@@ -42,7 +44,16 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         plan = _plan(
             run, out, archived, history=history, requested=requested, targets=targets, seals=seals, force=force
         )
-        out["refill"] = [{**encode(log), "start": gap.start, "end": gap.end} for log, gap in refill_gaps(plan)]
+        lacked: LogRanges = ()
+        if plan.days:
+            plan, out["holes"], lacked = classify_holes(run, plan, seals)
+            out["plan"] = plan_to_value(plan)
+            for note in out["holes"]["notes"]:
+                _logger.warning("holes: %s", note)
+        ranges = sorted([*((*gap, False) for gap in _unfilled(plan)), *((*part, True) for part in lacked)])
+        out["refill"] = [
+            {**encode(log), "start": part.start, "end": part.end, "in_hole": in_hole} for log, part, in_hole in ranges
+        ]
         return plan
 
 
@@ -52,7 +63,7 @@ def settle_run(run: Run) -> Plan:
     They are raised to what others have sealed since (``reach_seals``), or this run's version would have fewer rows than
     the one before it.
 
-    Holes get their evidence here, where the plan is final and Kafka still holds the most (``classify_holes``).
+    Holes that are new since step ``plan``, or that the refill went into, get their evidence here (``classify_holes``).
 
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
     accept to lose (``batch.accept_loss``) and no seal has told of; the plan is saved all the same.
@@ -65,7 +76,8 @@ def settle_run(run: Run) -> Plan:
         out["main"] = main_snapshots(run.settings, run.stream)
         # Before the archive: so it holds all that they have sealed.
         seals = latest_seals(run.store, run.layout)
-        targets = reach_seals([item.target for item in run.plan("plan").logs], seals)
+        first = run.plan("plan")
+        targets = reach_seals([item.target for item in first.logs], seals)
         archived = read_and_compact(run.store, run.layout, run.stream)
         history = archived.history()
         out["retention"] = _retention(run, history)
@@ -73,17 +85,28 @@ def settle_run(run: Run) -> Plan:
             _plan, run, out, archived, history=history, requested=requested, seals=seals, force=planned["force"]
         )
         plan = settle(targets=targets)
-        if refill_gaps(plan):  # retention may have taken them since they were planned: then they are lost
+        if _unfilled(plan):  # retention may have taken them since they were planned: then they are lost
             plan = settle(targets=raise_log_starts(run.settings.kafka_bootstrap, targets))
         _require_whole(run, plan, seals)
         if plan.days:
-            plan, out["holes"] = classify_holes(run, plan, seals)
+            plan, out["holes"], _ = classify_holes(run, plan, seals, looked=first.logs, refilled=refill_ranges(run))
             out["plan"] = plan_to_value(plan)
         return plan
 
 
-def refill_gaps(plan: Plan) -> tuple[tuple[TopicPartition, OffsetRange], ...]:
-    """The ranges to fetch from Kafka, by log and position."""
+def refill_ranges(run: Run) -> LogRanges:
+    """The ranges to fetch from Kafka, by log and position, as step ``plan`` has saved them."""
+    return tuple(
+        (
+            TopicPartition(topic=item["topic"], topic_id=item["topic_id"], partition=item["partition"]),
+            OffsetRange(start=item["start"], end=item["end"]),
+        )
+        for item in run.require("plan")["refill"]
+    )
+
+
+def _unfilled(plan: Plan) -> LogRanges:
+    """The gaps that Kafka can fill, by log and position."""
     return tuple((item.target.log, gap.range) for item in plan.logs for gap in item.gaps if gap.kind == "refill")
 
 
@@ -132,9 +155,7 @@ def _retention(run: Run, history: History) -> dict[str, Any]:
 
 def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
     """No gap may be left. A loss must be one that the stream accepts, or has accepted before: then a seal has it."""
-    unfilled = [
-        f"{item.target.log} {gap.range} not refilled" for item in plan.logs for gap in item.gaps if gap.kind == "refill"
-    ]
+    unfilled = [f"{log} {gap} not refilled" for log, gap in _unfilled(plan)]
     lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
     if not unfilled and not lost:
         return

@@ -1,4 +1,4 @@
-"""Step ``refill``: fetch exactly the plan's gaps from Kafka into the archive."""
+"""Step ``refill``: fetch exactly what step ``plan`` found missing from Kafka into the archive."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 from tidemark.archive.commit import commit_batch, read_manifests
 from tidemark.archive.loss import split_at
 from tidemark.archive.sink import write_range
-from tidemark.batch.plan import refill_gaps
+from tidemark.batch.holes import LogRanges
+from tidemark.batch.plan import refill_ranges
 from tidemark.batch.run import Run
 from tidemark.core.codec import encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
-from tidemark.core.plan import Plan
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.spark.kafka import read_ranges
 from tidemark.spark.records import records
@@ -29,20 +29,21 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def refill_run(run: Run, spark: SparkSession) -> None:
-    """Commit one batch per round of gaps (one gap, or piece of one, per log) under the writer ``refill-<run>``.
+    """Commit one batch per round of ranges (one, or a piece of one, per log) under the writer ``refill-<run>``.
 
-    A gap is never merged with its neighbours, so nothing archived is archived again. A retry finds the batches that are
-    there already and goes on behind them: of a large gap it repeats one piece at most. What retention took since the
-    plan is left out, and named as ``lost``: everything else is saved from it, and step ``settled`` tells the loss.
+    A range is a gap, or lies in a hole. None is merged with its neighbours, so nothing archived is archived again. A
+    retry finds the batches that are there already and goes on behind them: of a large gap it repeats one piece at most.
+    What retention took since the plan is left out, and named as ``lost``: everything else is saved from it, and step
+    ``settled`` tells the loss.
 
     Raises ConflictError where the topic was made again since the plan, also while it was read, and IncompleteError
-    where a log ends in front of a gap's end.
+    where a log ends in front of a range's end.
     """
     with run.step("refill") as out:
         out |= {"ranges": [], "rows": 0, "files": 0, "lost": []}
         writer = f"refill-{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
-        for ranges in rounds(run.plan("plan")):
+        for ranges in rounds(refill_ranges(run)):
             held, lost = _held(run, _missing(ranges, there))
             for log, part in lost.items():
                 _logger.warning("refill: retention took %s %s since the plan", log, part)
@@ -62,15 +63,15 @@ def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
     return item.log in ranges and item.range.intersect(ranges[item.log]) is not None
 
 
-def rounds(plan: Plan, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
-    """The gaps to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order."""
+def rounds(wanted: LogRanges, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
+    """The ranges to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order."""
     left: dict[TopicPartition, list[OffsetRange]] = {}
-    for log, gap in refill_gaps(plan):
-        starts = range(gap.start, gap.end, piece)
-        left.setdefault(log, []).extend(OffsetRange(start=at, end=min(at + piece, gap.end)) for at in starts)
+    for log, whole in wanted:
+        starts = range(whole.start, whole.end, piece)
+        left.setdefault(log, []).extend(OffsetRange(start=at, end=min(at + piece, whole.end)) for at in starts)
     while left:
-        yield {log: gaps[0] for log, gaps in left.items()}
-        left = {log: gaps[1:] for log, gaps in left.items() if len(gaps) > 1}
+        yield {log: pieces[0] for log, pieces in left.items()}
+        left = {log: pieces[1:] for log, pieces in left.items() if len(pieces) > 1}
 
 
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
@@ -90,7 +91,7 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
 
 
 def _planned_at_us(run: Run) -> int:
-    """When the run fixed its gaps, the same at every retry of the refill; µs UTC."""
+    """When the run fixed its ranges, the same at every retry of the refill; µs UTC."""
     planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
     return micros(planned_at)
 
@@ -130,7 +131,7 @@ def _held(run: Run, ranges: Ranges) -> tuple[Ranges, Ranges]:
     for mark in marks:
         if mark.high_watermark < ranges[mark.log].end:
             raise IncompleteError(
-                "a log ends in front of a gap that was to be refilled",
+                "a log ends in front of a range that was to be refilled",
                 expected=ranges[mark.log],
                 found=f"[{mark.log_start}, {mark.high_watermark})",
                 where=str(mark.log),

@@ -13,7 +13,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.verdict import WAY_OUT, held_days
 from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
-from tidemark.core.offsets import OffsetRange, count
+from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
 from tidemark.core.plan import LogPlan, Neighbours, Plan
 from tidemark.core.plan_json import plan_from_value
 
@@ -140,11 +140,9 @@ def _days(plan: Plan | None, steps: Steps) -> list[dict[str, Any]]:
 
 def _log(item: LogPlan, steps: Steps, zone: tzinfo) -> dict[str, Any]:
     target = item.target
-    refilled = [
-        OffsetRange(start=part["start"], end=part["end"])
-        for part in (steps["refill"] or {}).get("ranges", [])
-        if (part["topic_id"], part["partition"]) == (target.log.topic_id, target.log.partition)
-    ]
+    refilled = _parts((steps["refill"] or {}).get("ranges", []), target.log)
+    planned = (steps["plan"] or {}).get("refill", [])
+    elsewhere = subtract(refilled, _parts((part for part in planned if part.get("in_hole")), target.log))
     lost = [gap for gap in item.gaps if gap.kind == "lost"]
     unfilled = [gap.range for gap in item.gaps if gap.kind == "refill"]
     pending = [item.pending] if item.pending else []
@@ -188,6 +186,7 @@ def _log(item: LogPlan, steps: Steps, zone: tzinfo) -> dict[str, Any]:
             "target": target.end - target.origin,
             "used": count(used.range for used in item.used),
             "refilled": count(refilled),
+            "refilled_in_holes": count(subtract(refilled, elsewhere)),
             "lost": count(gap.range for gap in lost),
             "unfilled": count(unfilled),
             "pending": count(pending),
@@ -196,6 +195,15 @@ def _log(item: LogPlan, steps: Steps, zone: tzinfo) -> dict[str, Any]:
         },
         "causes": {cause: sum(hole.counts[cause] for hole in item.holes) for cause in CAUSES},
     }
+
+
+def _parts(saved: Iterable[Mapping[str, Any]], log: TopicPartition) -> list[OffsetRange]:
+    """Those of a step's saved ranges that are the log's."""
+    return [
+        OffsetRange(start=part["start"], end=part["end"])
+        for part in saved
+        if (part["topic_id"], part["partition"]) == (log.topic_id, log.partition)
+    ]
 
 
 def _span(item: OffsetRange) -> dict[str, int]:
@@ -254,7 +262,9 @@ def _verdict(
     ]
     refilled = sum(log["offsets"]["refilled"] for log in logs)
     if refilled:
-        sentences.append(f"{refilled:,} offsets were missing from the archive and refilled from Kafka.")
+        lacked = sum(log["offsets"]["refilled_in_holes"] for log in logs)
+        of_it = f", {lacked:,} of them inside ranges that were archived without these records" if lacked else ""
+        sentences.append(f"{refilled:,} offsets were missing from the archive and refilled from Kafka{of_it}.")
     sentences += _explained(logs)
     warned = sum(item["severity"] == "warning" and item["success"] is not True for item in audit.get("checks", []))
     if warned:

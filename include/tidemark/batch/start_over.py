@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidemark.batch.audit import audit_run
-from tidemark.batch.plan import plan_run, refill_gaps, settle_run
+from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
@@ -56,8 +56,8 @@ def _start_over(run: Run, spark: SparkSession, because: str, cut_off: dict[str, 
         planned = run.load("plan") or run.require("plan")
         requested = [date.fromisoformat(day) for day in planned["requested"]]
         out["sealed_for"] = {**out["sealed_for"], **_seal_for_others(run, _days(run, requested))}
-        plan = plan_run(run, requested, planned["force"])
-        if refill_gaps(plan):
+        plan_run(run, requested, planned["force"])
+        if refill_ranges(run):
             refill_run(run, spark)
         settle_run(run)
         for step in (rebuild_run, audit_run, publish_run):

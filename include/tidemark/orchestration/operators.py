@@ -82,7 +82,7 @@ class SparkStep(SparkSubmitOperator):
         self.form = form
 
     def execute(self, context: Any) -> None:
-        """Raises AirflowSkipException for a refill without gaps, else what the application saved as its failure.
+        """Raises AirflowSkipException for a refill of nothing, else what the application saved as its failure.
 
         Where it saved none, as one that was killed, spark-submit's own error stands.
         """

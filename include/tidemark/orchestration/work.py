@@ -83,10 +83,10 @@ STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
 
 
 def nothing_to_refill(stream: str, run_id: str) -> bool:
-    """Whether the run's plan has no gap that Kafka can fill."""
-    from tidemark.batch.plan import refill_gaps
+    """Whether the run's plan misses nothing that Kafka can give."""
+    from tidemark.batch.plan import refill_ranges
 
-    return not refill_gaps(_run(stream, run_id).plan("plan"))
+    return not refill_ranges(_run(stream, run_id))
 
 
 def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,0 +1,135 @@
+"""Committed records that a faulty writer left out, from Kafka into a proven day: every step, with real Spark."""
+
+from collections.abc import Collection
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tests.batch.logs import MONDAY, Log, at
+from tests.batch.test_holes import found, holes, lacked, span, transact
+from tests.batch.test_verify import told, verify
+from tests.conftest import Record
+from tidemark.archive.commit import commit_batch
+from tidemark.archive.sink import write_range
+from tidemark.batch.audit import audit_run
+from tidemark.batch.plan import plan_run, settle_run
+from tidemark.batch.publish import publish_run
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.refill import refill_run
+from tidemark.batch.report import STEPS, make_report
+from tidemark.batch.run import Run
+from tidemark.batch.seal import seal_run
+from tidemark.batch.tables import load_table
+from tidemark.core.plan import Hole
+from tidemark.spark.kafka import read_ranges
+from tidemark.spark.records import records
+
+NINE = at(MONDAY, 9)
+VALUE = b'{"n": 1}'
+
+
+def archive_without(log: Log, spark: SparkSession, end: int, dropped: Collection[int]) -> None:
+    """Commit ``[0, end)`` of partition 0 as a faulty writer does, which drops some of the records."""
+    ranges = {log.owner(): span(0, end)}
+    rows = records(read_ranges(spark, log.settings, ranges), log.stream).where(~F.col("offset").isin(*dropped))
+    files = write_range(rows, ranges, log.stream, log.settings, clock_us=0)
+    commit_batch(
+        log.store, log.layout, log.stream, writer="faulty", batch=0, ranges=ranges, files=files, now_us=NINE * 1000
+    )
+
+
+def reconcile(log: Log, spark: SparkSession, name: str, *, force: bool = False) -> Run:
+    """Every step up to the publication; its seal is the caller's."""
+    run = log.run(name)
+    plan_run(run, [MONDAY], force)
+    refill_run(run, spark)
+    settle_run(run)
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, spark)
+    return run
+
+
+def published(log: Log) -> list[tuple[int, int]]:
+    """(partition, offset) of every row that readers see, sorted."""
+    table = load_table(log.settings, log.stream.table)
+    assert table is not None
+    rows = table.scan(selected_fields=("_kafka_partition", "_offset")).to_arrow().to_pylist()
+    return sorted((row["_kafka_partition"], row["_offset"]) for row in rows)
+
+
+def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_proven(
+    log: Log, spark: SparkSession
+) -> None:
+    # 0-4 kept, 5 marker | 6-8 aborted, 9 marker | 10-14 kept, 15 marker
+    transact(log, (5, True), (3, False), (5, True), value=VALUE)
+    archive_without(log, spark, 16, {2, 3, 11})
+    others: list[Record] = [(b"k", VALUE, NINE, 1, [])] * 3
+    log.produce_records(log.stream.topic, others)  # never archived: a gap, beside the holes
+
+    run = reconcile(log, spark, "run-1")
+    refill = run.require("plan")["refill"]
+    assert [(item["partition"], item["start"], item["end"], item["in_hole"]) for item in refill] == [
+        (0, 2, 4, True),
+        (0, 11, 12, True),
+        (1, 0, 3, False),
+    ]
+    assert run.plan("plan").logs[0].holes == (
+        Hole(range=span(0, 16), missing=9, cause="unexplained", evidence=found(6, 0, 3, span(2, 4), span(11, 12))),
+    )
+    assert [(item.range, item.writer) for item in run.plan().logs[0].used] == [
+        (span(0, 2), "faulty"),
+        (span(2, 4), "refill-run-1"),
+        (span(4, 11), "faulty"),
+        (span(11, 12), "refill-run-1"),
+        (span(12, 16), "faulty"),
+    ]
+    # What the parts lack at most is the manifest's figure; the evidence is exact: 5 to 9, and 15.
+    assert [(hole.range, hole.exact, hole.evidence) for hole in holes(run)] == [
+        (span(0, 2), False, found()),
+        (span(4, 11), False, found(5)),
+        (span(12, 16), False, found(1)),
+    ]
+    assert run.require("settled")["holes"]["notes"] == []
+    kept = [*((0, offset) for offset in (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)), *((1, offset) for offset in range(3))]
+    assert published(log) == kept
+
+    (seal,) = seal_run(run)
+    assert (seal.rows_read, seal.rows_published, seal.rows_quarantined) == (13, 13, 0)
+    assert (seal.duplicates_trimmed, seal.refilled_offsets) == (0, 6)
+    assert (verify(log).verdict, told(verify(log))) == ("proven", "")
+    verdict = make_report(run, {name: run.load(name) for name in STEPS})["verdict"]
+    assert verdict["status"] == "complete"
+    assert (
+        "6 offsets were missing from the archive and refilled from Kafka, 3 of them inside ranges that were archived"
+        " without these records." in verdict["sentences"]
+    )
+
+    # The next version is of the same copies, and nobody looks again at what the seal has evidence on.
+    again = reconcile(log, spark, "run-2", force=True)
+    assert lacked(again) == []
+    assert [again.require(step)["holes"]["offsets_read"] for step in ("plan", "settled")] == [0, 0]
+    assert again.plan().logs[0].used == run.plan().logs[0].used
+    (second,) = seal_run(again)
+    assert (second.rows_read, second.duplicates_trimmed, second.refilled_offsets) == (13, 0, 0)
+    assert published(log) == kept
+    assert (verify(log).verdict, told(verify(log))) == ("proven", "")
+
+
+def test_a_day_sealed_without_records_that_kafka_gives_is_reopened_with_them(log: Log, spark: SparkSession) -> None:
+    transact(log, (5, True), value=VALUE)
+    archive_without(log, spark, 6, {1, 4})
+    run = log.run("run-1")
+    plan_run(run, [MONDAY], False)
+    settle_run(run)  # as a run did that refilled gaps alone
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, spark)
+    (seal,) = seal_run(run)
+    assert (seal.rows_read, verify(log).verdict) == (3, "disproven")
+
+    again = reconcile(log, spark, "run-2", force=True)
+    (second,) = seal_run(again)
+    assert (second.version, second.rows_read, second.refilled_offsets, second.duplicates_trimmed) == (2, 5, 2, 0)
+    assert second.difference is not None
+    assert (second.difference.added, second.difference.removed, second.difference.changed) == (2, 0, 0)
+    assert published(log) == [(0, offset) for offset in range(5)]
+    assert (verify(log).verdict, told(verify(log))) == ("proven", "")
