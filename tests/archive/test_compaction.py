@@ -239,6 +239,32 @@ def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewher
     assert small.ranges_in_use() == [(0, 8), (2, 4)]
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl.zst"])
+def test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replaced(
+    store: ObjectStore, form: str
+) -> None:
+    small = make(store, format=form)
+    small.path = lambda _: "p"
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2)
+    compaction(small).run()
+    ((made,),) = (item.files for item in small.compactions())
+    body = small.store.get(made.key)
+    assert body is not None
+    seen = small.objects().keys()
+    small.store.put(made.key, body[:60] + bytes([body[60] ^ 1]) + body[61:])  # far in front of the footer
+
+    found = delete(small, NOW + WEEK)
+
+    assert (found.objects, small.objects().keys()) == (0, seen)
+    assert [item.range.start for item in found.kept] == [0, 2, 4, 6]
+    assert f"; {made.key} does not hold the rows that its manifest tells, of checksum {made.checksum}: " in str(
+        found.kept[0]
+    )
+    small.store.put(made.key, body)
+    assert delete(small, NOW + WEEK).objects == 4
+
+
 def test_a_compaction_takes_an_earlier_ones_output_once_there_is_as_much_beside_it(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.archive.metrics import TaskMeter
-from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
+from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.objects.checksum import RowChecksum
-from tidemark.objects.columns import object_batches
+from tidemark.objects.columns import checksum_of_rows
 from tidemark.objects.encoders import CONTENT_TYPES, encoder
 from tidemark.objects.footer import Footer, Stored, read_footer
 from tidemark.objects.schema import SCHEMA
@@ -179,7 +179,7 @@ class OpenFile:
                 where=where,
                 hint="Kafka never changes a record, so one of the two was not written from this log. Compare them",
             )
-        found = self._checksum_of_rows()
+        found = checksum_of_rows(self._target.store, self.key)
         if found != ours.checksum:
             raise ConflictError(
                 "the object of an earlier attempt is damaged",
@@ -189,15 +189,6 @@ class OpenFile:
                 hint="Delete it: the next attempt writes it anew",
             )
         return stored
-
-    def _checksum_of_rows(self) -> str:
-        checksum = RowChecksum(SCHEMA.names)
-        try:
-            for batch in object_batches(self._target.store, self.key, SCHEMA.names) or ():
-                checksum.add(batch)
-        except (FormatError, PositionError) as error:
-            return str(error)
-        return checksum.value
 
 
 def _free_name(target: Target, log: TopicPartition, name: DataName) -> DataName:

@@ -14,6 +14,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, subtract
 from tidemark.core.planner import Committed
+from tidemark.objects.columns import checksum_of_rows
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.footer import read_footer
 from tidemark.s3 import ObjectStore
@@ -59,9 +60,9 @@ def delete_replaced(
 ) -> Deleted:
     """Delete the objects of ranges that a manifest older than ``KEPT_FOR`` replaces, or say what would go.
 
-    Only where every offset of the range is in complete ranges in use whose objects are there, as their manifests tell
-    them, and where no range in use lists the object. ``unfit`` says what is known to be wrong with objects, which
-    size and footer need not tell. Manifests stay. ``progress`` is called with a number of objects.
+    Only where every offset of the range is in complete ranges in use whose objects are there with the rows that their
+    manifests tell, which are read for it, and where no range in use lists the object. ``unfit`` says what is known to
+    be wrong with objects. Manifests stay. ``progress`` is called with the number of objects so far.
     Raises what ``read_archived`` raises, and ServiceError where S3 refuses; what was deleted until then is.
     """
     before_us = micros(now - KEPT_FOR)
@@ -93,7 +94,7 @@ def delete_replaced(
                         store.delete(key)
                     found.objects += 1
                     found.bytes += there[key]
-                progress(len(keys))
+                progress(found.objects)
     return found
 
 
@@ -117,6 +118,8 @@ class _Check:
         wrong: list[str] = []
         left: OffsetSet = (item.range,)
         for other in in_use:
+            if not left:  # what is not needed is not read
+                break
             if other.rows < len(other.range) or other.range.intersect(item.range) is None:
                 continue
             problems = [told for file in other.files if (told := self._problem(file)) is not None]
@@ -131,7 +134,7 @@ class _Check:
         return self.seen[file.key]
 
     def _compared(self, file: DataFile) -> str | None:
-        """What is wrong with an object, by its size and what it says of its rows."""
+        """What is wrong with an object: by its size, what it says of its rows and, as that outlasts them, its rows."""
         if is_connect_key(file.key):
             return f"{file.key} is adopted"
         try:
@@ -142,4 +145,7 @@ class _Check:
             return f"{file.key} is gone"
         if (stored.bytes, stored.footer.checksum) != (file.bytes, file.checksum):
             return f"{file.key} has {stored.bytes} bytes, {stored.footer}, not what its manifest tells"
+        found = checksum_of_rows(self.store, file.key)
+        if found != file.checksum:
+            return f"{file.key} does not hold the rows that its manifest tells, of checksum {file.checksum}: {found}"
         return None

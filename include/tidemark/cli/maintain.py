@@ -71,11 +71,17 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
     if do and found.batches:
         with _bar(console, "compacting", found.bytes) as progress:
             found = Compaction(store=store, layout=layout, stream=stream, now=now, progress=progress).run()
-    with console.status("looking for replaced objects"):
-        went = delete_replaced(store, layout, stream, now=now, delete=False, unfit=found.unfit)
-    if do and went.objects:
-        with _bar(console, "deleting", went.objects) as progress:
-            went = delete_replaced(store, layout, stream, now=now, delete=True, unfit=found.unfit, progress=progress)
+    # Not shown first and done then: what took the objects' place is read for it.
+    with console.status("looking for replaced objects") as status:
+        went = delete_replaced(
+            store,
+            layout,
+            stream,
+            now=now,
+            delete=do,
+            unfit=found.unfit,
+            progress=lambda objects: status.update(f"replaced objects that nobody needs: {objects}"),
+        )
     would = "" if do else " that would be"
     into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
     console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.core.errors import FormatError, ServiceError
+from tidemark.core.errors import FormatError, PositionError, ServiceError
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange
 from tidemark.objects.bits import OffsetBits
+from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.decoders import decoded, read_rows
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, error_code
 
 if TYPE_CHECKING:
@@ -38,6 +40,20 @@ def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iter
         return None if batches is None else (batch.select(list(columns)) for batch in batches)
     body = _SeekableBody(store, key)
     return _parquet(body, columns) if body.open() else None
+
+
+def checksum_of_rows(store: ObjectStore, key: str) -> str:
+    """The checksum of an object's rows as they read now, or what keeps them from being read, which equals none.
+
+    Raises ServiceError where S3 refuses. Memory: as ``object_batches``.
+    """
+    checksum = RowChecksum(SCHEMA.names)
+    try:
+        for batch in object_batches(store, key, SCHEMA.names) or ():
+            checksum.add(batch)
+    except (FormatError, PositionError) as error:
+        return str(error)
+    return checksum.value
 
 
 def archived_offsets(store: ObjectStore, files: Sequence[DataFile], within: OffsetRange) -> OffsetBits | None:
