@@ -8,7 +8,7 @@ from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled
 from tidemark.batch.seal import seal_run
 from tidemark.batch.where import Copy, Located, Sealed, locate
-from tidemark.core.errors import ConfigError, ConflictError, PositionError
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
 
 
@@ -143,4 +143,15 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     log.archive(0, 3)
     log.store.delete(object_key(log, "query-a", 0, 3))
     with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a"):
+        find(log, 1)
+
+
+def test_a_committed_object_that_is_damaged_is_told_with_its_key(log: Log) -> None:
+    log.produce(3, at(MONDAY, 9))
+    log.archive(0, 3)
+    key = object_key(log, "query-a", 0, 3)
+    body = log.store.get(key)
+    assert body is not None
+    log.store.put(key, body[:-1])
+    with pytest.raises(FormatError, match=r"a data object does not read as Parquet: .*query-a"):
         find(log, 1)

@@ -1,13 +1,11 @@
 """Where a record is: its objects, the manifests that committed them, and the seals and snapshots that published it."""
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidemark.archive.commit import require_manifest
 from tidemark.archive.ledger import read_archived
@@ -20,9 +18,9 @@ from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifes
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.kafka import describe_topic, watermarks
+from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.decoders import decoded, read_rows
-from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
@@ -97,7 +95,8 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     """Find a record. A topic that was deleted and made again has the offset once per topic id, each with its copies.
 
     Raises ConfigError for an unknown stream, a topic that is not the stream's or a partition it does not have, and
-    PositionError for an offset outside the log or not archived. Only the manifests that commit it are read.
+    PositionError for an offset outside the log or not archived, ConflictError and FormatError where an object is gone
+    or damaged. Only the manifests that commit it are read.
     """
     stream = load_stream(stream_name, settings.streams_dir)
     if topic != stream.topic:
@@ -166,20 +165,20 @@ def _row(
 
 
 def _read(store: ObjectStore, stream: Stream, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
-    rows = _rows(store, file.key, offset)
-    if rows is None:
+    batches = _rows(store, file.key, offset)
+    if batches is None:
         raise ConflictError(
             "a committed object is gone", expected=f"{file.bytes} bytes", found="no object", where=file.key
         )
-    if rows.num_rows == 0:
+    rows = next((batch for batch in batches if batch.num_rows), None)
+    if rows is None:
         return False, None
     if is_connect_key(file.key):
         return True, _extracted(stream, rows)
-    event_time = rows["event_time"][0].as_py()
-    return True, event_time if event_time.tzinfo else event_time.replace(tzinfo=UTC)
+    return True, rows["event_time"][0].as_py()
 
 
-def _extracted(stream: Stream, rows: pa.Table) -> datetime:
+def _extracted(stream: Stream, rows: pa.RecordBatch) -> datetime:
     """The event time of an adopted row, which is in its value only: Spark extracts it, as everywhere else."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
@@ -199,16 +198,12 @@ def _extracted(stream: Stream, rows: pa.Table) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
 
 
-def _rows(store: ObjectStore, key: str, offset: int) -> pa.Table | None:
-    """The object's row at the offset, or none; None where there is no object."""
+def _rows(store: ObjectStore, key: str, offset: int) -> Iterator[pa.RecordBatch] | None:
+    """The object's row at the offset, in one of the batches or in none; None where there is no object."""
     if decoded(key):
-        batches = read_rows(store, key, OffsetRange(start=offset, end=offset + 1))
-        return None if batches is None else pa.Table.from_batches(batches, schema=SCHEMA)
-    body = store.get(key)
-    if body is None:
-        return None
-    table = pq.read_table(io.BytesIO(body), columns=["offset", "event_time"])
-    return table.filter(pc.equal(table["offset"], offset))
+        return read_rows(store, key, OffsetRange(start=offset, end=offset + 1))
+    batches = object_batches(store, key, ["offset", "event_time"])
+    return None if batches is None else (batch.filter(pc.equal(batch["offset"], offset)) for batch in batches)
 
 
 def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy], offset: int) -> tuple[Sealed, ...]:

@@ -18,6 +18,7 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.decoders import decoded, read_rows
+from tidemark.objects.footer import PARQUET_DAMAGE
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, error_code
 
@@ -73,10 +74,21 @@ def archived_offsets(store: ObjectStore, files: Sequence[DataFile], within: Offs
 def _parquet(body: "_SeekableBody", columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
         file = pq.ParquetFile(pa.PythonFile(body, mode="r"), pre_buffer=True, page_checksum_verification=True)
+        schema = file.schema_arrow
+        for name in columns:  # pages have checksums, but the footer that says how to take them has none
+            if schema.field(name).type != SCHEMA.field(name).type:
+                raise FormatError(
+                    f"column {name} of a data object is of another type",
+                    expected=SCHEMA.field(name).type,
+                    found=schema.field(name).type,
+                    where=body.key,
+                )
         for group in range(file.num_row_groups):  # one at a time: reading ahead would hold the whole object
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns)):
                 yield batch.select(list(columns))
-    except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, OSError) as error:
+    except MemoryError:  # Arrow's own is one of those below, and says nothing against the object
+        raise
+    except PARQUET_DAMAGE as error:
         if body.failure is not None:
             raise body.failure from error
         raise FormatError(

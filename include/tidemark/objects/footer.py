@@ -20,6 +20,8 @@ from tidemark.core.errors import ConflictError, FormatError, ServiceError
 from tidemark.s3 import ObjectStore, error_code
 
 METADATA_KEY = "tidemark"
+# What pyarrow raises for Parquet with a changed byte, and for a column that is not there.
+PARQUET_DAMAGE = (pa.ArrowException, UnicodeDecodeError, KeyError, OSError)
 TRAILER_BYTES = 1024
 _TAIL_BYTES = 64 * 1024
 _MAGIC = b"PAR1"
@@ -92,7 +94,9 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
             tail, size = found
         raw = (pq.read_metadata(io.BytesIO(tail)).metadata or {})[METADATA_KEY.encode()]
         return Stored(footer=decode(Footer, json.loads(raw), where=key), bytes=size)
-    except (pa.ArrowInvalid, OSError, KeyError, ValueError, FormatError) as error:
+    except MemoryError:
+        raise
+    except (*PARQUET_DAMAGE, ValueError, FormatError) as error:
         raise ConflictError(
             "an object that Tidemark did not write is in the way",
             expected="Tidemark's trailer" if trailer else f"Parquet with {METADATA_KEY!r} in its footer",
