@@ -4,7 +4,7 @@ import io
 import random
 from typing import Any
 
-from tests.archive.small import ZONE, Small
+from tests.archive.small import NOW, ZONE, Small
 from tests.conftest import unique
 from tidemark.core.errors import TidemarkError
 from tidemark.objects.columns import object_batches
@@ -25,7 +25,8 @@ class OneObject(ObjectStore):
     def ask(self, key: str, **options: Any) -> Any:
         start, _, end = options["Range"].removeprefix("bytes=").partition("-")
         found = self._body[int(start) : int(end) + 1] if start else self._body[-int(end) :]
-        return {"Body": io.BytesIO(found), "ETag": key, "ContentRange": f"bytes 0-0/{len(self._body)}"}
+        whole = f"bytes 0-0/{len(self._body)}"
+        return {"Body": io.BytesIO(found), "ETag": key, "ContentRange": whole, "LastModified": NOW}
 
 
 def test_a_changed_bit_in_the_footer_of_an_object_gives_an_explained_error_or_rows_of_the_right_kind(

@@ -1,5 +1,6 @@
 """The sink's files: cuts, keys, receipts, and what it refuses. Real S3 server; Arrow batches made here."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +20,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.stack.local import LocalStack
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=100, end=200)
@@ -178,6 +180,20 @@ def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(tar
         "0000.parquet",
         "0001.parquet",
         "0004.parquet",
+    ]
+
+
+def test_behind_an_object_that_is_too_old_to_be_taken_again_no_name_is(stack: LocalStack, target: Target) -> None:
+    rows = [row(100 + at, "all", b"x") for at in range(4)]
+    first, second = write(target, rows, flush_size=2)
+    folder = stack.folder / "s3" / "data" / target.store.bucket  # where the S3 server keeps objects
+    then = NOON.timestamp()
+    os.utime(folder / first.key, (then, then))  # a later attempt wrote the second one
+    assert write(replace(target, oldest=NOON), rows, flush_size=2) == [first, second]
+    files = write(replace(target, oldest=NOON + timedelta(seconds=1)), rows, flush_size=2)
+    assert [(file.key[-12:], file.first_offset, file.last_offset) for file in files] == [
+        ("0002.parquet", 100, 101),
+        ("0003.parquet", 102, 103),
     ]
 
 

@@ -1,8 +1,10 @@
 """The sink inside Spark: real Kafka records in, objects out, and what a task's failure looks like to the driver."""
 
 import json
+import os
+import time
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.records import records
+from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
 
 
@@ -177,3 +180,28 @@ def test_of_a_compacted_topic_rows_that_are_fewer_by_now_get_names_of_their_own(
     assert [row["offset"] for row in oracle.rows(second.key)] == [0, 3, 4]
     (third,) = write_range(fewer, ranges, stream, settings, clock_us=0)
     assert third == replace(second, key=second.key.replace("+0001.", "+0002."))
+
+
+def test_an_object_that_a_deletion_could_take_is_not_taken_again(
+    stack: LocalStack,
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+) -> None:
+    """A writer without a checkpoint reads the log again, long after."""
+    stream = make_stream(topic=make_topic(1))
+    produce(stream.topic, [(None, b"%d" % n, 1000, 0, []) for n in range(5)])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
+    (first,) = write_range(frame, ranges, stream, settings, clock_us=0)
+    path = stack.folder / "s3" / "data" / settings.bucket / first.key  # where the S3 server keeps objects
+    days = timedelta(days=1).total_seconds()
+    os.utime(path, (time.time() - 5.9 * days,) * 2)
+    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)
+    os.utime(path, (time.time() - 6.1 * days,) * 2)
+    (second,) = write_range(frame, ranges, stream, settings, clock_us=0)
+    assert second == replace(first, key=first.key.replace("+0000.", "+0001."))
+    oracle = Oracle(settings, stream.name)
+    assert oracle.rows(second.key) == oracle.rows(first.key)

@@ -1,7 +1,7 @@
 """One open data file: rows in, a whole object and its receipt out."""
 
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,8 @@ _EPOCH = date(1970, 1, 1)
 class Target:
     """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, a meter.
 
-    ``apart`` passes over every name that is taken, an earlier attempt's too.
+    ``apart`` passes over every name that is taken, an earlier attempt's too. So it is behind a name that is taken since
+    before ``oldest``, which has a zone.
     """
 
     store: ObjectStore
@@ -40,6 +41,7 @@ class Target:
     format: Format = "parquet"
     storage: Storage = field(default_factory=Storage)
     apart: bool = False
+    oldest: datetime | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,10 +197,15 @@ def _free_name(target: Target, log: TopicPartition, name: DataName) -> DataName:
     """The first name in seq order that no file cut by other settings, or of the topic's former self, has taken.
 
     Such a file has other rows by right. One of our own settings and log is an earlier attempt's: ``finish`` compares.
+    Behind one that is too old none is taken: a younger one may have been cut as its next.
     """
     own = None if target.apart else (target.settings, log.topic_id)
     while True:
         stored = read_footer(target.store, target.layout.data_key(name))
-        if stored is None or (stored.footer.settings, stored.footer.topic_id) == own:
+        if stored is None:
             return name
+        if (stored.footer.settings, stored.footer.topic_id) == own:
+            if target.oldest is None or stored.modified >= target.oldest:
+                return name
+            own = None
         name = replace(name, seq=name.seq + 1)

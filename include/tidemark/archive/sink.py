@@ -6,6 +6,7 @@ has what a task does with them.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +14,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
+from tidemark.archive.compaction import MIN_AGE
 from tidemark.archive.file import Target
 from tidemark.archive.metrics import TaskMetrics
 from tidemark.archive.pieces import bounded_batches, join, split
+from tidemark.archive.replaced import KEPT_FOR
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
@@ -33,6 +36,10 @@ from tidemark.streams import Stream
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _ROWS = "file string, task string"  # a row per file, and one per task
+# A deletion that runs beside a batch may not see its manifest, and what it deletes is MIN_AGE + KEPT_FOR old at least.
+# So no batch takes an earlier attempt's, or writer's, object that could become as old before the manifest lists it: two
+# days are for the batch, and for clocks that differ.
+REUSED_FOR = MIN_AGE + KEPT_FOR - timedelta(days=2)
 
 
 def write_range(
@@ -73,7 +80,7 @@ def write_range(
 def _written(
     frame: DataFrame, ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool = False
 ) -> list[Row]:
-    write = _writer(ranges, stream, settings, apart=apart)
+    write = _writer(ranges, stream, settings, apart=apart, oldest=datetime.now(UTC) - REUSED_FOR)
     try:
         with bounded_batches(frame.sparkSession):
             return frame.mapInArrow(write, _ROWS).collect()
@@ -90,7 +97,7 @@ def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> b
 
 
 def _writer(
-    ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool
+    ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool, oldest: datetime
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         target = Target(
@@ -101,6 +108,7 @@ def _writer(
             format=stream.archive.format,
             storage=stream.archive.storage,
             apart=apart,
+            oldest=oldest,
         )
         target.meter.listen(target.store.client)
         files = write_files(_complete(join(batches), stream.topic), ranges, target, Cuts.of(stream.archive))

@@ -10,6 +10,7 @@ import io
 import json
 import struct
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,10 +68,11 @@ class Footer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An object that is there: its footer and its size in bytes."""
+    """An object that is there: its footer, its size in bytes and, by the server's clock, when it was written."""
 
     footer: Footer
     bytes: int
+    modified: datetime
 
 
 def read_footer(store: ObjectStore, key: str) -> Stored | None:
@@ -82,18 +84,18 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
     found = _tail(store, key, TRAILER_BYTES if trailer else _TAIL_BYTES)
     if found is None:
         return None
-    tail, size = found
+    tail, size, modified = found
     try:
         if trailer:
-            return Stored(footer=parse_trailer(tail, trailer, where="tail"), bytes=size)
+            return Stored(footer=parse_trailer(tail, trailer, where="tail"), bytes=size, modified=modified)
         needed = 8 + int.from_bytes(tail[-8:-4], "little")
         if tail[-4:] == _MAGIC and len(tail) < needed <= size:
             found = _tail(store, key, needed)
             if found is None:
                 return None
-            tail, size = found
+            tail, size, modified = found
         raw = (pq.read_metadata(io.BytesIO(tail)).metadata or {})[METADATA_KEY.encode()]
-        return Stored(footer=decode(Footer, json.loads(raw), where=key), bytes=size)
+        return Stored(footer=decode(Footer, json.loads(raw), where=key), bytes=size, modified=modified)
     except MemoryError:
         raise
     except (*PARQUET_DAMAGE, ValueError, FormatError) as error:
@@ -123,8 +125,8 @@ def parse_trailer(tail: bytes, suffix: str, *, where: str) -> Footer:
     return decode(Footer, entry, where=where)
 
 
-def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int] | None:
-    """The object's last bytes and its whole size."""
+def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int, datetime] | None:
+    """The object's last bytes, its whole size and when it was written."""
     try:
         answer = store.ask(key, Range=f"bytes=-{size}")
         body = answer["Body"].read()
@@ -132,11 +134,11 @@ def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int] | None:
         if error_code(error) in {"NoSuchKey", "404"}:
             return None
         if error_code(error) in {"InvalidRange", "416"}:
-            return b"", 0
+            return b"", 0, datetime.max.replace(tzinfo=UTC)
         raise _failed(store, key, error) from error
     except BotoCoreError as error:
         raise _failed(store, key, error) from error
-    return body, int(answer.get("ContentRange", f"/{len(body)}").rpartition("/")[2])
+    return body, int(answer.get("ContentRange", f"/{len(body)}").rpartition("/")[2]), answer["LastModified"]
 
 
 def _failed(store: ObjectStore, key: str, error: Exception) -> ServiceError:
