@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -12,10 +13,13 @@ from typer.testing import CliRunner
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.conftest import MakeStream, Produce
+from tidemark.archive.maintenance import Unfinished, unfinished_uploads
+from tidemark.batch import upkeep
 from tidemark.batch.audit import audit_run
+from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
@@ -25,7 +29,9 @@ from tidemark.batch.upkeep import look_after_tables, maintain_run
 from tidemark.batch.versions import day_versions
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
+from tidemark.core.layout import Layout
 from tidemark.current.view import pin
+from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 from tidemark.verify.day import verify_day
@@ -94,6 +100,49 @@ def verdict(log: Log, day: date, version: int | None = None) -> str:
     return f"{found.verdict} {[str(one) for item in found.checks for one in item.differences]}"
 
 
+def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhere_else(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, client = make_stream(), s3_client(settings)
+    tables = (stream.quarantine_table, stream.table)
+    for table in tables:
+        IcebergTable(spark, settings, table).ensure(QUARANTINE_SCHEMA, {})
+    keys = [
+        f"warehouse/{settings.namespace}/{name}/data/_day=2013-01-14/{age}"
+        for name in (*tables, f"{stream.table}_of_another")  # of which the table's name is a part
+        for age in ("old", "young")
+    ]
+    for key in keys:
+        upload = client.create_multipart_upload(Bucket=settings.bucket, Key=key)["UploadId"]
+        client.upload_part(Bucket=settings.bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"part")
+
+    def aged(store: ObjectStore, prefix: str) -> list[Unfinished]:
+        """The S3 server says of every upload that it was started just now."""
+        week = timedelta(days=7, minutes=1)
+        return [
+            replace(item, started=item.started - week) if item.key.endswith("old") else item
+            for item in unfinished_uploads(store, prefix)
+        ]
+
+    monkeypatch.setattr(upkeep, "unfinished_uploads", aged)
+
+    def unfinished() -> set[str]:
+        there = client.list_multipart_uploads(Bucket=settings.bucket, Prefix="warehouse/").get("Uploads", ())
+        return {item["Key"] for item in there}.intersection(keys)
+
+    shown = look_after_tables(spark, settings, stream, now=datetime.now(UTC), delete=False)
+    assert [[upload.key for upload in item.uploads] for item in shown] == [[keys[0]], [keys[2]]]
+    assert unfinished() == set(keys)
+
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    run = Run(stream=stream, settings=settings, store=ObjectStore(settings), layout=layout, name="maintain")
+    maintain_run(run, spark)
+
+    saved: dict[str, Any] = run.require("maintain")["tables"]
+    assert [saved[table]["uploads_aborted"] for table in tables] == [[keys[0]], [keys[2]]]
+    assert unfinished() == {keys[1], *keys[3:]}
+
+
 def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,11 +170,12 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     for table, orphan in zip(tables, orphans, strict=True):
         place = lines.index(f"Table {table}")
         kept = len(table_of(log, table).metadata.snapshots)
-        assert lines[place + 1 : place + 5] == [
+        assert lines[place + 1 : place + 6] == [
             "Audit branches that would be dropped: 0",
             f"Snapshots that would be expired: 0, kept: {kept}",
             "Files of no snapshot that would be deleted: 1",
             f"  s3://{settings.bucket}/{orphan}",
+            "Unfinished uploads of files that would be aborted: 0",
         ]
     assert {table: objects(log, table) for table in tables} == before
 

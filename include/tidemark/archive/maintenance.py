@@ -1,7 +1,6 @@
 """What crashes leave behind (unfinished uploads, which cost money unseen; objects that no manifest lists), and the
 ledger, which is compared with the manifests and brought up to date."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,9 +42,9 @@ def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintai
     Objects written since then are not listed: the batch that they belong to may be running. Nothing visible is ever
     deleted. Aborting an upload in use fails its batch, which is repeated. Raises ServiceError where S3 refuses.
     """
-    uploads = sorted(_unfinished(store, layout.data_prefix), key=lambda item: (item.key, item.upload_id))
+    uploads = unfinished_uploads(store, layout.data_prefix)
     stale = tuple(item for item in uploads if item.started < before)
-    aborted = tuple(item for item in stale if _abort(store, item))
+    aborted = tuple(item for item in stale if abort_upload(store, item))
     # The objects first: one that is committed while this runs is in a manifest read afterwards.
     objects = [item for item in store.list(layout.data_prefix) if item.modified < before]
     listed = {file.key for manifest in each_manifest(store, layout) for file in manifest.files}
@@ -82,17 +81,22 @@ def maintain_ledger(store: ObjectStore, layout: Layout, stream: Stream, *, anew:
     return Compacted(manifests=held, new=held - before, segments=len(after.segments))
 
 
-def _unfinished(store: ObjectStore, prefix: str) -> Iterator[Unfinished]:
+def unfinished_uploads(store: ObjectStore, prefix: str) -> list[Unfinished]:
+    """The multipart uploads below a prefix, sorted by key. Raises ServiceError where S3 refuses."""
+    found = []
     try:
         for page in store.client.get_paginator("list_multipart_uploads").paginate(Bucket=store.bucket, Prefix=prefix):
-            for item in page.get("Uploads", ()):
-                yield Unfinished(key=item["Key"], upload_id=item["UploadId"], started=item["Initiated"])
+            found += [
+                Unfinished(key=item["Key"], upload_id=item["UploadId"], started=item["Initiated"])
+                for item in page.get("Uploads", ())
+            ]
     except (ClientError, BotoCoreError) as error:
         raise _refused("listing of uploads", store, prefix, error) from error
+    return sorted(found, key=lambda item: (item.key, item.upload_id))
 
 
-def _abort(store: ObjectStore, upload: Unfinished) -> bool:
-    """False where it ended by itself since it was listed."""
+def abort_upload(store: ObjectStore, upload: Unfinished) -> bool:
+    """Abort it; False where it ended by itself since it was listed. Raises ServiceError where S3 refuses."""
     try:
         store.client.abort_multipart_upload(Bucket=store.bucket, Key=upload.key, UploadId=upload.upload_id)
     except ClientError as error:

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.archive.compaction import Compaction
-from tidemark.archive.maintenance import maintain, maintain_ledger
+from tidemark.archive.maintenance import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
 from tidemark.archive.replaced import delete_replaced
 from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.batch.iceberg import IcebergTable
@@ -36,7 +36,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableUpkeep:
-    """One table: what can go (``expiry``), and its ``orphans``, urls of old files that no snapshot has.
+    """One table: what can go (``expiry``), its ``orphans``, urls of old files that no snapshot has, and the old
+    ``uploads`` below its folder that nobody finished.
 
     ``done`` says whether it went or is only shown; ``deleted`` counts the files that went with the snapshots.
     """
@@ -44,6 +45,7 @@ class TableUpkeep:
     name: str
     expiry: Expiry
     orphans: tuple[str, ...]
+    uploads: tuple[Unfinished, ...]
     deleted: int
     done: bool
 
@@ -56,7 +58,7 @@ def has_tables(settings: Settings, stream: Stream) -> bool:
 def look_after_tables(
     spark: SparkSession, settings: Settings, stream: Stream, *, now: datetime, delete: bool
 ) -> tuple[TableUpkeep, ...]:
-    """Both tables' upkeep, or without ``delete`` what it would be. Orphans are files older than ``LEFT_BEHIND``.
+    """Both tables' upkeep, or without ``delete`` what it would be. Orphans and uploads are older than ``LEFT_BEHIND``.
 
     Safe beside readers and runs: nothing goes that was current within the stream's retention, that an audit branch
     younger than ``LEFT_BEHIND`` needs, or that a branch or tag of somebody else's holds. Raises ServiceError where
@@ -74,9 +76,13 @@ def look_after_tables(
             dropped = {branch: tip for branch, tip in expiry.branches.items() if table.drop(branch, tip)}
             expiry = _plan(settings, stream, name, now)  # a branch that moved meanwhile needs its snapshots
             deleted = table.expire(expiry.snapshots)
-        orphans = table.orphans(datetime.now(UTC) - LEFT_BEHIND, delete=delete)
+        before = datetime.now(UTC) - LEFT_BEHIND
+        orphans = table.orphans(before, delete=delete)
+        uploads = _uploads(settings, name, before, abort=delete)
         told = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
-        found.append(TableUpkeep(name=name, expiry=told, orphans=orphans, deleted=deleted, done=delete))
+        found.append(
+            TableUpkeep(name=name, expiry=told, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
+        )
     return tuple(found)
 
 
@@ -100,6 +106,7 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
                 "kept_for_unsealed": [f"{day}, published by run {name}" for day, name in item.expiry.unsealed],
                 "files_deleted": item.deleted,
                 "orphans_deleted": list(item.orphans),
+                "uploads_aborted": [upload.key for upload in item.uploads],
             }
             for item in tables
         }
@@ -120,6 +127,16 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
 
 def _names(stream: Stream) -> tuple[str, str]:
     return stream.quarantine_table, stream.table
+
+
+def _uploads(settings: Settings, name: str, before: datetime, *, abort: bool) -> tuple[Unfinished, ...]:
+    """The uploads of files of the table that were started before a moment: what a killed rebuild leaves, unseen."""
+    table, store = load_table(settings, name), ObjectStore(settings)
+    assert table is not None
+    # With a slash behind it: the name of one of the tables begins with the other's.
+    folder = table.location().removeprefix(f"s3://{store.bucket}/").rstrip("/") + "/"
+    stale = (item for item in unfinished_uploads(store, folder) if item.started < before)
+    return tuple(item for item in stale if not abort or abort_upload(store, item))
 
 
 def _plan(settings: Settings, stream: Stream, name: str, now: datetime) -> Expiry:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from tidemark.archive.compaction import Compaction
-from tidemark.archive.maintenance import maintain, maintain_ledger
+from tidemark.archive.maintenance import Unfinished, maintain, maintain_ledger
 from tidemark.archive.replaced import delete_replaced
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
@@ -47,8 +47,7 @@ def print_maintenance(
     console = Console(soft_wrap=True)
     console.print(f"s3://{store.bucket}/{layout.data_prefix}, what is older than {older_than}", style="bold")
     console.print(f"Unfinished uploads aborted: {len(found.aborted)}; younger ones left alone: {len(found.left)}")
-    for item in found.aborted:
-        console.print(Text(f"  {item.started.astimezone(UTC).isoformat(timespec='seconds')}  {item.key}"))
+    _print_uploads(console, found.aborted)
     size = sum(item.size for item in found.orphans)
     console.print(
         f"Objects that no manifest lists: {len(found.orphans)}, {size} bytes; no reader sees them, none deleted"
@@ -146,6 +145,13 @@ def print_table(console: Console, item: "TableUpkeep") -> None:
     console.print(f"Files of no snapshot{went} deleted: {len(item.orphans)}")
     for orphan in item.orphans:
         console.print(Text(f"  {orphan}"))
+    console.print(f"Unfinished uploads of files{went} aborted: {len(item.uploads)}")
+    _print_uploads(console, item.uploads)
+
+
+def _print_uploads(console: Console, uploads: Sequence[Unfinished]) -> None:
+    for item in uploads:
+        console.print(Text(f"  {item.started.astimezone(UTC).isoformat(timespec='seconds')}  {item.key}"))
 
 
 def parse_age(text: str) -> timedelta:
