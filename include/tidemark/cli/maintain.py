@@ -155,8 +155,8 @@ def _print_uploads(console: Console, uploads: Sequence[Unfinished]) -> None:
 
 
 def parse_age(text: str) -> timedelta:
-    """``90m``, ``12h``, ``1d``; raises ConfigError for anything else."""
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    """``90m``, ``12h``, ``1d``, up to ``99999d``; raises ConfigError for anything else."""
+    found = re.fullmatch(r"(\d{1,5})([smhd])", text)  # more days lead beyond the year 1
     if found is None:
-        raise ConfigError("not an age", expected="a number and s, m, h or d, like 12h", found=text)
+        raise ConfigError("not an age", expected="a number up to 99999 and s, m, h or d, like 12h", found=text)
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
