@@ -1,6 +1,7 @@
 """Maintenance of the tables: what nobody needs goes, and readers, proofs, rollbacks and runs do not notice."""
 
 import os
+import sqlite3
 import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,9 +15,9 @@ from typer.testing import CliRunner
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.maintenance import Unfinished, unfinished_uploads
-from tidemark.batch import upkeep
+from tidemark.batch import iceberg, upkeep
 from tidemark.batch.audit import audit_run
-from tidemark.batch.iceberg import IcebergTable
+from tidemark.batch.iceberg import IcebergTable, _is_neighbour
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
@@ -216,3 +217,24 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     rollback_day(log.run("back"), spark, day=TUESDAY, version=1)
     assert offsets(log) == published
     assert verdict(log, TUESDAY) == "proven []"
+
+
+def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
+    stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = upkeep._Upkept(spark, log.settings, log.stream.table)
+    (tip,) = (ref.snapshot_id for name, ref in table_of(log, log.stream.table).metadata.refs.items() if name != "main")
+    assert table.drop("audit_given-up", tip)
+    asked: list[BaseException] = []
+    neighbour = sqlite3.connect(stack.folder / "catalog.db", isolation_level=None)
+    neighbour.execute("BEGIN IMMEDIATE")
+
+    def goes(error: BaseException) -> bool:
+        """Whether it is a neighbour that is in the way, who is gone then."""
+        asked.append(error)
+        neighbour.close()
+        return _is_neighbour(error)
+
+    monkeypatch.setattr(iceberg, "_is_neighbour", goes)
+    assert table.expire((tip,)) > 0
+    assert "SQLITE_BUSY" in str(asked[0])

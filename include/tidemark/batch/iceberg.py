@@ -331,7 +331,7 @@ class IcebergTable:
         if table.refs().get(branch) is not None:
             table.manageSnapshots().removeBranch(branch).commit()
 
-    def _retry(self, action: Callable[[], T]) -> T:
+    def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat ``action``, which looks at the table afresh, while only a neighbour's commit is in its way.
 
         Iceberg can't replay a transaction that changes a branch, and SQLite answers "busy" to a second writer.
@@ -342,8 +342,12 @@ class IcebergTable:
             wait=wait_random_exponential(multiplier=0.1, max=3),
             reraise=True,
         )
+        return attempts(action)
+
+    def _retry(self, action: Callable[[], T]) -> T:
+        """``_repeat`` a commit, and tell what refuses it."""
         try:
-            return attempts(action)
+            return self._repeat(action)
         except Py4JJavaError as error:
             names = _java_classes(error)
             detail = str(error.java_exception.getMessage()).splitlines()[0]

@@ -221,11 +221,13 @@ class _Upkept(IcebergTable):
         return tuple(sorted(row.orphan_file_location for row in rows))
 
     def _call(self, procedure: str, **arguments: str) -> list[Any]:
-        """Call a procedure of the catalog; ``arguments`` are SQL. The session's time zone is UTC."""
+        """Call a procedure of the catalog, which can be called again; ``arguments`` are SQL. The session's time zone is
+        UTC."""
         catalog = self.identifier.partition(".")[0]
         told = ", ".join(f"{name} => {value}" for name, value in arguments.items())
+        call = f"CALL {catalog}.system.{procedure}(table => '{self.identifier}', {told})"
         try:
-            return self._spark.sql(f"CALL {catalog}.system.{procedure}(table => '{self.identifier}', {told})").collect()
+            return self._repeat(lambda: self._spark.sql(call).collect())
         except (PySparkException, Py4JJavaError) as error:
             raise ServiceError(
                 f"Iceberg's {procedure} failed",
