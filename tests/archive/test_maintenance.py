@@ -1,5 +1,6 @@
 """Conformance 13: what crashes leave behind is never read, and never stays for ever. Real S3 server and Spark."""
 
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -7,8 +8,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.archive.oracle import Oracle
+from tests.archive.small import Small
 from tests.conftest import MakeStream, Produce, unique
-from tidemark.archive.commit import read_manifests
+from tidemark.archive import maintenance
+from tidemark.archive.commit import each_manifest, read_manifests
 from tidemark.archive.maintenance import maintain
 from tidemark.archive.stream import archive
 from tidemark.batch.slices import read_slices
@@ -17,6 +20,7 @@ from tidemark.cli.app import app
 from tidemark.cli.maintain import parse_age
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
+from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Target
 from tidemark.core.planner import make_plan
 from tidemark.kafka import describe_topic
@@ -108,6 +112,25 @@ def test_no_orphan_is_read_or_named_and_all_are_listed(
     assert oracle.keys("data") == before  # listed, not deleted
     # Objects of a batch that may be running are none.
     assert maintain(store, layout, before=datetime.now(UTC) - timedelta(days=1)).orphans == ()
+
+
+def test_what_is_committed_while_maintenance_looks_is_no_orphan(
+    store: ObjectStore, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Small(store=store, stream=make_stream(), path=lambda _: "p")
+    small.commit(0, 2)
+    orphan = f"{small.layout.data_prefix}p/orphan"
+    store.put(orphan, b"12345")
+
+    def manifests(store: ObjectStore, layout: Layout) -> Iterator[Manifest]:
+        small.commit(2, 4)
+        yield from each_manifest(store, layout)
+        small.commit(4, 6)
+
+    monkeypatch.setattr(maintenance, "each_manifest", manifests)
+    found = maintain(store, small.layout, before=datetime.now(UTC) + timedelta(days=1))
+    assert [item.key for item in found.orphans] == [orphan]
+    assert len(small.objects()) == 4
 
 
 def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(

@@ -7,6 +7,7 @@ from datetime import datetime
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.archive.commit import each_manifest
+from tidemark.archive.key_hashes import KeyHashes
 from tidemark.archive.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
@@ -46,12 +47,16 @@ def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintai
     stale = tuple(item for item in uploads if item.started < before)
     aborted = tuple(item for item in stale if abort_upload(store, item))
     # The objects first: one that is committed while this runs is in a manifest read afterwards.
-    objects = [item for item in store.list(layout.data_prefix) if item.modified < before]
-    listed = {file.key for manifest in each_manifest(store, layout) for file in manifest.files}
+    there = KeyHashes.of(item.key for item in store.list(layout.data_prefix) if item.modified < before)
+    strays = there.without(
+        KeyHashes.of(file.key for manifest in each_manifest(store, layout) for file in manifest.files)
+    )
+    # Mostly there are none: only their rows of the listing are kept, not everybody's.
+    again = store.list(layout.data_prefix) if strays else ()
     return Maintained(
         aborted=aborted,
         left=tuple(item for item in uploads if item.started >= before),
-        orphans=tuple(item for item in objects if item.key not in listed),
+        orphans=tuple(item for item in again if item.modified < before and item.key in strays),
     )
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from tidemark.archive.commit import each_manifest
 from tidemark.archive.history import History
+from tidemark.archive.key_hashes import KeyHashes
 from tidemark.archive.ledger import read_archived
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError
@@ -67,8 +68,7 @@ def delete_replaced(
     """
     before_us = micros(now - KEPT_FOR)
     found = Deleted()
-    listed = {key for manifest in _compactions(store, layout) for item in manifest.replaces for key, _ in item.files}
-    there = {item.key: item.size for item in store.list(layout.data_prefix) if item.key in listed} if listed else {}
+    there = _sizes(store, layout)
     if not there:
         return found
     check = _Check(store=store, history=read_archived(store, layout, stream).history(), seen=dict(unfit))
@@ -100,6 +100,14 @@ def delete_replaced(
 
 def _compactions(store: ObjectStore, layout: Layout) -> Iterator[Manifest]:
     return each_manifest(store, layout, f"{COMPACTION}/")
+
+
+def _sizes(store: ObjectStore, layout: Layout) -> dict[str, int]:
+    """Of the replaced objects that are there, by key; one that only hashes like them may be among them."""
+    replaced = KeyHashes.of(
+        key for manifest in _compactions(store, layout) for item in manifest.replaces for key, _ in item.files
+    )
+    return {item.key: item.size for item in store.list(layout.data_prefix) if item.key in replaced} if replaced else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
