@@ -14,8 +14,11 @@ from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tidemark.archive.sink import write_range
 from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import COMPACTION
 from tidemark.core.offsets import OffsetRange
 from tidemark.kafka import describe_topic
+from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import records
 from tidemark.stack.local import LocalStack
@@ -198,6 +201,10 @@ def test_an_object_that_a_deletion_could_take_is_not_taken_again(
     (first,) = write_range(frame, ranges, stream, settings, clock_us=0)
     path = stack.folder / "s3" / "data" / settings.bucket / first.key  # where the S3 server keeps objects
     days = timedelta(days=1).total_seconds()
+    os.utime(path, (time.time() - 6.1 * days,) * 2)
+    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)  # nothing was ever compacted
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    ObjectStore(settings).put(layout.manifest_key(COMPACTION, 0), b"")
     os.utime(path, (time.time() - 5.9 * days,) * 2)
     assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)
     os.utime(path, (time.time() - 6.1 * days,) * 2)

@@ -23,7 +23,7 @@ from tidemark.archive.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile
+from tidemark.core.manifest import COMPACTION, DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka import topic_config
 from tidemark.objects.schema import SCHEMA
@@ -80,12 +80,20 @@ def write_range(
 def _written(
     frame: DataFrame, ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool = False
 ) -> list[Row]:
-    write = _writer(ranges, stream, settings, apart=apart, oldest=datetime.now(UTC) - REUSED_FOR)
+    write = _writer(ranges, stream, settings, apart=apart, oldest=_oldest(stream, settings))
     try:
         with bounded_batches(frame.sparkSession):
             return frame.mapInArrow(write, _ROWS).collect()
     except (PySparkException, Py4JJavaError) as error:
         raise task_error(error, where=f"archive of {stream.name}") from error
+
+
+def _oldest(stream: Stream, settings: Settings) -> datetime | None:
+    """Since when an object must be there to be taken for our own; None in an archive that was never compacted, for
+    nothing is deleted there."""
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    compactions = ObjectStore(settings).list(f"{layout.manifest_prefix}{COMPACTION}/")
+    return None if next(iter(compactions), None) is None else datetime.now(UTC) - REUSED_FOR
 
 
 def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> bool:
@@ -97,7 +105,7 @@ def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> b
 
 
 def _writer(
-    ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool, oldest: datetime
+    ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool, oldest: datetime | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         target = Target(
