@@ -19,6 +19,7 @@ from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current.frame import frame
 from tidemark.settings import Settings
+from tidemark.spark.failures import rebuild_error
 
 FAILING = [
     (
@@ -254,12 +255,10 @@ def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_diffe
     assert "2013-01-13: what the new version changes is not told" in caplog.text
 
 
-def worker_died_of(raised: str) -> ServiceError:
+def worker_died_of(raised: str) -> TidemarkError:
     """What Spark makes of an exception in a Python worker, as the rebuild passes it on."""
     told = f"An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File a\n{raised}"
-    error = ServiceError("a Spark job failed")
-    error.__cause__ = PythonException(told)
-    return error
+    return rebuild_error(PythonException(told), archive="the archive", code="code.py")
 
 
 @pytest.mark.parametrize(
@@ -272,6 +271,8 @@ def worker_died_of(raised: str) -> ServiceError:
             worker_died_of,
             [
                 "OSError: disk full",
+                "tidemark.core.errors.ServiceError: S3 get failed: found 503",
+                "tidemark.core.errors.FormatError: a file of nobody's",
                 "pyarrow.lib.ArrowMemoryError: malloc of size 64 failed",
                 "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1. GiB",
                 "ssl.SSLError: unexpected end",

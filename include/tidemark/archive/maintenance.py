@@ -51,7 +51,7 @@ def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintai
     strays = there.without(
         KeyHashes.of(file.key for manifest in each_manifest(store, layout) for file in manifest.files)
     )
-    # Mostly there are none: only their rows of the listing are kept, not everybody's.
+    # A second listing, where there are any, keeps their rows alone, not everybody's.
     again = store.list(layout.data_prefix) if strays else ()
     return Maintained(
         aborted=aborted,

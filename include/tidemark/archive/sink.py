@@ -7,6 +7,7 @@ has what a task does with them.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,10 +55,11 @@ def write_range(
     """Write rows of ARCHIVE_SCHEMA, all inside ``ranges``, and return the objects that hold them, sorted by key.
 
     The objects exist when this returns, but are part of the archive only once a manifest lists them. Writing the same
-    rows again gives the same objects. ``clock_us`` is the batch's own time, µs UTC, which every retry must give alike:
-    wall-clock paths follow it. ``on_task`` is called with each task's account. Of a compacted topic an earlier attempt
-    may have read more than there still is: then the rows get names of their own. Raises PositionError for a row outside
-    ``ranges``, ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
+    rows again gives the same objects, but for those that are ``REUSED_FOR`` old in an archive that was ever compacted.
+    ``clock_us`` is the batch's own time, µs UTC, which every retry must give alike: wall-clock paths follow it.
+    ``on_task`` is called with each task's account. Of a compacted topic an earlier attempt may have read more than
+    there still is: then the rows get names of their own. Raises PositionError for a row outside ``ranges``,
+    ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
     """
     # What is the same all over a log, its topic and the default folder, is cheaper to add in Python.
     names = [name for name in SCHEMA.names if name != "topic"]
@@ -88,11 +90,17 @@ def _written(
         raise task_error(error, where=f"archive of {stream.name}") from error
 
 
+@lru_cache(maxsize=1)
+def _store(settings: Settings) -> ObjectStore:
+    """One client for all batches: to make one takes longer than to ask."""
+    return ObjectStore(settings)
+
+
 def _oldest(stream: Stream, settings: Settings) -> datetime | None:
     """Since when an object must be there to be taken for our own; None in an archive that was never compacted, for
     nothing is deleted there."""
     layout = Layout(prefix=settings.prefix, stream=stream.name)
-    compactions = ObjectStore(settings).list(f"{layout.manifest_prefix}{COMPACTION}/")
+    compactions = _store(settings).list(f"{layout.manifest_prefix}{COMPACTION}/")
     return None if next(iter(compactions), None) is None else datetime.now(UTC) - REUSED_FOR
 
 

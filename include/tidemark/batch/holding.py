@@ -11,7 +11,7 @@ from tidemark.batch.seal import unsealed_publication
 from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
-from tidemark.spark.failures import lies_in_rows
+from tidemark.spark.failures import FAILS_ON_RECORD
 
 _logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def spoiled(run: Run, plan: Plan, error: TidemarkError) -> dict[date, str]:
     """
     may = may_wait(run, {item.day for item in plan.days})
     about = _days_of(plan, error)
-    if not about and (isinstance(error, IncompleteError) or lies_in_rows(error.__cause__)):
+    if not about and (isinstance(error, IncompleteError) or error.problem == FAILS_ON_RECORD):
         about = {day for day, wait in may.items() if wait}
     if not about or not all(may[day] for day in about) or about == may.keys():
         return {}

@@ -7,6 +7,7 @@ passes over these ranges in Kafka.
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -68,20 +69,24 @@ def classify_holes(
     """The plan with evidence on its holes; what to save of the look: totals per cause, offsets read, notes; and the
     ranges at which Kafka gives committed records that the archive lacks, the first 200 of a log.
 
-    ``looked`` is what the run has found before: such a hole is not looked at again, unless a part of it was
-    ``refilled``. It ends after ``limit_s``: holes that were not reached have no evidence and are the next
-    look's. What Kafka fails to tell does not fail the run: its holes stay unexplained, and a note says why.
+    ``looked`` is what the run has found before: such a hole is not looked at again, but in a log of which some were
+    ``refilled``, where part of it was, or where not all of its unexplained offsets are named. It ends after
+    ``limit_s``: holes that were not reached have no evidence and are the next look's. What Kafka fails to tell does not
+    fail the run: its holes stay unexplained, and a note says why.
     """
     watch = Watch(limit_s=limit_s)
     own = [(item.target.log, item) for item in looked]
     earlier = _by_copy([*((item.log, item) for seal in seals for item in seal.logs), *own])
-    final = _by_copy((log, _untouched(item, [part for owner, part in refilled if owner == log])) for log, item in own)
+    parts: dict[TopicPartition, list[OffsetRange]] = {}
+    for log, part in refilled:
+        parts.setdefault(log, []).append(part)
+    final = _by_copy((log, _untouched(item, normalise(parts[log])) if log in parts else item) for log, item in own)
     logs, notes = [], []
     readable: list[tuple[TopicPartition, OffsetRange]] = []
     for item in plan.logs:
-        done, note, given = _classify(run, item, earlier, final, watch) if item.holes else (item, None, ())
+        done, own_notes, given = _classify(run, item, earlier, final, watch) if item.holes else (item, (), ())
         logs.append(done)
-        notes += [f"{item.target.log}: {note}"] if note else []
+        notes += [f"{item.target.log}: {note}" for note in own_notes]
         readable += [(item.target.log, part) for part in given]
     totals = {"transactional": 0, "compacted": 0, "unexplained": 0}
     for hole in (hole for item in logs for hole in item.holes):
@@ -93,8 +98,9 @@ def classify_holes(
 
 def _classify(
     run: Run, item: LogPlan, earlier: _Holes, final: _Holes, watch: Watch
-) -> tuple[LogPlan, str | None, OffsetSet]:
-    log, note = item.target.log, None
+) -> tuple[LogPlan, Sequence[str], OffsetSet]:
+    log = item.target.log
+    notes: list[str] = []
     uses = {used.range.start: used for used in item.used}
     known = {hole.range: _known(_copies(earlier, log, uses[hole.range.start]), hole) for hole in item.holes}
     before = {span: evidence for span, evidence in known.items() if evidence is not None}
@@ -104,7 +110,7 @@ def _classify(
     asked = [
         hole
         for hole in item.holes
-        if (one := found.get(hole.range)) is None or (one.unexplained and hole.range not in done)
+        if hole.range not in done and ((one := found.get(hole.range)) is None or one.unexplained)
     ]
     transactional = any(hole.counts["transactional"] for copy in earlier if copy[0] == log for hole in earlier[copy])
     told: dict[OffsetRange, Told] = {}
@@ -113,23 +119,23 @@ def _classify(
             with Inquiry(run.settings.kafka_bootstrap, log, watch.seen) as inquiry:
                 for hole, offsets in _asked(run, log, asked, uses, found):
                     if watch.over:
-                        note = f"looking at holes was stopped after {watch.limit_s:.0f} s; the next run goes on"
+                        notes.append(f"looking at holes was stopped after {watch.limit_s:.0f} s; the next run goes on")
                         break
                     if isinstance(offsets, str):
-                        note = f"the archive no longer tells what was committed of {hole.range}: {offsets}"
+                        notes.append(f"the archive no longer tells what was committed of {hole.range}: {offsets}")
                         continue
                     told[hole.range] = inquiry.ask(offsets)
                 nature = inquiry.nature(transactional=transactional)
             found |= {span: nature.evidence(one, found.get(span)) for span, one in told.items()}
     except ServiceError as error:
-        note = str(error)
+        notes.append(str(error))
     readable = sum(one.readable.number for one in told.values())
     if readable:
-        note = f"Kafka gives a committed record at {readable:,} offsets that the archive has none of"
+        notes.append(f"Kafka gives a committed record at {readable:,} offsets that the archive has none of")
     for span, evidence in before.items():  # what was proven once stays so, whatever Kafka has forgotten since
         found[span] = min(evidence, found.get(span, evidence), key=lambda one: one.unexplained)
     named = normalise(part for one in told.values() for part in one.readable.ranges)[:RANGES_MAX]
-    return replace(item, holes=tuple(_with_evidence(item.holes, found))), note, named
+    return replace(item, holes=tuple(_with_evidence(item.holes, found))), notes, named
 
 
 def _with_evidence(holes: Iterable[Hole], found: Mapping[OffsetRange, Evidence]) -> Iterator[Hole]:
@@ -150,10 +156,17 @@ def _cause(evidence: Evidence) -> Literal["unexplained", "transactional", "compa
     return "compacted" if evidence.compacted else "transactional"
 
 
-def _untouched(item: LogPlan, refilled: Sequence[OffsetRange]) -> LogPlan:
-    """The log without the holes that were refilled in part."""
-    holes = tuple(hole for hole in item.holes if not any(hole.range.intersect(part) for part in refilled))
-    return replace(item, holes=holes)
+def _untouched(item: LogPlan, refilled: OffsetSet) -> LogPlan:
+    """The log without the holes that were refilled in part, or that may hold more to refill than was named."""
+    ends = [part.end for part in refilled]
+
+    def is_done(hole: Hole) -> bool:
+        at = bisect_right(ends, hole.range.start)
+        refilled_in = at < len(refilled) and refilled[at].start < hole.range.end
+        told = hole.evidence
+        return not refilled_in and told is not None and count(told.ranges) == told.unexplained
+
+    return replace(item, holes=tuple(hole for hole in item.holes if is_done(hole)))
 
 
 def _by_copy(logs: Iterable[tuple[TopicPartition, SealedLog | LogPlan]]) -> dict[_Copy, list[Hole]]:

@@ -1,7 +1,7 @@
 """Steps ``plan`` and ``settled``: what a run refills and rebuilds; then, after the refill, that nothing is missing."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -50,6 +50,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
             out["plan"] = plan_to_value(plan)
             for note in out["holes"]["notes"]:
                 _logger.warning("holes: %s", note)
+        # Of a topic that the stream does not read any more nothing is refilled: its target is what the archive has.
+        lacked = tuple((log, part) for log, part in lacked if log.topic == run.stream.topic)
         ranges = sorted([*((*gap, False) for gap in _unfilled(plan)), *((*part, True) for part in lacked)])
         out["refill"] = [
             {**encode(log), "start": part.start, "end": part.end, "in_hole": in_hole} for log, part, in_hole in ranges
@@ -64,6 +66,7 @@ def settle_run(run: Run) -> Plan:
     the one before it.
 
     Holes that are new since step ``plan``, or that the refill went into, get their evidence here (``classify_holes``).
+    What Kafka gives of those is the next run's to refill.
 
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
     accept to lose (``batch.accept_loss``) and no seal has told of; the plan is saved all the same.
@@ -89,19 +92,24 @@ def settle_run(run: Run) -> Plan:
             plan = settle(targets=raise_log_starts(run.settings.kafka_bootstrap, targets))
         _require_whole(run, plan, seals)
         if plan.days:
-            plan, out["holes"], _ = classify_holes(run, plan, seals, looked=first.logs, refilled=refill_ranges(run))
+            refilled = _ranges(item for item in planned["refill"] if item["in_hole"])
+            plan, out["holes"], _ = classify_holes(run, plan, seals, looked=first.logs, refilled=refilled)
             out["plan"] = plan_to_value(plan)
         return plan
 
 
 def refill_ranges(run: Run) -> LogRanges:
     """The ranges to fetch from Kafka, by log and position, as step ``plan`` has saved them."""
+    return _ranges(run.require("plan")["refill"])
+
+
+def _ranges(items: Iterable[Mapping[str, Any]]) -> LogRanges:
     return tuple(
         (
             TopicPartition(topic=item["topic"], topic_id=item["topic_id"], partition=item["partition"]),
             OffsetRange(start=item["start"], end=item["end"]),
         )
-        for item in run.require("plan")["refill"]
+        for item in items
     )
 
 

@@ -166,8 +166,10 @@ class DayPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateDay:
-    """A sealed day that late records do not reopen, for it lies too far back or after the newest day requested;
-    at most ``records_max`` of them came."""
+    """A sealed day that late records, ``records_max`` at most, do not reopen.
+
+    It lies too far back, or after the newest day requested.
+    """
 
     day: date
     records_max: int

@@ -88,7 +88,7 @@ class SparkStep(SparkSubmitOperator):
         """
         run_id = context["run_id"]
         if self.step == "refill" and work.nothing_to_refill(self.stream, run_id):
-            raise AirflowSkipException("the archive has no gap that has to be refilled")
+            raise AirflowSkipException("the archive lacks nothing that Kafka can give")
         arguments, environment = work.submission(self.stream, run_id)
         self.jars = arguments["jars"]
         self._driver_memory = arguments["driver_memory"]

@@ -24,6 +24,7 @@ _OF_MACHINE = re.compile(
 )
 # Behind the indented lines of the frames.
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
+FAILS_ON_RECORD = "the transformation fails on a record"
 WITHOUT_OBJECT = (
     "Put it back from a copy of the bucket. Only where Kafka still holds all that its manifest lists, and its writer is"
     " not 'compact': delete the manifest and its objects, make the ledger anew (tidemark maintain STREAM"
@@ -128,24 +129,22 @@ def rebuild_error(error: Exception, *, archive: str, code: str) -> TidemarkError
     """Why Spark could not make rows of the archive's: a fault of the ``code``, or what ``task_error`` finds."""
     text = str(error)
     if _OURS.search(text) is None and _UNREAD_FILE.search(text) is None:
-        if lies_in_rows(error):
+        if _lies_in_rows(text):
             return ConfigError(
-                "the transformation fails on a record",
+                FAILS_ON_RECORD,
                 expected="a row of it, or a reason in column 'reject'",
                 found=cause_line(text),
                 where=code,
                 hint="Make what fails null (try_cast, try_divide, …) and give a reason: so the quarantine gets it",
             )
         if isinstance(error, AnalysisException):
-            return ConfigError(
-                "Spark can't make the rows", found=cause_line(text), where=code, hint="'tidemark streams' tries it"
-            )
+            hint = "Where it is about the transformation, 'tidemark streams' tries that"
+            return ConfigError("Spark refuses a query of the rebuild", found=cause_line(text), where=archive, hint=hint)
     return task_error(error, where=archive)
 
 
-def lies_in_rows(error: BaseException | None) -> bool:
+def _lies_in_rows(text: str) -> bool:
     """Whether a Spark job failed on a row's values or in a function of the user's, and not for a service."""
-    text = str(error)
     return _OF_ROWS.search(text) is not None and _OF_MACHINE.match(cause_line(text)) is None
 
 

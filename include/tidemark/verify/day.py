@@ -24,7 +24,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.kafka import NAMED, Held, LogSide, compare_with_kafka, note_unarchived, spans
+from tidemark.verify.kafka import NAMED, Backlog, Held, LogSide, compare_with_kafka, spans
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.result import Check, Verification
 from tidemark.verify.seal import Claims, compare_ranges, proven_by_seal, read_claims
@@ -364,9 +364,13 @@ class _KafkaSide:
                     self.holes.unknown.append(
                         f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
                     )
-            day, zone = self.seal.day, self.stream.zone
-            moments = (day_start(day, zone), day_end(day, zone))
-            note_unarchived(self.settings.kafka_bootstrap, held, self.archive, moments, self.kafka)
+            if self.stream.event_time.extractor == "record":  # else the stamp does not tell the day
+                day, zone = self.seal.day, self.stream.zone
+                moments = (day_start(day, zone), day_end(day, zone))
+                bootstrap = self.settings.kafka_bootstrap
+                Backlog(bootstrap=bootstrap, held=held, archive=self.archive, progress=progress).note(
+                    moments, self.kafka
+                )
         except ServiceError as error:
             self.kafka.unknown.append(str(error))
             self.holes.unknown.append("Kafka does not answer")

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
 from tidemark.batch.readable import LogReader
 from tidemark.core.days import micros
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
 from tidemark.kafka import positions_at, topic_config
 from tidemark.objects.bits import OffsetBits
 from tidemark.verify.archive import Derived
@@ -113,40 +115,54 @@ def compare_with_kafka(
     return found
 
 
-def note_unarchived(
-    bootstrap: str, held: Mapping[TopicPartition, OffsetRange], archive: Derived, day: Moments, check: Check
-) -> None:
-    """Note committed records, stamped on the day, that Kafka holds and no manifest has: they are late, if not lost.
+@dataclass(slots=True, kw_only=True)
+class Backlog:
+    """What Kafka holds of each log (``held``) and no manifest has. ``read`` counts the offsets that were looked at."""
 
-    ``held`` is what Kafka holds by log. Nothing in front of the first record stamped on the day or later is read.
-    Raises ServiceError where Kafka can't be read.
-    """
-    if not held:
-        return
-    first = positions_at(bootstrap, tuple(held), day[0])
-    low, high = (micros(moment) // 1000 for moment in day)
-    for log, span in held.items():
-        start = first[log]
-        if start is None or start >= span.end:
-            continue
-        left = subtract([OffsetRange(start=max(start, span.start), end=span.end)], archive.committed(log))
-        number, read = 0, 0
-        found: list[OffsetRange] = []
-        with LogReader(bootstrap, log, committed=True) as reader:
-            for piece in _pieces(left):
-                if read >= LIMIT_OFFSETS:
-                    check.notes.append(f"{log}: of what no manifest has, the first {read:,} offsets were looked at")
+    bootstrap: str
+    held: Mapping[TopicPartition, OffsetRange]
+    archive: Derived
+    progress: Callable[[str], None]
+    read: int = 0
+
+    def note(self, day: Moments, check: Check) -> None:
+        """Note the committed records among it that are stamped on the day: they are late, if not lost.
+
+        ``LIMIT_OFFSETS`` are read in all, none in front of the first record stamped on the day or later. That Kafka
+        can't be read is a note as well: it says nothing against what was compared.
+        """
+        try:
+            first = positions_at(self.bootstrap, tuple(self.held), day[0]) if self.held else {}
+            for log, span in self.held.items():
+                start = first[log]
+                if start is not None and start < span.end:
+                    self._note(log, OffsetRange(start=max(start, span.start), end=span.end), day, check)
+        except ServiceError as error:
+            check.notes.append(f"what no manifest has was not looked at: {error}")
+
+    def _note(self, log: TopicPartition, window: OffsetRange, day: Moments, check: Check) -> None:
+        low, high = (micros(moment) // 1000 for moment in day)
+        number = 0
+        named: list[OffsetRange] = []
+        with LogReader(self.bootstrap, log, committed=True) as reader:
+            for piece in _pieces(subtract([window], self.archive.committed(log))):
+                if self.read >= LIMIT_OFFSETS:
+                    check.notes.append(
+                        f"of what no manifest has, {self.read:,} offsets were looked at, up to {log} {piece}"
+                    )
                     break
                 offsets, stamps, _ = reader.read(piece)
                 own = OffsetBits(piece)
                 number += own.add(offsets[(stamps >= low) & (stamps < high)])
-                found += own.ranges()
-                read += len(piece)
+                named += islice(own.ranges(), NAMED - len(named))
+                self.read += len(piece)
+                self.progress(f"{self.read:,} offsets that no manifest has")
         if number:
-            named = ", ".join(map(str, normalise(found)[:NAMED]))
+            more = ", …" if number > count(named) else ""
             check.notes.append(
-                f"{log}: {number:,} records stamped on the day are in Kafka and in no manifest: {named}. The next run"
-                " refills them, and makes them a later version of the day"
+                f"{log}: {number:,} records stamped on the day are in Kafka and in no manifest:"
+                f" {', '.join(map(str, named))}{more}. They are late: once archived they reopen the day, unless"
+                " batch.reopen_days leaves it alone"
             )
 
 
