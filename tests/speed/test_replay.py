@@ -15,11 +15,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from rich.console import Console
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.speed.letters import START_MS, Headers, letter, source_id
@@ -68,11 +69,19 @@ def group_of(settings: Settings, stream: Stream) -> str:
     return f"tidemark-replay-{stream.name}-{topic_id}"
 
 
+def moving(error: BaseException) -> bool:
+    """Whether Kafka refused because the group is only just being given its coordinator."""
+    refusals = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+    return isinstance(error, KafkaException) and error.args[0].code() in refusals
+
+
+@retry(retry=retry_if_exception(moving), stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True)
 def position(settings: Settings, stream: Stream, group: str) -> int:
     """The replay's marker of partition 0; negative without one."""
     consumer = Consumer({"bootstrap.servers": settings.kafka_bootstrap, "group.id": group})
     try:
-        (found,) = consumer.committed([KafkaPartition(f"{stream.speed.dead_letter_topic}.markers", 0)], timeout=60)
+        # It waits out the transaction, of 60 seconds, of a replay that was killed in the middle of one.
+        (found,) = consumer.committed([KafkaPartition(f"{stream.speed.dead_letter_topic}.markers", 0)], timeout=120)
     finally:
         consumer.close()
     assert found.error is None, found.error
