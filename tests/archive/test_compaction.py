@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
-from hashlib import shake_128
 from threading import Barrier
 
 import pytest
@@ -268,7 +267,6 @@ def test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replace
 def test_a_compaction_takes_an_earlier_ones_output_once_there_is_as_much_beside_it(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"
-    small.values = lambda offset: shake_128(b"%d" % offset).digest(4_000)  # so that an object is as large as its rows
     for start in range(0, 8, 2):
         small.commit(start, start + 2)
     compaction(small).run()
@@ -295,17 +293,17 @@ def test_the_command_shows_what_it_would_do_and_does_it(
     for start in range(0, 8, 2):
         small.commit(start, start + 2, at=now - timedelta(days=20))
     compaction(small, now - timedelta(days=10)).run()
-    for start in range(8, 14, 2):
+    for start in range(8, 16, 2):
         small.commit(start, start + 2, at=now - timedelta(days=5))
-    small.commit(14, 16, at=now)
+    small.commit(16, 18, at=now)
     before = small.objects()
     sizes = [file.bytes for item in small.manifests() if item.writer != "compact" for file in item.files]
-    old, new, made = sum(sizes[:4]), sum(sizes[4:7]), small.compactions()[0].files[0].bytes
+    old, new, made = sum(sizes[:4]), sum(sizes[4:8]), small.compactions()[0].files[0].bytes
     shown = CliRunner().invoke(app, ["maintain", stream.name])
     assert shown.exit_code == 0, shown.output
     assert small.objects() == before
     small_files, alone, replaced, hint = shown.output.splitlines()[-4:]
-    assert small_files == f"Small files that would be compacted: 4 of 4 ranges, {made + new} bytes"
+    assert small_files == f"Small files that would be compacted: 5 of 5 ranges, {made + new} bytes"
     assert (
         alone.split(":")[1]
         == " 1 younger than a day, 0 of other archive settings, 0 adopted or without a checksum to compare"
@@ -318,12 +316,12 @@ def test_the_command_shows_what_it_would_do_and_does_it(
     assert done.exit_code == 0, done.output
     (_, second) = small.compactions()
     assert (
-        f"Small files compacted: 4 of 4 ranges, {made + new} bytes, into 1, {second.files[0].bytes} bytes\n"
+        f"Small files compacted: 5 of 5 ranges, {made + new} bytes, into 1, {second.files[0].bytes} bytes\n"
         in done.output
     )
-    assert f"Replaced objects deleted: 4, {old} bytes; 4 were replaced less than a week ago\n" in done.output
-    assert small.ranges_in_use() == [(0, 14), (14, 16)]
-    assert small.rows(second.files[0].key) == small.expected(range(14))
+    assert f"Replaced objects deleted: 4, {old} bytes; 5 were replaced less than a week ago\n" in done.output
+    assert small.ranges_in_use() == [(0, 16), (16, 18)]
+    assert small.rows(second.files[0].key) == small.expected(range(16))
     assert len(small.objects()) == len(before) - 4 + 1
 
 
@@ -332,7 +330,7 @@ LAYOUT = Layout(prefix="", stream="orders")
 
 
 def inputs(*sizes: int, rows: int = 10, paths: tuple[str, ...] = ("p",), first: int = 0) -> list[Input]:
-    """Ranges in a row, of so many bytes each, with a file of as much in each folder."""
+    """Ranges in a row, of so many bytes each, with a file of as much, and of ``rows``, in each folder."""
     made = []
     for number, size in enumerate(sizes, first):
         span = OffsetRange(start=number * 100, end=number * 100 + 100)
@@ -377,9 +375,9 @@ def grouped(items: list[Input], **archive: object) -> list[list[int]]:
         (inputs(*[1] * 9), {"rotate_interval_seconds": 600}, [list(range(9))]),
         (inputs(1, 1, paths=("p", "q")), {}, [[0, 1]]),
         (inputs(1, paths=("p",)) + inputs(1, paths=("q",), first=1), {}, []),  # no folder in common
-        (inputs(10, 3, 3, 3), {}, [[1, 2, 3]]),
-        (inputs(10, 4, 3, 3), {}, [[0, 1, 2, 3]]),
-        (inputs(20, 10, 3, 3), {}, [[2, 3]]),
+        (inputs(1, rows=10) + inputs(9, 9, 9, rows=3, first=1), {}, [[1, 2, 3]]),
+        (inputs(1, rows=9) + inputs(9, 9, 9, rows=3, first=1), {}, [[0, 1, 2, 3]]),
+        (inputs(1, rows=20) + inputs(1, rows=10, first=1) + inputs(9, 9, rows=3, first=2), {}, [[2, 3]]),
     ],
 )
 def test_groups(items: list[Input], archive: dict[str, object], expected: list[list[int]]) -> None:

@@ -25,6 +25,11 @@ class Input:
         """Of its files."""
         return sum(file.bytes for file in self.files)
 
+    @property
+    def rows(self) -> int:
+        """Of its files."""
+        return sum(file.rows for file in self.files)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -59,8 +64,9 @@ def group_inputs(inputs: Iterable[Input], archive: Archive, layout: Layout) -> I
     """Groups of inputs, which come in offset order, log by log; one follows the other where nothing is in between.
 
     A group is worth its while if it halves the number of files at least, as far as manifests tell: what the stream's
-    own settings cut small stays small. A range in front that is larger than all the others together is left for a
-    later group, or the same rows would be written anew every day.
+    own settings cut small stays small. A range in front that has more rows than all the others together is left for a
+    later group, or the same rows would be written anew every day. Bytes would not do: an object of one row is nearly as
+    large as one of a hundred.
     """
     pending: list[Input] = []
     size = 0
@@ -79,10 +85,10 @@ def _follows(before: Input, item: Input) -> bool:
 
 
 def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iterator[Group]:
-    left = sum(item.bytes for item in inputs)
+    left = sum(item.rows for item in inputs)
     first = 0
-    while len(inputs) - first > 1 and 2 * inputs[first].bytes > left:
-        left -= inputs[first].bytes
+    while len(inputs) - first > 1 and 2 * inputs[first].rows > left:
+        left -= inputs[first].rows
         first += 1
     if len(inputs) - first < 2:
         return
