@@ -1,7 +1,7 @@
 """Planning with 1,000, 100,000 and 1,000,000 committed ranges in the ledger and 1,000 new ones behind it.
 
-What is timed is what step ``plan`` does between the seals and Kafka's positions: read the ledger and the new manifests
-from the local S3 server, find what is late, cover, slices, and the plan as JSON. Each run is a process of its own.
+What is timed is what step ``plan`` does but for asking Kafka: read the ledger, the new manifests and the seals from the
+local S3 server, find what is late, cover, slices, and the plan as JSON. Each run is a process of its own.
 A million manifests would take hours to write, so the ledger's segments are made of columns directly; the
 new manifests are committed one by one, as a stream does it. Ends with one JSON line: median seconds by ranges in the
 ledger, and the highest peak MiB of any run.
@@ -29,6 +29,7 @@ from rich.table import Table
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger import read_archived
 from tidemark.archive.ledger_format import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
+from tidemark.batch.seal import latest_seals
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows, canonical_json
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -98,10 +99,10 @@ def measure(name: str) -> dict[str, float]:
     stream, there = _stream(name), current_settings()
     store, layout = ObjectStore(there), Layout(prefix=there.prefix, stream=name)
     day = FIRST_DAY + timedelta(days=SEALED_DAYS)
-    seals = _seals(stream, int(name.rpartition("_")[2]))
     started, cpu = time.monotonic(), time.process_time()
     archived = read_archived(store, layout, stream)
     history = archived.history()
+    seals = latest_seals(store, layout)
     reading = time.monotonic() - started
     targets = [
         Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
@@ -119,8 +120,9 @@ def measure(name: str) -> dict[str, float]:
     canonical_json(plan_to_value(plan))
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     whole = all(not log.gaps and not log.overlaps and not log.holes for log in plan.logs)
-    if not (whole and [item.day for item in plan.days] == [day] and len(plan.slices) == NEW_RANGES):
-        raise SystemExit(f"not the plan expected: {plan.days}, {len(plan.slices)} slices")
+    planned = ([item.day for item in plan.days], len(plan.slices), len(seals))
+    if not (whole and planned == ([day], NEW_RANGES, SEALED_DAYS)):
+        raise SystemExit(f"not the plan expected: (days, slices, seals) {planned}")
     return {"seconds": seconds, "reading": reading, "cpu": cpu, "peak_mib": _peak_mib()}
 
 
@@ -167,7 +169,7 @@ def _seals(stream: Stream, size: int) -> list[Seal]:
 
 
 def build(settings: Settings, size: int) -> int:
-    """A stream's ledger of so many ranges, and the new manifests behind it; the ledger's bytes."""
+    """A stream's ledger of so many ranges, its seals, and the new manifests behind it; the ledger's bytes."""
     stream = _stream(f"plan_{size}")
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     batches, written = size // PARTITIONS, 0
@@ -190,6 +192,8 @@ def build(settings: Settings, size: int) -> int:
         body = segment.to_bytes()
         store.put(layout.ledger_key(number), body)
         previous, written = (number, segment_digest(body)), written + len(body)
+    for seal in _seals(stream, size):
+        store.put(layout.seal_key(seal.day, seal.version), seal.to_json())
     for batch in range(batches, batches + NEW_RANGES // PARTITIONS):
         _commit(store, layout, stream, batch, FIRST_DAY + timedelta(days=SEALED_DAYS))
     return written

@@ -1,5 +1,6 @@
 """Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -47,9 +48,10 @@ def latest_seals(store: ObjectStore, layout: Layout) -> tuple[Seal, ...]:
     for item in store.list(layout.seal_prefix):
         day, version = layout.parse_seal_key(item.key)
         versions[day] = max(version, versions.get(day, 0))
-    return tuple(
-        seal for day, version in sorted(versions.items()) for seal in _down_to_rebuilt(store, layout, day, version)
-    )
+    days = sorted(versions)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="seals") as pool:
+        found = pool.map(lambda day: tuple(_down_to_rebuilt(store, layout, day, versions[day])), days)
+        return tuple(itertools.chain.from_iterable(found))
 
 
 def _down_to_rebuilt(store: ObjectStore, layout: Layout, day: date, version: int) -> Iterator[Seal]:
