@@ -8,26 +8,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 
 from pyiceberg.table import Table
 
 from tidemark.batch.tables import RUN_PROPERTY, last_publication, load_table, published_at, quarantined_at
-from tidemark.core.days import day_end, day_start
-from tidemark.core.errors import FormatError, ServiceError
+from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
+from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
-from tidemark.kafka import describe_topic, watermarks
 from tidemark.objects.bits import OffsetBits
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.kafka import NAMED, Backlog, Held, LogSide, compare_with_kafka, spans
+from tidemark.verify.kafka_side import KafkaSide
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.result import Check, Verification
-from tidemark.verify.seal import Claims, compare_ranges, proven_by_seal, read_claims
+from tidemark.verify.seal import Claims, compare_ranges, read_claims
 from tidemark.verify.table import Rows, day_files, day_rows, repeated_keys
 
 Progress = Callable[[str], None]
@@ -74,7 +71,7 @@ def verify_day(
     _compare_difference(settings, stream, claims, sides, changes)
     _compare_readers(settings, stream, claims, sides, readers)
     kafka, holes = Check(name="kafka"), Check(name="holes")
-    _KafkaSide(
+    KafkaSide(
         settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
     ).compare(progress)
     checks = [sealed, chains, files, ranges, losses, table, counts, changes, readers, kafka, holes]
@@ -324,74 +321,3 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
             found="a row",
             log=log,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KafkaSide:
-    """What is needed to ask Kafka: the archive's side and the two checks it fills."""
-
-    settings: Settings
-    stream: Stream
-    seal: Seal
-    reader: ArchiveReader
-    archive: Derived
-    kafka: Check
-    holes: Check
-
-    def compare(self, progress: Progress) -> None:
-        """Every log's stretches with rows of the day. Kafka that does not answer leaves both checks unknown."""
-        if self.archive.all_gone:
-            for check in (self.kafka, self.holes):
-                check.unknown.append("nothing of the day is left in the archive to compare with")
-            return
-        total = Held()
-        try:
-            held = self._held()
-            for log, bits in self.archive.rows.items():
-                sealed = self.seal.log(log)
-                side = LogSide(
-                    bootstrap=self.settings.kafka_bootstrap,
-                    log=log,
-                    held=held.get(log),
-                    lost=tuple(gap.range for gap in sealed.gaps) if sealed is not None else (),
-                    archived=partial(self._archived, log),
-                    proven=partial(proven_by_seal, sealed),
-                )
-                found = compare_with_kafka(side, spans(bits), self.kafka, progress)
-                total.add(found)
-                if found.unexplained:
-                    named = ", ".join(map(str, found.ranges[:NAMED]))
-                    self.holes.unknown.append(
-                        f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
-                    )
-            if self.stream.event_time.extractor == "record":  # else the stamp does not tell the day
-                day, zone = self.seal.day, self.stream.zone
-                moments = (day_start(day, zone), day_end(day, zone))
-                bootstrap = self.settings.kafka_bootstrap
-                Backlog(bootstrap=bootstrap, held=held, archive=self.archive, progress=progress).note(
-                    moments, self.kafka
-                )
-        except ServiceError as error:
-            self.kafka.unknown.append(str(error))
-            self.holes.unknown.append("Kafka does not answer")
-            return
-        told = f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day"
-        if not any(map(len, self.archive.rows.values())):
-            told = "no row of the day to look for"
-        elif not total.offsets:
-            told, self.kafka.gone = "nothing: retention took the day", True
-        self.kafka.looked_at = told
-        self.holes.looked_at = f"{total.holes:,} offsets without a row among the day's"
-        if total.sealed:
-            self.holes.notes.append(f"{total.sealed:,} of them are past Kafka's retention: the seal's evidence stands")
-
-    def _held(self) -> dict[TopicPartition, OffsetRange]:
-        bootstrap = self.settings.kafka_bootstrap
-        return {
-            mark.log: OffsetRange(start=mark.log_start, end=mark.high_watermark)
-            for mark in watermarks(bootstrap, describe_topic(bootstrap, self.stream.topic))
-            if mark.log_start < mark.high_watermark
-        }
-
-    def _archived(self, log: TopicPartition, window: OffsetRange) -> OffsetBits:
-        return self.reader.offsets(window, log, self.archive, self.kafka)

@@ -7,7 +7,7 @@ from datetime import date
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, range_or_none, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
 from tidemark.core.plan import Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
@@ -148,6 +148,12 @@ def proven_by_seal(sealed: SealedLog | None, holes: OffsetSet) -> OffsetSet:
         if evidence is not None and sum(map(len, evidence.ranges)) == evidence.unexplained:
             proven += subtract([hole.range], evidence.ranges)
     return subtract(holes, subtract(holes, proven))
+
+
+def doubtful(sealed: SealedLog) -> OffsetSet:
+    """Where the seal itself has holes that it has no evidence on."""
+    holes = normalise(hole.range for hole in sealed.holes)
+    return subtract(holes, proven_by_seal(sealed, holes))
 
 
 def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -> Seal | None:

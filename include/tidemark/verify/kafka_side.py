@@ -1,0 +1,132 @@
+"""Which offsets of a day's proof are held against Kafka, and what comes of it: the checks ``kafka`` and ``holes``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tidemark.core.days import day_end, day_start
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
+from tidemark.core.seal import Seal, SealedLog
+from tidemark.kafka import describe_topic, positions_at, watermarks
+from tidemark.objects.bits import OffsetBits
+from tidemark.settings import Settings
+from tidemark.streams import Stream
+from tidemark.verify.archive import ArchiveReader, Derived
+from tidemark.verify.kafka import NAMED, Backlog, Held, LogSide, Moments, compare_with_kafka, spans
+from tidemark.verify.result import Check
+from tidemark.verify.seal import doubtful, proven_by_seal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSide:
+    """What is needed to ask Kafka: the archive's side and the two checks it fills."""
+
+    settings: Settings
+    stream: Stream
+    seal: Seal
+    reader: ArchiveReader
+    archive: Derived
+    kafka: Check
+    holes: Check
+
+    def compare(self, progress: Callable[[str], None]) -> None:
+        """Every log's stretches. Kafka that does not answer leaves both checks unknown."""
+        if self.archive.all_gone:
+            for check in (self.kafka, self.holes):
+                check.unknown.append("nothing of the day is left in the archive to compare with")
+            return
+        total = Held()
+        try:
+            held = self._held()
+            days = self._day_in_kafka(held)
+            sealed = {item.log: item for item in self.seal.logs}
+            for log in sorted(self.archive.rows.keys() | sealed.keys()):
+                found = self._compare_log(log, sealed.get(log), held.get(log), days.get(log), progress)
+                total.add(found)
+                if found.unexplained:
+                    named = ", ".join(map(str, found.ranges[:NAMED]))
+                    self.holes.unknown.append(
+                        f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
+                    )
+            if self._stamp_tells:
+                Backlog(
+                    bootstrap=self.settings.kafka_bootstrap, held=held, archive=self.archive, progress=progress
+                ).note(self._moments, self.kafka)
+        except ServiceError as error:
+            self.kafka.unknown.append(str(error))
+            self.holes.unknown.append("Kafka does not answer")
+            return
+        told = f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day"
+        if not total.offsets:
+            self.kafka.gone = any(map(len, self.archive.rows.values()))
+            told = "nothing: retention took the day" if self.kafka.gone else "no row of the day to look for"
+        self.kafka.looked_at = told
+        self.holes.looked_at = f"{total.holes:,} offsets without a row among the day's"
+        if total.sealed:
+            self.holes.notes.append(f"{total.sealed:,} of them are past Kafka's retention: the seal's evidence stands")
+
+    def _compare_log(
+        self,
+        log: TopicPartition,
+        sealed: SealedLog | None,
+        held: OffsetRange | None,
+        day: OffsetRange | None,
+        progress: Callable[[str], None],
+    ) -> Held:
+        stretches = self._stretches(log, sealed, day)
+        if not stretches:
+            return Held()
+        side = LogSide(
+            bootstrap=self.settings.kafka_bootstrap,
+            log=log,
+            held=held,
+            lost=tuple(gap.range for gap in sealed.gaps) if sealed is not None else (),
+            archived=partial(self._archived, log),
+            proven=partial(proven_by_seal, sealed),
+        )
+        return compare_with_kafka(side, stretches, self.kafka, progress)
+
+    def _stretches(self, log: TopicPartition, sealed: SealedLog | None, day: OffsetRange | None) -> OffsetSet:
+        """Where the day's rows are; then what the seal proves of the offsets that Kafka stamped on the day, and where
+        it has found holes itself that nothing explains: a record that the archive lacks may be at the day's very edge,
+        or all that there is of the day in a log."""
+        own = tuple(spans(self.archive.rows[log])) if log in self.archive.rows else ()
+        if sealed is None:
+            return own
+        wanted = normalise([*([day] if day is not None else []), *doubtful(sealed)])
+        unproven = subtract(wanted, [used.range for used in sealed.used])
+        return (*own, *subtract(subtract(wanted, unproven), own))
+
+    @property
+    def _stamp_tells(self) -> bool:
+        """Whether a record's stamp tells its day."""
+        return self.stream.event_time.extractor == "record"
+
+    @property
+    def _moments(self) -> Moments:
+        return day_start(self.seal.day, self.stream.zone), day_end(self.seal.day, self.stream.zone)
+
+    def _day_in_kafka(self, held: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
+        """Per log from the first record stamped on the day or later to the first one stamped past it."""
+        if not held or not self._stamp_tells:
+            return {}
+        first, last = (positions_at(self.settings.kafka_bootstrap, tuple(held), moment) for moment in self._moments)
+        found = {}
+        for log, there in held.items():
+            start, end = first[log], last[log]
+            end = there.end if end is None else min(end, there.end)
+            if start is not None and start < end:
+                found[log] = OffsetRange(start=start, end=end)
+        return found
+
+    def _held(self) -> dict[TopicPartition, OffsetRange]:
+        bootstrap = self.settings.kafka_bootstrap
+        return {
+            mark.log: OffsetRange(start=mark.log_start, end=mark.high_watermark)
+            for mark in watermarks(bootstrap, describe_topic(bootstrap, self.stream.topic))
+            if mark.log_start < mark.high_watermark
+        }
+
+    def _archived(self, log: TopicPartition, window: OffsetRange) -> OffsetBits:
+        return self.reader.offsets(window, log, self.archive, self.kafka)
