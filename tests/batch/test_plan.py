@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled
+from tests.conftest import MakeStream, Produce
 from tidemark.archive.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.seal import seal_run
@@ -19,6 +20,7 @@ from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
 from tidemark.kafka import ensure_topic, watermarks
+from tidemark.settings import Settings
 
 
 def span(start: int, end: int) -> OffsetRange:
@@ -143,11 +145,63 @@ def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_i
 
 def test_records_older_than_the_archive_and_the_log_are_nobodys_loss(log: Log) -> None:
     log.produce(30, at(MONDAY, 9))
+    log.produce(10, at(TUESDAY, 9))
     drop_below(log, 12)
     log.archive(20, 30)
-    (found, _) = plan_run(log.run(), [MONDAY], False).logs
-    assert found.target.origin == 12
-    assert found.gaps == (Gap(range=span(12, 20), kind="refill"),)
+    log.produce(10, at(MONDAY, 23), partition=1)
+    log.produce(10, at(TUESDAY, 9), partition=1)
+    log.archive(4, 15, partition=1)  # the archive's first record is the first one known
+    drop_below(log, 8, partition=1)
+    (one, other) = plan_run(log.run(), [TUESDAY], False).logs
+    assert (one.target.origin, other.target.origin) == (12, 4)
+    assert one.gaps == (Gap(range=span(12, 20), kind="refill"), Gap(range=span(30, 40), kind="refill"))
+    assert other.gaps == (Gap(range=span(15, 20), kind="refill"),)
+
+
+def test_of_a_day_that_the_first_known_record_is_of_retention_took_what_was_in_front(log: Log) -> None:
+    log.produce(30, at(MONDAY, 9))
+    drop_below(log, 12)
+    log.archive(20, 30)
+    log.produce(10, at(MONDAY, 8), partition=1)
+    log.archive(4, 10, partition=1)
+    drop_below(log, 8, partition=1)
+    run = log.run()
+    (one, other) = plan_run(run, [MONDAY], False).logs
+    nine, eight = (Neighbours(before_us=None, behind_us=at(MONDAY, hour) * 1000) for hour in (9, 8))
+    assert one.gaps == (
+        Gap(range=span(0, 12), kind="lost", neighbours=nine),
+        Gap(range=span(12, 20), kind="refill"),
+    )
+    assert other.gaps == (Gap(range=span(0, 4), kind="lost", neighbours=eight),)
+    log.archive(12, 20, writer="refill-run-1")
+    with pytest.raises(IncompleteError, match=r"\[0, 12\) lost to retention: 12 offsets, in front of a record of 2013"):
+        settle_run(run)
+    assert settle_run(log.run(accept_loss=True)).logs[1].gaps == other.gaps
+
+
+def test_where_values_tell_the_day_no_stamp_ends_it(
+    settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(
+        time_zone="America/New_York",
+        event_time={"extractor": "record_field", "field": "$.n", "format": "epoch_ms"},
+        batch={"wait_seconds": 0},
+    )
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    now = int(time.time() * 1000)
+    minute = 60_000
+    stamps = [at(MONDAY, 9), at(TUESDAY, 9), now - 20 * minute, now - 10 * minute, now - minute, now]
+    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), stamp, 0, []) for stamp in stamps])
+    (found,) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((Gap(range=span(0, 4), kind="refill"),), span(4, 6))
+    produce(stream.topic, [(b"k", b"{}", now + 60 * minute, 0, [])])
+    produce(stream.topic, [(b"k", b"{}", now, 0, [])])
+    (found,) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((Gap(range=span(0, 4), kind="refill"),), span(4, 8))
+    log.produced = {0: dict(enumerate(stamps))}
+    log.archive(0, 5)
+    (found,) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((), span(5, 8))
 
 
 def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) -> None:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from datetime import tzinfo
 
 from tidemark.batch.run import Run
-from tidemark.core.days import moment_text
+from tidemark.core.days import day_start, micros, moment_text
 from tidemark.core.errors import ServiceError
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
-from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Used
+from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Target, Used
 from tidemark.core.seal import Seal
 from tidemark.kafka import FirstRecord, describe_topic, first_records
 
@@ -31,6 +31,29 @@ def bound_losses(run: Run, plan: Plan) -> Plan:
             if gap.kind == "lost":
                 _logger.warning("%s", loss_text(item.target.log, gap, run.stream.zone))
     return replace(plan, logs=logs)
+
+
+def reach_back(run: Run, plan: Plan) -> tuple[Target, ...]:
+    """The plan's targets; from offset 0 where the first record that is known of a log is of a requested day already.
+
+    What retention took in front of that record may be of the day as well. Where the first record is from before the
+    days, or none is known, what was there before is nobody's loss.
+    """
+    days = [item.day for item in plan.days if item.reason == "requested"]
+    if not days:
+        return tuple(item.target for item in plan.logs)
+    start_us = micros(day_start(min(days), run.stream.zone))
+    return tuple(
+        replace(item.target, origin=0) if _begins_behind(run, item, start_us) else item.target for item in plan.logs
+    )
+
+
+def _begins_behind(run: Run, item: LogPlan, moment_us: int) -> bool:
+    log, origin = item.target.log, item.target.origin
+    if not origin:
+        return False
+    first = _neighbours(None, _behind(run, log, item.used, origin), _held_behind(run, log, origin)).behind_us
+    return first is not None and first >= moment_us
 
 
 def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:

@@ -10,7 +10,7 @@ from tidemark.archive.history import History
 from tidemark.archive.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
 from tidemark.batch.holes import LogRanges, classify_holes
-from tidemark.batch.losses import bound_losses, loss_text, new_losses
+from tidemark.batch.losses import bound_losses, loss_text, new_losses, reach_back
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals
 from tidemark.batch.tables import main_snapshots
@@ -41,9 +41,10 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         seals = latest_seals(run.store, run.layout)
         history = archived.history()
         targets = make_targets(run.stream, run.settings, requested, history.extents(), seals)
-        plan = _plan(
-            run, out, archived, history=history, requested=requested, targets=targets, seals=seals, force=force
-        )
+        planned = partial(_plan, run, out, archived, history=history, requested=requested, seals=seals, force=force)
+        plan = planned(targets=targets)
+        if (reaching := reach_back(run, plan)) != targets:
+            plan = planned(targets=reaching)
         lacked: LogRanges = ()
         if plan.days:
             plan, out["holes"], lacked = classify_holes(run, plan, seals)

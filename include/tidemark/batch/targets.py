@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 from tidemark.archive.ledger import read_and_compact
@@ -20,6 +20,7 @@ from tidemark.settings import Settings
 from tidemark.streams import Stream
 
 _logger = logging.getLogger(__name__)
+_UNSETTLED = timedelta(minutes=5)
 Extents = Mapping[TopicPartition, tuple[int, int]]
 
 
@@ -31,7 +32,9 @@ def make_targets(
     A log's end is where the last of the days ends in Kafka, or as far as it was archived or sealed, whichever is
     higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
     past it; records of the day behind that one which are not archived yet are late and will reopen it. Where that one
-    is stamped in the future, by a wrong clock, it ends no day, and everything that Kafka holds is the target.
+    is stamped in the future, by a wrong clock, it ends no day, and everything that Kafka holds is the target. Nor does
+    any stamp end a day where the day is told by a field of the value: then the target is all that Kafka holds, but for
+    what was stamped within the last minutes, which a stream that runs is about to archive itself.
 
     ``archived`` holds each log's lowest and highest archived offset. It must have been read before this is called, so
     that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
@@ -54,12 +57,13 @@ def make_targets(
             hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
             " one that nobody will end. Then run the days again",
         )
+    settled = _settled(stream, settings, ends)
     sealed = _sealed(seals)
     known_topics = {log.topic for log in sealed}
     targets = []
     for log, found in ends.items():
         extents = [known[log] for known in (archived, sealed) if log in known]
-        position = found.position
+        position = max(found.position, settled.get(log, found.position))
         if found.ahead:
             position = found.high_watermark
             _logger.warning(
@@ -187,6 +191,20 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             hidden=_hidden(bootstrap, mark, whole[mark.log], moment),
         )
     return ends
+
+
+def _settled(stream: Stream, settings: Settings, ends: Mapping[TopicPartition, _DayEnd]) -> dict[TopicPartition, int]:
+    """Of a stream whose values tell the day: per log the first record stamped within the last minutes, or else, and
+    where only a stamp in the future is found, the high watermark."""
+    if stream.event_time.extractor == "record":
+        return {}
+    now = datetime.now(UTC)
+    recent, future = (positions_at(settings.kafka_bootstrap, tuple(ends), moment) for moment in (now - _UNSETTLED, now))
+    settled = {}
+    for log, found in ends.items():
+        first = recent[log]
+        settled[log] = found.high_watermark if first is None or first == future[log] else first
+    return settled
 
 
 class _Whole(NamedTuple):
