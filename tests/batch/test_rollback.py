@@ -23,9 +23,10 @@ from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, latest_seals, seal_run
 from tidemark.batch.start_over import publish_or_start_over
+from tidemark.batch.tables import load_table
 from tidemark.batch.versions import day_versions
 from tidemark.cli import versions as command
-from tidemark.core.errors import ConfigError, ConflictError, ServiceError
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
 from tidemark.settings import Settings
@@ -84,6 +85,35 @@ def snapshots(world: World) -> list[int]:
         IcebergTable(world.spark, world.settings, name).history() for name in (world.name, f"{world.name}_quarantine")
     ]
     return [item["id"] for table in history for item in table]
+
+
+@pytest.mark.parametrize("harm", [None, b"PAR1 and nothing of it"], ids=["gone", "damaged"])
+def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_which(
+    world: World, harm: bytes | None
+) -> None:
+    first = rows(world)
+    table = load_table(world.settings, world.name)
+    assert table is not None
+    (file,) = {task.file.file_path for task in table.scan(row_filter=f"_day = '{DAY}'").plan_files()}
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+    second = rows(world)
+    store, key = world.run("undo").store, file.removeprefix(f"s3://{world.settings.bucket}/")
+    body = store.get(key)
+    assert body is not None
+    store.delete(key)
+    if harm is not None:
+        store.put(key, harm)
+
+    with pytest.raises(TidemarkError, match=r"^the earlier version's rows can't be copied: found ") as no:
+        back(world, "undo", 1)
+
+    assert isinstance(no.value, FormatError | ServiceError)
+    assert key in str(no.value)
+    assert rows(world) == second
+    store.put(key, body)
+    back(world, "undo", 1)
+    assert rows(world) == first
 
 
 def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(world: World) -> None:

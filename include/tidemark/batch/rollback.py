@@ -5,10 +5,13 @@ behind the latest. Planning goes on from what the last rebuilt version saw of th
 leaves the day alone, and late records rebuild it from everything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -21,6 +24,7 @@ from tidemark.batch.seal import day_seals, difference_of, previous_digest, write
 from tidemark.batch.tables import last_publication, load_table, main_snapshots, published_at, quarantined_at
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.seal import Difference, Seal
+from tidemark.spark.failures import task_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,8 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     was cut off in the middle is finished by a repeat, whatever the repeat's run is called.
 
     Raises ConfigError for a version that was never sealed, ConflictError where its snapshots have expired, or where
-    the day's rows are not the latest version's or moved meanwhile, and IncompleteError where the earlier rows are not
-    as many as its seal says. Readers then still see what they saw.
+    the day's rows are not the latest version's or moved meanwhile, IncompleteError where the earlier rows are not as
+    many as its seal says, and FormatError or ServiceError where they don't read. Readers then still see what they saw.
     """
     with run.step("rollback") as out:
         out |= {"day": day.isoformat(), "to": version}
@@ -108,6 +112,23 @@ def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:
     return seal.version
 
 
+@contextmanager
+def _unreadable_told(stream: str, wanted: Seal, where: str) -> Iterator[None]:
+    """Spark's failure to copy rows of a table as an error of ours. It need not tell which file it was."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        told = task_error(error, where=where)
+        verify = f"tidemark verify {stream} {wanted.day} --version {wanted.version}"
+        raise type(told)(
+            "the earlier version's rows can't be copied",
+            found=told.found or told.problem,
+            where=told.where,
+            hint="Readers see what they saw. Where a file is damaged or gone, put it back from a copy of the bucket"
+            f" ('{verify}' names it), or roll back to another version; else repeat the rollback",
+        ) from error
+
+
 def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> tuple[dict[str, int], Difference | None]:
     """Stage the earlier rows in both tables, then publish them.
 
@@ -128,8 +149,10 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> tuple[di
     staged = {}
     for which, (name, snapshot, rows) in sources.items():
         table = IcebergTable(spark, run.settings, name)
-        earlier = table.read_at(held[which] or snapshot).where(F.col(DAY) == F.lit(wanted.day))
-        found = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
+        at = held[which] or snapshot
+        with _unreadable_told(run.stream.name, wanted, f"{table.identifier} as of snapshot {at}"):
+            earlier = table.read_at(at).where(F.col(DAY) == F.lit(wanted.day))
+            found = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
         if dict(found.rows) != ({wanted.day: rows} if rows else {}):
             raise IncompleteError(
                 "the earlier version's rows are not as many as its seal says",
