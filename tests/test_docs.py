@@ -12,6 +12,7 @@ import pytest
 from tidemark.cli.app import app
 from tidemark.core import errors
 from tidemark.orchestration.steps import STEPS
+from tidemark.settings import Settings
 from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
 from tidemark.streams import Stream
@@ -57,6 +58,17 @@ def test_operations_names_every_command_and_every_kind_of_error() -> None:
 def test_batch_names_every_step_in_order() -> None:
     text = (PROJECT / "docs" / "batch.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \| (?:Python|Spark)", text, re.MULTILINE) == [step.name for step in STEPS]
+
+
+def test_operations_names_every_setting_with_its_default() -> None:
+    text = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(TIDEMARK_[A-Z0-9_]+)` \| (.*?) ?\| ", text, re.MULTILINE)
+    settings = {
+        f"TIDEMARK_{name.upper()}": "–" if field.is_required() or field.default is None else f"`{field.default}`"
+        for name, field in Settings.model_fields.items()
+    }
+    assert dict(rows) == {**settings, "TIDEMARK_PREFIX": ""}
+    assert len(rows) == len(settings)
 
 
 def test_speed_names_every_header() -> None:

@@ -165,6 +165,7 @@ def test_maintenance_runs_every_week_and_a_stream_is_looked_after_by_one_run_at_
     assert (dag["max_active_runs"], dag["params"]) == (1, {})
     ((name, task),) = dag["tasks"].items()
     assert (name, task["operator"], task["retries"], task["bounded"]) == ("maintain", "SparkStep", 0, True)
+    assert "write the archive's small objects anew as large ones, and delete, a week later" in dag["doc"]
 
 
 def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(tmp_path: Path) -> None:

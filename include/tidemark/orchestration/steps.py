@@ -72,7 +72,8 @@ STEPS = (
     Step(
         name="audit",
         kind="spark",
-        help="Run the stream's quality checks on the branch. A critical one that fails ends the run here.",
+        help="Run the stream's quality checks on the branch. A critical one that fails ends the run here, "
+        "but for days that late records reopened: those keep their version.",
         timeout=timedelta(hours=2),
     ),
     Step(
