@@ -109,7 +109,7 @@ def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_whic
         back(world, "undo", 1)
 
     assert isinstance(no.value, FormatError | ServiceError)
-    assert key in str(no.value)
+    assert f"'tidemark verify {world.name} {DAY} --version 1'" in str(no.value)
     assert rows(world) == second
     store.put(key, body)
     back(world, "undo", 1)

@@ -125,7 +125,7 @@ def _unreadable_told(stream: str, wanted: Seal, where: str) -> Iterator[None]:
             found=told.found or told.problem,
             where=told.where,
             hint="Readers see what they saw. Where a file is damaged or gone, put it back from a copy of the bucket"
-            f" ('{verify}' names it), or roll back to another version; else repeat the rollback",
+            f" ('{verify}' names a data file), or roll back to another version; else repeat the rollback",
         ) from error
 
 

@@ -119,19 +119,20 @@ def day_files(table: Table, snapshot: Snapshot) -> dict[date, DayFiles]:
 
 
 @contextmanager
-def told_by_pyiceberg(name: str) -> Iterator[None]:
-    """Explain what pyiceberg passes on as it found it, while a table is read.
+def told_by_pyiceberg(name: str, file: str | None = None) -> Iterator[None]:
+    """Explain what pyiceberg passes on as it found it, while a table is read, or a ``file`` of it, which is named.
 
     Raises ServiceError where S3 refuses or does not answer, FormatError for a file that is gone or damaged.
     """
     try:
         yield
     except (OSError, EOFError, ValueError, *_DAMAGED_AVRO) as error:
-        where = f"table {name}"
+        where = f"table {name}" if file is None else f"table {name}, {file}"
         # Arrow tells of all that S3 answered as an OSError in these words, but of an object that is not there.
         if isinstance(error, PermissionError) or "AWS Error" in str(error):
             raise ServiceError("a table can't be read", expected="an answer of S3", found=error, where=where) from error
-        raise FormatError("a table's file is gone or damaged", found=error, where=where) from error
+        found = error if file is None or file in str(error) else f"{error} in {file}"
+        raise FormatError("a table's file is gone or damaged", found=found, where=where) from error
 
 
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:

@@ -97,12 +97,12 @@ MAINTAIN = ByHand(
     step="maintain",
     description="Look after archive and tables of stream",
     help=(
-        "Abort uploads of data objects that nobody finished within a day, and of the tables' files within a week; drop"
-        " audit branches that nobody wrote to for a week, expire the tables' snapshots behind the stream's"
+        "Abort uploads of data objects that nobody finished within a day, and of the tables' files within a week;"
+        " drop audit branches that nobody wrote to for a week, expire the tables' snapshots behind the stream's"
         " `batch.snapshot_retention_days`, delete files of no snapshot, and compact the ledger. Then write the"
-        " archive's small objects anew as large ones, and delete, a week later, those that were replaced: from then on a Tidemark"
-        " from before compaction refuses the archive. Safe beside everything else; a run that failed or was stopped can"
-        " be repeated."
+        " archive's small objects anew as large ones, and delete, a week later, those that were replaced: from then"
+        " on a Tidemark from before compaction refuses the archive. Safe beside everything else; a run that failed or"
+        " was stopped can be repeated."
     ),
     timeout=timedelta(hours=6),
     schedule="0 4 * * 0",

@@ -46,7 +46,9 @@ def day_rows(table: Table, snapshot_id: int, day: date, windows: Mapping[TopicPa
     scan = _scan(table, snapshot_id, day)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
     with told_by_pyiceberg(table.name()[-1]):
-        for task in scan.plan_files():
+        tasks = tuple(scan.plan_files())
+    for task in tasks:
+        with told_by_pyiceberg(table.name()[-1], task.file.file_path):
             for batch in reader.to_record_batches([task]):
                 rows = pa.Table.from_batches([batch])
                 found.rows += rows.num_rows
