@@ -1,6 +1,7 @@
 """Steps wait, plan and settled against a real Kafka log and a real S3 archive."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -179,6 +180,20 @@ def test_of_a_day_that_the_first_known_record_is_of_retention_took_what_was_in_f
     assert settle_run(log.run(accept_loss=True)).logs[1].gaps == other.gaps
 
 
+def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 10)
+    log.produce(5, at(MONDAY, 8), partition=1)
+    drop_below(log, 5, partition=1)  # empty, as any partition that nobody wrote to for long
+    run = settled(log, "first", MONDAY)
+    finish(run, {MONDAY: 10})
+    seal_run(run)
+    log.produce(4, at(TUESDAY, 9), partition=1)
+    log.archive(5, 9, partition=1)
+    (_, other) = plan_run(log.run("second"), [TUESDAY], False).logs
+    assert (other.target.origin, other.target.end, other.gaps) == (5, 9, ())
+
+
 def test_where_values_tell_the_day_no_stamp_ends_it(
     settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -198,10 +213,15 @@ def test_where_values_tell_the_day_no_stamp_ends_it(
     produce(stream.topic, [(b"k", b"{}", now, 0, [])])
     (found,) = plan_run(log.run(), [MONDAY], False).logs
     assert (found.gaps, found.pending) == ((Gap(range=span(0, 4), kind="refill"),), span(4, 8))
+    assert not wait_ready(stream, settings, [MONDAY])
+    waits = stream.archive.model_copy(update={"min_offsets_per_trigger": 1_000})  # for 15 minutes more
+    (found,) = plan_run(replace(log.run(), stream=stream.model_copy(update={"archive": waits})), [MONDAY], False).logs
+    assert found.target.end == 2
     log.produced = {0: dict(enumerate(stamps))}
     log.archive(0, 5)
     (found,) = plan_run(log.run(), [MONDAY], False).logs
     assert (found.gaps, found.pending) == ((), span(5, 8))
+    assert wait_ready(stream, settings, [MONDAY])
 
 
 def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) -> None:

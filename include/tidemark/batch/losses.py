@@ -33,18 +33,23 @@ def bound_losses(run: Run, plan: Plan) -> Plan:
     return replace(plan, logs=logs)
 
 
-def reach_back(run: Run, plan: Plan) -> tuple[Target, ...]:
+def reach_back(run: Run, plan: Plan, seals: Iterable[Seal]) -> tuple[Target, ...]:
     """The plan's targets; from offset 0 where the first record that is known of a log is of a requested day already.
 
     What retention took in front of that record may be of the day as well. Where the first record is from before the
-    days, or none is known, what was there before is nobody's loss.
+    days, or none is known, what was there before is nobody's loss; so where a day before them is sealed with the log
+    from there on, as one that retention had emptied by then.
     """
     days = [item.day for item in plan.days if item.reason == "requested"]
     if not days:
         return tuple(item.target for item in plan.logs)
     start_us = micros(day_start(min(days), run.stream.zone))
+    known = {(log.log, log.origin) for seal in seals if seal.day < min(days) for log in seal.logs}
     return tuple(
-        replace(item.target, origin=0) if _begins_behind(run, item, start_us) else item.target for item in plan.logs
+        replace(item.target, origin=0)
+        if (item.target.log, item.target.origin) not in known and _begins_behind(run, item, start_us)
+        else item.target
+        for item in plan.logs
     )
 
 

@@ -43,7 +43,7 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         targets = make_targets(run.stream, run.settings, requested, history.extents(), seals)
         planned = partial(_plan, run, out, archived, history=history, requested=requested, seals=seals, force=force)
         plan = planned(targets=targets)
-        if (reaching := reach_back(run, plan)) != targets:
+        if (reaching := reach_back(run, plan, seals)) != targets:
             plan = planned(targets=reaching)
         lacked: LogRanges = ()
         if plan.days:

@@ -20,7 +20,7 @@ from tidemark.settings import Settings
 from tidemark.streams import Stream
 
 _logger = logging.getLogger(__name__)
-_UNSETTLED = timedelta(minutes=5)
+_A_BATCH = timedelta(minutes=5)
 Extents = Mapping[TopicPartition, tuple[int, int]]
 
 
@@ -33,8 +33,8 @@ def make_targets(
     higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
     past it; records of the day behind that one which are not archived yet are late and will reopen it. Where that one
     is stamped in the future, by a wrong clock, it ends no day, and everything that Kafka holds is the target. Nor does
-    any stamp end a day where the day is told by a field of the value: then the target is all that Kafka holds, but for
-    what was stamped within the last minutes, which a stream that runs is about to archive itself.
+    any stamp end a day where a field of the value tells the day: then all counts that was stamped until a moment ago,
+    behind which a stream that runs may have archived nothing yet.
 
     ``archived`` holds each log's lowest and highest archived offset. It must have been read before this is called, so
     that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
@@ -57,13 +57,12 @@ def make_targets(
             hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
             " one that nobody will end. Then run the days again",
         )
-    settled = _settled(stream, settings, ends)
     sealed = _sealed(seals)
     known_topics = {log.topic for log in sealed}
     targets = []
     for log, found in ends.items():
         extents = [known[log] for known in (archived, sealed) if log in known]
-        position = max(found.position, settled.get(log, found.position))
+        position = found.position
         if found.ahead:
             position = found.high_watermark
             _logger.warning(
@@ -172,6 +171,8 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             found=last,
             where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
         )
+    if stream.event_time.extractor != "record":  # then no stamp tells where the day ends
+        moment = max(moment, now - _a_moment(stream))
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     bootstrap = settings.kafka_bootstrap
     positions = positions_at(bootstrap, logs, moment)
@@ -193,18 +194,11 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
     return ends
 
 
-def _settled(stream: Stream, settings: Settings, ends: Mapping[TopicPartition, _DayEnd]) -> dict[TopicPartition, int]:
-    """Of a stream whose values tell the day: per log the first record stamped within the last minutes, or else, and
-    where only a stamp in the future is found, the high watermark."""
-    if stream.event_time.extractor == "record":
-        return {}
-    now = datetime.now(UTC)
-    recent, future = (positions_at(settings.kafka_bootstrap, tuple(ends), moment) for moment in (now - _UNSETTLED, now))
-    settled = {}
-    for log, found in ends.items():
-        first = recent[log]
-        settled[log] = found.high_watermark if first is None or first == future[log] else first
-    return settled
+def _a_moment(stream: Stream) -> timedelta:
+    """Until when, at the latest, a stream that runs and keeps up has archived a record."""
+    archive = stream.archive
+    held_back = archive.max_trigger_delay_seconds if archive.min_offsets_per_trigger is not None else 0
+    return _A_BATCH + timedelta(seconds=archive.trigger_seconds + held_back)
 
 
 class _Whole(NamedTuple):

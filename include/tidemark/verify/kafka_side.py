@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from tidemark.core.days import day_end, day_start
@@ -89,12 +90,15 @@ class KafkaSide:
 
     def _stretches(self, log: TopicPartition, sealed: SealedLog | None, day: OffsetRange | None) -> OffsetSet:
         """Where the day's rows are; then what the seal proves of the offsets that Kafka stamped on the day, and where
-        it has found holes itself that nothing explains: a record that the archive lacks may be at the day's very edge,
-        or all that there is of the day in a log."""
+        next to those it has holes itself that nothing explains: a record that the archive lacks may be at the day's
+        very edge, or all that there is of the day in a log."""
         own = tuple(spans(self.archive.rows[log])) if log in self.archive.rows else ()
         if sealed is None:
             return own
-        wanted = normalise([*([day] if day is not None else []), *doubtful(sealed)])
+        known = (*own, *([day] if day is not None else []))
+        first, last = min((item.start for item in known), default=0), max((item.end for item in known), default=None)
+        near = [item for item in doubtful(sealed) if last is None or (item.start <= last and item.end >= first)]
+        wanted = normalise([*known, *near])
         unproven = subtract(wanted, [used.range for used in sealed.used])
         return (*own, *subtract(subtract(wanted, unproven), own))
 
@@ -108,14 +112,22 @@ class KafkaSide:
         return day_start(self.seal.day, self.stream.zone), day_end(self.seal.day, self.stream.zone)
 
     def _day_in_kafka(self, held: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-        """Per log from the first record stamped on the day or later to the first one stamped past it."""
+        """Per log from the first record stamped on the day or later to the first one stamped past it. One stamped in
+        the future ends no day; in front of the day it hides where that begins, and a note says so."""
         if not held or not self._stamp_tells:
             return {}
-        first, last = (positions_at(self.settings.kafka_bootstrap, tuple(held), moment) for moment in self._moments)
+        moments = (*self._moments, datetime.now(UTC))
+        first, last, future = (positions_at(self.settings.kafka_bootstrap, tuple(held), moment) for moment in moments)
         found = {}
         for log, there in held.items():
             start, end = first[log], last[log]
-            end = there.end if end is None else min(end, there.end)
+            if start is not None and start == future[log]:
+                self.kafka.notes.append(
+                    f"{log}: the record at offset {start} is stamped in the future, so that Kafka can't tell by time"
+                    " where the day's begin: they were looked for where the archive has some"
+                )
+                continue
+            end = there.end if end is None or end == future[log] else min(end, there.end)
             if start is not None and start < end:
                 found[log] = OffsetRange(start=start, end=end)
         return found
