@@ -1,6 +1,9 @@
 """Rollback: an earlier version's rows as a new version, atomically, once, and left alone until late records come."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -149,6 +152,28 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     assert (sixth.version, sixth.reason, sixth.rolled_back_to) == (6, "late", None)
     assert rows(world) == truth(world)
     assert [item.rolled_back_to for item in day_seals(run.store, run.layout, DAY)] == [None, None, 1, 2, 3, None]
+
+
+def test_the_command_and_the_application_of_the_dag_bring_a_version_back(world: World) -> None:
+    first = truth(world)
+    late(world, 100)
+    rebuilt(world, "second", NEIGHBOUR)
+    second = truth(world)
+    environment = {**os.environ, "TIDEMARK_STREAMS_DIR": str(world.settings.streams_dir)}
+
+    def call(*command: str) -> str:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+        return ended.stdout
+
+    told = call(str(Path(sys.executable).with_name("tidemark")), "rollback", world.name, str(DAY), "--to", "1")
+    assert f"{DAY} of stream {world.name} is rolled back to version 1\nversion 3: 10 rows in snapshot " in told
+    assert rows(world) == first != second
+
+    script = Path(__file__).parents[2] / "spark_apps" / "rollback.py"
+    run = world.run("forth")
+    call(sys.executable, str(script), "--stream", world.name, "--run", run.name, f"--day={DAY}", "--version=2")
+    assert (run.require("rollback")["days"], rows(world)) == ({str(DAY): 4}, second)
 
 
 def test_every_version_is_listed_and_can_be_read_as_the_page_says(
@@ -326,7 +351,7 @@ def test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals
     publish_or_start_over(run, spark)
 
     told = run.require("start_over")
-    assert "a day moved while this run was rebuilding it" in told["because"]
+    assert "a day was published by another run that has not sealed it yet" in told["because"]
     assert told["sealed_for"] == {"other": None}
     (second,) = seal_run(run)
     (first,) = seal_run(other)  # its own step comes late, and finds it done

@@ -13,9 +13,11 @@ from tidemark.batch import audit, plan, start_over
 from tidemark.batch.checks import Outcome
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
 from tidemark.batch.start_over import publish_or_start_over
+from tidemark.batch.tables import load_table
 from tidemark.core.errors import QualityError, ServiceError
 from tidemark.core.seal import Difference
 from tidemark.settings import Settings
@@ -48,6 +50,13 @@ def overtaken(spark: SparkSession, log: Log) -> tuple[Run, Run]:
     publish_run(other, spark)
     log.produce(2, at(MONDAY, 20))
     return other, run
+
+
+def rows_of(log: Log) -> int:
+    """How many rows readers have."""
+    table = load_table(log.settings, log.stream.table)
+    assert table is not None
+    return int(table.scan().to_arrow().num_rows)
 
 
 def away(*_: object, **__: object) -> Any:
@@ -141,7 +150,7 @@ def test_a_start_over_that_was_cut_off_is_finished_by_repeating_the_publish_step
     publish_or_start_over(run, spark)
 
     told = run.require("start_over")
-    assert "a day moved while this run was rebuilding it" in told["because"]
+    assert "a day was published by another run that has not sealed it yet" in told["because"]
     if left is not None:
         assert told["sealed_for"] == {"other": None}
     (first,), (second,) = seal_run(other), seal_run(run)
@@ -200,6 +209,54 @@ def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(
     assert run.require("start_over")["sealed_for"] == {"other": None, "third": None}
     assert [item.run for item in day_seals(run.store, run.layout, MONDAY)] == ["other", "third"]
     assert (run.plan().unchanged, seal_run(run)) == ((MONDAY,), ())  # it has sealed all there is
+
+
+def test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_away(
+    spark: SparkSession, make_log: Callable[..., Log]
+) -> None:
+    log = make_log()
+    run = log.run("run")
+    plan.plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    log.produce(2, at(MONDAY, 20))
+    other = staged(log, spark, "other")
+    publish_run(other, spark)
+
+    plan.settle_run(run)
+    rebuild_run(run, spark)
+    audit.audit_run(run, spark)
+    assert run.require("rebuild")["days"] != other.require("rebuild")["days"]  # four rows, where readers have six
+    publish_or_start_over(run, spark)
+
+    told = run.require("start_over")
+    assert "published by another run that has not sealed it yet" in told["because"]
+    assert "found rows of run other" in told["because"]
+    assert told["sealed_for"] == {"other": None}
+    assert (run.plan().unchanged, seal_run(run)) == ((MONDAY,), ())
+    (seal,) = day_seals(run.store, run.layout, MONDAY)
+    assert (seal.run, seal.version, seal.rows_published) == ("other", 1, 6)
+    assert rows_of(log) == 6
+
+
+def test_a_run_that_settles_behind_a_publication_which_can_not_be_sealed_starts_over_once(
+    spark: SparkSession, make_log: Callable[..., Log]
+) -> None:
+    log = make_log()
+    other = staged(log, spark, "other")
+    publish_run(other, spark)
+    other.store.delete(other.key("publish"))  # killed before it saved that
+    log.produce(1, at(MONDAY, 21))
+    run = staged(log, spark, "run")
+
+    publish_or_start_over(run, spark)
+    publish_or_start_over(run, spark)  # repeated, as where its end was not seen
+
+    told = run.require("start_over")
+    assert list(told["sealed_for"]) == ["other"]
+    assert "publish" in told["sealed_for"]["other"]
+    (seal,) = seal_run(run)
+    assert (seal.version, seal.rows_published) == (1, 5)
+    assert rows_of(log) == 5
 
 
 def test_a_run_by_force_that_another_overtakes_before_it_settles_takes_no_row_away(

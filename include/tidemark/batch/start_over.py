@@ -23,7 +23,8 @@ def publish_or_start_over(run: Run, spark: SparkSession) -> None:
     """``publish_run``; where that is refused because a day moved, every step from ``plan`` on once more, and then it.
 
     What the other run published of the days is sealed first, where it did not come to that yet: behind this run's rows
-    it no longer could, and its version would be without proof.
+    it no longer could, and its version would be without proof. A run that settled behind such a publication starts over
+    as well: it knew of no seal to reach as far as, so its rows may be fewer than those that readers have.
     A scheduler repeats this step alone, which can't succeed over rows that another run published. One run of a stream
     at a time may be in here, so the second rebuild is not overtaken. What it was made for is saved in start_over.json.
 
@@ -34,6 +35,7 @@ def publish_or_start_over(run: Run, spark: SparkSession) -> None:
     # Only one that ended well says so: one that was killed says that it was begun.
     cut_off = None if earlier is None or earlier.get("status") == "ok" else earlier
     try:
+        _require_sealed(run)
         publish_run(run, spark)
     except (ConflictError, IncompleteError, QualityError) as error:
         if isinstance(error, QualityError) and (cut_off is None or _is_judged(run)):
@@ -72,6 +74,30 @@ def _is_judged(run: Run) -> bool:
     return condemns(audit)
 
 
+def _require_sealed(run: Run) -> None:
+    """Raises ConflictError where readers have rows of the run's days that another run published and did not seal."""
+    planned = {item.day for item in run.plan("settled").days}
+    for name, day in _others(run, planned).items():
+        raise ConflictError(
+            "a day was published by another run that has not sealed it yet",
+            expected="rows of the day's last seal, or of this run",
+            found=f"rows of run {name}",
+            where=f"{run.stream.name} {day}",
+            hint="The publish step seals for that run and starts over; nothing is to be done",
+        )
+
+
+def _others(run: Run, days: Iterable[date]) -> dict[str, date]:
+    """The other runs whose rows of the days readers have without a seal, each with the first such day."""
+    found: dict[str, date] = {}
+    table = load_table(run.settings, run.stream.table)
+    for day in sorted(days):
+        seen = unsealed_publication(run, table, day)
+        if seen is not None and seen.run != run.name:
+            found.setdefault(seen.run, day)
+    return found
+
+
 def _days(run: Run, requested: Iterable[date]) -> set[date]:
     """The days at stake: those that were asked for, and all that the run has planned, in failed attempts too."""
     days = set(requested)
@@ -88,15 +114,11 @@ def _seal_for_others(run: Run, days: Iterable[date]) -> dict[str, str | None]:
     That is no reason to stop: its own step says the same, and the day's next version is this run's.
     """
     found: dict[str, str | None] = {}
-    table = load_table(run.settings, run.stream.table)
-    for day in sorted(days):
-        seen = unsealed_publication(run, table, day)
-        if seen is None or seen.run in {run.name, *found}:
-            continue
+    for name in _others(run, days):
         try:
-            seal_run(Run.open(run.stream.name, seen.run, run.settings))
+            seal_run(Run.open(run.stream.name, name, run.settings))
         except (ConflictError, IncompleteError, QualityError) as error:
-            found[seen.run] = str(error)
+            found[name] = str(error)
         else:
-            found[seen.run] = None
+            found[name] = None
     return found
