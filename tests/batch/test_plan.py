@@ -224,6 +224,38 @@ def test_where_values_tell_the_day_no_stamp_ends_it(
     assert wait_ready(stream, settings, [MONDAY])
 
 
+def test_where_values_tell_the_day_an_open_transaction_holds_up_only_the_days_it_began_in(
+    settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(
+        time_zone="America/New_York",
+        event_time={"extractor": "record_field", "field": "$.n", "format": "epoch_ms"},
+        batch={"wait_seconds": 0},
+    )
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    log.produced = {0: dict.fromkeys(range(3), at(MONDAY, 9))}
+    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), at(MONDAY, 9), 0, [])] * 3)
+    producer = open_transaction(log, at(TUESDAY, 9), at(TUESDAY, 9))
+    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), at(TUESDAY, 9), 0, [])])  # nobody is given it yet
+    log.archive(0, 3)
+    (found,) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.target.end, found.gaps, found.pending) == (3, (), None)
+    assert wait_ready(stream, settings, [MONDAY])
+    with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 3 to 6 "):
+        plan_run(log.run(), [TUESDAY], False)
+    producer.abort_transaction(20)
+
+
+def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends(log: Log) -> None:
+    log.produce(5, at(MONDAY, 9))
+    log.produced[0] |= dict.fromkeys(range(5, 8), at(MONDAY, 9))  # Kafka had them, and has lost them
+    log.archive(0, 8)
+    with pytest.raises(IncompleteError, match=rf"expected offset 8 at least, found end offset 5 .*{log.owner()}"):
+        plan_run(log.run(), [MONDAY], False)
+    log.produce(3, at(MONDAY, 9))
+    assert plan_run(log.run(), [MONDAY], False).logs[0].target.end == 8
+
+
 def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.produce(10, at(TUESDAY, 0))

@@ -34,17 +34,19 @@ def make_targets(
     past it; records of the day behind that one which are not archived yet are late and will reopen it. Where that one
     is stamped in the future, by a wrong clock, it ends no day, and everything that Kafka holds is the target. Nor does
     any stamp end a day where a field of the value tells the day: then all counts that was stamped until a moment ago,
-    behind which a stream that runs may have archived nothing yet.
+    behind which a stream that runs may have archived nothing yet, and that committed readers are given.
 
     ``archived`` holds each log's lowest and highest archived offset. It must have been read before this is called, so
-    that nothing in it reaches past the high watermark found here. Of a log that is gone (its topic was made again, or
-    the stream reads another topic now) everything archived is the target, and whatever is missing of it is lost.
+    that nothing in it reaches past the high watermark found here, unless the log has lost records. Of a log that is
+    gone (its topic was made again, or the stream reads another topic now) everything archived is the target, and
+    whatever is missing of it is lost.
 
     A log that is in no seal, while others of its topic are, came since, as a partition that was added or with a topic
     that was made again: it is answerable for from offset 0.
 
     Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and
-    IncompleteError where an open transaction hides a part of the days: whether it will ever be read is not decided yet.
+    IncompleteError where an open transaction hides a part of the days, as whether it will ever be read is not decided
+    yet, or where a log ends in front of what is archived of it.
     """
     ends = _day_ends(stream, settings, days)
     hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
@@ -62,6 +64,17 @@ def make_targets(
     targets = []
     for log, found in ends.items():
         extents = [known[log] for known in (archived, sealed) if log in known]
+        reached = max((end for _, end in extents), default=0)
+        if reached > found.high_watermark:
+            raise IncompleteError(
+                "a log ends in front of what is archived of it: Kafka has lost records that it had",
+                expected=f"offset {reached} at least",
+                found=f"end offset {found.high_watermark}",
+                where=str(log),
+                hint="A broker that was just restarted may need a moment: run the days again. If it stays so (an"
+                " unclean leader election, a lost disk), new records take offsets that are archived already: give the"
+                " producers another topic, and the stream with it, before they do",
+            )
         position = found.position
         if found.ahead:
             position = found.high_watermark
@@ -78,7 +91,7 @@ def make_targets(
                 origin=0
                 if log not in sealed and log.topic in known_topics
                 else min([found.log_start, *(start for start, _ in extents)]),
-                end=min(max([position, *(end for _, end in extents)]), found.high_watermark),
+                end=max(position, reached),
                 log_start=found.log_start,
                 high_watermark=found.high_watermark,
             )
@@ -160,11 +173,11 @@ class _DayEnd(NamedTuple):
 
 def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, _DayEnd]:
     if not days:
-        raise ConfigError("a run needs at least one day", where=stream.name)
+        raise ConfigError("a run needs at least one day", expected="a day", found="none", where=stream.name)
     now = datetime.now(UTC)
     last, today = max(days), day_of(now, stream.zone)
-    moment = day_end(last, stream.zone)
-    if moment > now:
+    moment = end = day_end(last, stream.zone)
+    if end > now:
         raise ConfigError(
             "a day is not over yet",
             expected=f"a day before {today}",
@@ -172,12 +185,13 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
         )
     if stream.event_time.extractor != "record":  # then no stamp tells where the day ends
-        moment = max(moment, now - _a_moment(stream))
+        moment = max(end, now - _a_moment(stream))
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     bootstrap = settings.kafka_bootstrap
     positions = positions_at(bootstrap, logs, moment)
     future = positions_at(bootstrap, logs, datetime.now(UTC))
-    whole = _whole_ends(bootstrap, logs, moment)
+    # Of the days' end in any case: a log with a transaction open at any time would never be ready.
+    whole = _whole_ends(bootstrap, logs, end)
     ends = {}
     # Behind those: what a transaction that ends meanwhile has hidden, it hides no more.
     for mark in watermarks(bootstrap, logs):
@@ -189,7 +203,7 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
             ahead=position is not None and position == future[mark.log],
-            hidden=_hidden(bootstrap, mark, whole[mark.log], moment),
+            hidden=_hidden(bootstrap, mark, whole[mark.log], end),
         )
     return ends
 
