@@ -18,6 +18,7 @@ from tidemark.core.offsets import TopicPartition
 T = TypeVar("T")
 
 TIMEOUT_S = 20
+AWAY = "Look whether its brokers answer there and the user may ask, then try again"
 # While brokers come and go a question fails so for a moment; consumers do not ask it again themselves.
 _PASSING = frozenset(
     {
@@ -79,7 +80,9 @@ def _described(bootstrap: str, topic: str) -> Any:
     except (KafkaException, TimeoutError) as error:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
-        raise ServiceError("Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}") from error
+        raise ServiceError(
+            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+        ) from error
 
 
 def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
@@ -175,7 +178,7 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
         found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
     except (KafkaException, TimeoutError) as error:
         raise ServiceError(
-            "Kafka could not tell a topic's settings", found=error, where=f"{topic} at {bootstrap}"
+            "Kafka could not tell a topic's settings", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
         ) from error
     return {name: entry.value for name, entry in found.items()}
 
@@ -190,7 +193,7 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: boo
     try:
         found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", ends)
     except KafkaException as error:
-        raise ServiceError("Kafka could not tell the watermarks", found=error, where=bootstrap) from error
+        raise ServiceError("Kafka could not tell the watermarks", found=error, where=bootstrap, hint=AWAY) from error
     return tuple(
         Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, found, strict=True)
     )
@@ -284,7 +287,8 @@ def _first_records(
         message = consumer.poll(max(deadline - time.monotonic(), 0))
         if message is None:
             missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
-            raise ServiceError("Kafka did not tell the first records in time", where=f"{topic}, partitions {missing}")
+            where = f"{topic}, partitions {missing}"
+            raise ServiceError("Kafka did not tell the first records in time", where=where, hint=AWAY)
         error, number, offset = message.error(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
             raise KafkaException(error)
@@ -318,7 +322,7 @@ def positions_at(
         found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", offsets)
     except KafkaException as error:
         where = f"{moment} at {bootstrap}"
-        raise ServiceError("Kafka could not find positions by time", found=error, where=where) from error
+        raise ServiceError("Kafka could not find positions by time", found=error, where=where, hint=AWAY) from error
     return {log: offset if offset >= 0 else None for log, offset in zip(logs, found, strict=True)}
 
 

@@ -127,7 +127,7 @@ def test_a_backfill_is_started_by_hand_with_a_span_of_days_and_has_a_task_per_da
     }
     assert dag["undescribed"] == []
     found = {name: (task["mapped"], task["downstream"], task["retries"]) for name, task in dag["tasks"].items()}
-    assert found == {"reconcile": (False, ["day"], 2), "day": (True, [], 0)}
+    assert found == {"reconcile": (False, ["day"], 50), "day": (True, [], 0)}
     assert all(task["bounded"] for task in dag["tasks"].values())
 
 

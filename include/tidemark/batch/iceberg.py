@@ -360,7 +360,10 @@ class IcebergTable:
                     hint="Start again from step plan",
                 ) from error
             raise ServiceError(
-                "Iceberg could not commit", found=f"{names[0]}: {detail}", where=self.identifier
+                "Iceberg could not commit",
+                found=f"{names[0]}: {detail}",
+                where=self.identifier,
+                hint="Look after the catalog's database and S3, then run the step again",
             ) from error
 
 

@@ -104,7 +104,13 @@ def _require_audited(run: Run, staged: int | None) -> dict[str, Any]:
     where = run.key("audit")
     if audit is None or audit.get("status") != "ok" or audit.get("passed") is not True:
         found = "no audit" if audit is None else audit.get("error") or "not passed"
-        raise QualityError("only an audited branch is published", expected="a passed audit", found=found, where=where)
+        raise QualityError(
+            "only an audited branch is published",
+            expected="a passed audit",
+            found=found,
+            where=where,
+            hint="The run's report shows each check; where one could not be made, run the audit step again",
+        )
     if audit.get("staged_snapshot") != staged:
         raise QualityError(
             "the audit was made of another rebuild",

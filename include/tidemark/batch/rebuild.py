@@ -379,6 +379,7 @@ def _require_conserved(days: Mapping[str, Mapping[str, int]], staged: Staged, ke
                 expected=f"at most {rows['read'] + rows['duplicates_trimmed']}",
                 found=rows["read"],
                 where=day,
+                hint="'tidemark verify' tells which object has other rows than its manifest lists",
             )
 
 
@@ -390,4 +391,5 @@ def _require_within(logs: list[dict[str, Any]]) -> None:
                 expected=f"at most {log['offsets']}",
                 found=log["rows"],
                 where=f"{log['topic']}-{log['partition']}",
+                hint="'tidemark verify' tells which object has an offset twice, or other rows than its manifest lists",
             )

@@ -159,6 +159,8 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> tuple[di
                 expected=rows,
                 found=sum(found.rows.values()),
                 where=f"{table.identifier} as of snapshot {held[which]}",
+                hint="Nothing was published. 'tidemark verify' with --version tells what is missing; a run of the day"
+                " with force rebuilds it from the archive",
             )
         staged[which] = (table, found)
     used = {item.log: item.used for item in wanted.logs}

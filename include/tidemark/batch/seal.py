@@ -156,7 +156,11 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
     if unfit or not audit["passed"]:
         failed = [item["expectation"] for item in audit["checks"] if not item["success"]]
         raise QualityError(
-            "a day that failed its checks can't be sealed", found=", ".join(failed), where=run.key("audit")
+            "a day that failed its checks can't be sealed",
+            expected="every critical check passed",
+            found=", ".join(failed),
+            where=run.key("audit"),
+            hint="The run's report shows each check; start a new run of the day once its data or its checks are mended",
         )
     logs = tuple(_sealed_log(item) for item in plan.logs)
     seals = []
@@ -168,6 +172,7 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 expected=day.day,
                 found=", ".join(rebuilt["days"]),
                 where=run.key("rebuild"),
+                hint="Run the rebuild, audit and publish steps again",
             )
         seals.append(
             Seal(
@@ -235,7 +240,11 @@ def previous_digest(run: Run, day: date, version: int) -> str | None:
     body = run.store.get(key)
     if body is None:
         raise ConflictError(
-            "the version before is not sealed", expected=key, found="no object", where=f"run {run.name}"
+            "the version before is not sealed",
+            expected=key,
+            found="no object",
+            where=f"run {run.name}",
+            hint="Bring that seal back from a copy of the bucket; 'tidemark versions' lists those that are there",
         )
     return digest(body)
 

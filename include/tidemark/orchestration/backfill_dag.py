@@ -24,13 +24,14 @@ from tidemark.orchestration.dag import START
 from tidemark.orchestration.operators import POKE_SECONDS
 from tidemark.orchestration.steps import (
     BACKFILL_DAYS_MAX,
-    RETRIES,
     RETRY_DELAY,
     RUNS_AT_ONCE,
     Reconcile,
     dag_id,
 )
 
+# It may look for weeks: each worker that is replaced meanwhile, each answer that fails to come, costs a try for good.
+LOOK_RETRIES = 50
 IDS_PER_CALL = 200  # they go into an address
 _HELP = (
     "Reconcile every day of a span, each by a run of its own of `{reconcile}`, a few at once. A day that fails holds up"
@@ -63,7 +64,7 @@ def backfill_dag(item: Reconcile) -> DAG:
             task_id="reconcile",
             stream=item.name,
             timeout=timedelta(days=30).total_seconds(),
-            retries=RETRIES,
+            retries=LOOK_RETRIES,
             retry_delay=RETRY_DELAY,
             doc_md="Start the days' runs, a few at once, and wait until all have ended. Its log tells how far it is.",
         )

@@ -104,6 +104,6 @@ MAINTAIN = ByHand(
         " on a Tidemark from before compaction refuses the archive. Safe beside everything else; a run that failed or"
         " was stopped can be repeated."
     ),
-    timeout=timedelta(hours=6),
+    timeout=timedelta(hours=24),  # it reads every manifest there is
     schedule="0 4 * * 0",
 )

@@ -165,7 +165,7 @@ def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:
 def days_text(days: Sequence[date]) -> str:
     """The days in words, for logs."""
     if not days:
-        raise ConfigError("a run needs at least one day")
+        raise ConfigError("a run needs at least one day", expected="a day", found="none")
     return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]} ({len(days)} days)"
 
 
