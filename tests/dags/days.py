@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -47,6 +47,7 @@ class Days:
     stream: Stream
     settings: Settings
     records: tuple[Record, ...]
+    seen: set[date] = field(default_factory=set)  # what readers have had, and may not lose
 
     @classmethod
     def make(
@@ -116,9 +117,11 @@ class Days:
         broken = Counter(item.day for item in self.records if item.value == BROKEN and item.day in days)
         quarantine = self._table(self.stream.quarantine_table)
         assert Counter(quarantine.scan(selected_fields=("_day",)).to_arrow()["_day"].to_pylist()) == broken
-        table = self._table(self.stream.table)
+        table, before = self._table(self.stream.table), set[date]()
         for entry in table.metadata.snapshot_log:
-            self._read(table, entry.snapshot_id)
+            there = self._read(table, entry.snapshot_id).keys()
+            assert before <= there, (entry.snapshot_id, before - there)
+            before = set(there)
         for day in days:
             found = verify_day(self.settings, self.stream.name, day)
             assert found.verdict == "proven", (day, found.checks)
@@ -126,9 +129,12 @@ class Days:
     # ---- what is there
 
     def read(self) -> dict[date, list[Row]]:
-        """What a reader sees now, by day. Every day must be whole."""
+        """What a reader sees now, by day. Every day must be whole, and none go that was there before."""
         table = load_table(self.settings, self.stream.table)
-        return self._read(table) if table is not None and table.current_snapshot() else {}
+        found = self._read(table) if table is not None and table.current_snapshot() else {}
+        assert self.seen <= found.keys(), self.seen - found.keys()
+        self.seen.update(found)
+        return found
 
     def _read(self, table: Table, snapshot_id: int | None = None) -> dict[date, list[Row]]:
         found: dict[date, list[Row]] = {}

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.conftest import MakeStream, Produce
+from tests.dags.days import SATURDAY, SUNDAY, Days
+from tests.dags.runs import ENDED, kill_task, read_until, run_states
 from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
@@ -40,7 +43,14 @@ def berlin(make_stream: MakeStream) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def airflow(stack: LocalStack, mended: Stream, berlin: Stream) -> Iterator[LocalAirflow]:
+def two_days(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY))
+    days.archive()
+    return days
+
+
+@pytest.fixture(scope="module")
+def airflow(stack: LocalStack, mended: Stream, berlin: Stream, two_days: Days) -> Iterator[LocalAirflow]:
     """Started when every definition is there: it looks for new ones only now and then."""
     broken = stack.streams_dir / "trains.yaml"
     text = (stack.streams_dir / "flights.yaml").read_text(encoding="utf-8")
@@ -143,6 +153,38 @@ def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_an
     (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=reconcile").glob("*.log")
     assert "the last day of the backfill is not over" in log.read_text(encoding="utf-8")
     assert api._authorised("GET", f"/api/v2/dags/reconcile_{berlin.name}/dagRuns")["dag_runs"] == []
+
+
+@pytest.mark.timeout(2400)
+def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
+    airflow: LocalAirflow, settings: Settings, two_days: Days
+) -> None:
+    """Behind them a rollback by its form, to the version that the day has: nothing is left to do."""
+    api, name = airflow.api, two_days.stream.name
+    dag, backfill_dag, rollback_dag = (f"{kind}_{name}" for kind in ("reconcile", "backfill", "rollback"))
+    for known in (dag, backfill_dag, rollback_dag):
+        wait_until(partial(api.dag_known, known), f"{known} is known", timeout_s=240)
+        api.unpause(known)
+    backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SATURDAY)})
+    run = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
+    wait_until(lambda: kill_task(airflow, dag, run, "rebuild"), "the rebuild is killed", timeout_s=900)
+
+    read_until(lambda: {api.run_state(backfill_dag, backfill), api.run_state(dag, run)} <= ENDED, two_days)
+
+    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
+    of_saturday = f"{SATURDAY}__{backfill}__1"
+    assert run_states(api, dag) == {run: "success", of_saturday: "success"}
+    assert two_days.seals() == [(str(SATURDAY), 1, run_name(of_saturday)), (str(SUNDAY), 1, run_name(run))]
+    assert sorted(two_days.publishers(two_days.stream.table)) == sorted([run_name(of_saturday), run_name(run)])
+    two_days.require_proven((SATURDAY, SUNDAY))
+
+    back = api.trigger(rollback_dag, {"day": str(SUNDAY), "version": 1})
+    read_until(lambda: api.run_state(rollback_dag, back) in ENDED, two_days)
+
+    assert [(item.task, item.state) for item in api.task_states(rollback_dag, back)] == [("rollback", "success")]
+    told = Run.open(name, run_name(back), settings).require("rollback")
+    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 1}, 1, True)
 
 
 def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:

@@ -6,23 +6,20 @@ A run takes two minutes and more on two cores: three Spark applications, one aft
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from tests.conftest import MakeStream, Produce
 from tests.dags.days import MONDAY, SATURDAY, SUNDAY, TUESDAY, ZONE, Days
-from tests.dags.kills import Killer, each_step_twice, strike_task
+from tests.dags.kills import Killer, each_step_twice
+from tests.dags.runs import ENDED, PATIENCE_S, instances, kill_task, read_until, run_states
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
 from tidemark.batch.run import run_name
-from tidemark.core.errors import ServiceError
 from tidemark.orchestration.steps import STEPS
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
@@ -30,8 +27,6 @@ from tidemark.stack.airflow_api import AirflowApi
 from tidemark.stack.local import PROJECT, LocalStack
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
-PATIENCE_S = 3600
-ENDED = frozenset({"success", "failed"})
 Span = tuple[datetime, datetime]
 
 
@@ -93,7 +88,7 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
     killer = Killer(proxy, airflow.components["airflow-scheduler"].pid, kills)
     run = api.trigger(dag, {"from_day": str(SATURDAY), "to_day": str(SUNDAY)})
 
-    _read_until(lambda: api.run_state(dag, run) in ENDED, days)
+    read_until(lambda: api.run_state(dag, run) in ENDED, days)
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
     assert killer.done == list(kills), tasks
@@ -117,13 +112,15 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     runs = {day: f"{day}__{backfill}__1" for day in (SATURDAY, SUNDAY, MONDAY)}
 
     def strike() -> bool:
-        return _states(api, dag).get(runs[SATURDAY]) == "failed" and _strike(airflow, backfill_dag, backfill)
+        return run_states(api, dag).get(runs[SATURDAY]) == "failed" and kill_task(
+            airflow, backfill_dag, backfill, "reconcile"
+        )
 
     wait_until(strike, "its own task is struck behind the day that failed", PATIENCE_S)
-    _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED and _states(api, dag)[daily] in ENDED, days)
+    read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED and run_states(api, dag)[daily] in ENDED, days)
 
     good = {SUNDAY: runs[SUNDAY], MONDAY: runs[MONDAY], TUESDAY: daily}
-    assert _states(api, dag) == {runs[SATURDAY]: "failed", **dict.fromkeys(good.values(), "success")}
+    assert run_states(api, dag) == {runs[SATURDAY]: "failed", **dict.fromkeys(good.values(), "success")}
     assert _day_states(api, backfill_dag, backfill) == {
         "2024-03-30": "failed",
         "2024-03-31": "success",
@@ -140,10 +137,10 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     days.let_pass()
     cleared = {"dag_run_id": backfill, "task_ids": ["reconcile"], "include_downstream": True, "only_failed": False}
     api._authorised("POST", f"/api/v2/dags/{backfill_dag}/clearTaskInstances", json={**cleared, "dry_run": False})
-    _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
+    read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
 
     again = f"{SATURDAY}__{backfill}__3"  # its task has had two tries before it was cleared
-    assert _states(api, dag) == {
+    assert run_states(api, dag) == {
         runs[SATURDAY]: "failed",
         **dict.fromkeys((*good.values(), again), "success"),
     }
@@ -160,16 +157,16 @@ def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
     backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SUNDAY), "at_once": 1})
 
     def strike() -> bool:
-        return _strike(airflow, backfill_dag, backfill)
+        return kill_task(airflow, backfill_dag, backfill, "reconcile")
 
     wait_until(strike, "the first attempt is struck", PATIENCE_S)
-    wait_until(lambda: "running" in _states(api, dag).values() and strike(), "the next one is struck", PATIENCE_S)
+    wait_until(lambda: "running" in run_states(api, dag).values() and strike(), "the next one is struck", PATIENCE_S)
 
-    _read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
+    read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(backfill_dag, backfill)}
     assert tasks["reconcile"] == ("success", 3)
-    runs = _states(api, dag)
+    runs = run_states(api, dag)
     assert sorted(run.partition("__")[0] for run in runs) == [str(SATURDAY), str(SUNDAY)]
     assert set(runs.values()) == {"success"}
     assert days.seals() == [(run.partition("__")[0], 1, run_name(run)) for run in sorted(runs)]
@@ -182,14 +179,14 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
     api, days, dag = airflow.api, native, f"reconcile_{native.stream.name}"
     # In this order: on SQLite, Airflow's backfill command fails where a run under way writes at the same moment.
     _backfill(airflow, dag, SATURDAY, MONDAY)
-    backfilled = list(_states(api, dag))
+    backfilled = list(run_states(api, dag))
     assert len(backfilled) == 3
     by_hand = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
 
-    _read_until(lambda: set(_states(api, dag).values()) <= ENDED, days)
+    read_until(lambda: set(run_states(api, dag).values()) <= ENDED, days)
 
-    assert sorted(_states(api, dag).values()) == ["failed", "success", "success", "success"]
-    assert _states(api, dag)[by_hand] == "success"
+    assert sorted(run_states(api, dag).values()) == ["failed", "success", "success", "success"]
+    assert run_states(api, dag)[by_hand] == "success"
     spans = [_span(api, dag, run) for run in backfilled]
     assert _most_at_once(spans) <= 2
     (sunday,) = (run for run in backfilled if run.startswith(f"backfill__{SUNDAY}"))  # it begins as the day is over
@@ -200,30 +197,6 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
     assert [item[:2] for item in sealed] in (both, [both[0], both[2]])
     assert [run for day, _, run in sealed if day == str(SUNDAY)][-1] == run_name(by_hand)
     days.require_proven((SUNDAY, MONDAY))
-
-
-def _read_until(ended: Callable[[], bool], days: Days) -> None:
-    """Read the table until Airflow says so. On a busy machine it may take longer to answer than its client waits."""
-    asked_at = 0.0
-
-    def over() -> bool:
-        nonlocal asked_at
-        days.read()
-        if time.monotonic() < asked_at + 2:
-            return False
-        with suppress(ServiceError):
-            if ended():
-                return True
-        asked_at = time.monotonic()
-        return False
-
-    wait_until(over, "the runs end", PATIENCE_S)
-
-
-def _strike(airflow: LocalAirflow, dag: str, run: str) -> bool:
-    """Kill the task of a backfill by form that starts the days; whether it was there."""
-    (own,) = (item for item in _instances(airflow.api, dag, run) if item["task_id"] == "reconcile")
-    return strike_task(airflow.components["airflow-scheduler"].pid, own["id"])
 
 
 def _trigger_daily(api: AirflowApi, dag: str, day: date) -> str:
@@ -255,26 +228,14 @@ def _backfill(airflow: LocalAirflow, dag: str, first: date, last: date) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _states(api: AirflowApi, dag: str) -> dict[str, str]:
-    """The state of every run of the DAG."""
-    found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns")["dag_runs"]
-    return {item["dag_run_id"]: item["state"] for item in found}
-
-
-def _instances(api: AirflowApi, dag: str, run: str) -> list[dict[str, Any]]:
-    found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")
-    instances: list[dict[str, Any]] = found["task_instances"]
-    return instances
-
-
 def _day_states(api: AirflowApi, dag: str, run: str) -> Mapping[str, str]:
     """How the task ``day`` of a backfill by form ended, by its label."""
-    return {item["rendered_map_index"]: item["state"] for item in _instances(api, dag, run) if item["task_id"] == "day"}
+    return {item["rendered_map_index"]: item["state"] for item in instances(api, dag, run) if item["task_id"] == "day"}
 
 
 def _span(api: AirflowApi, dag: str, run: str) -> Span:
     """When the run's first task began and its last one ended, but for the report: a failed day ends without it."""
-    tasks = [item for item in _instances(api, dag, run) if item["task_id"] != "report"]
+    tasks = [item for item in instances(api, dag, run) if item["task_id"] != "report"]
     starts, ends = (
         [datetime.fromisoformat(item[key]) for item in tasks if item[key]] for key in ("start_date", "end_date")
     )

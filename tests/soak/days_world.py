@@ -1,24 +1,42 @@
-"""A stream whose days go by: what is fed, its archive application, attempts at its runs, and what readers see.
+"""A stream whose days go by: what is fed, its archive application, attempts at its runs, and what readers see."""
 
-A day has ``DAY_RECORDS`` records; one in ten comes a day late, one in a hundred two days late.
-"""
-
+import json
 import sys
+import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from tests.archive.apps import ArchiveApp
+from tests.archive.oracle import Oracle
 from tests.catalog import another_catalog
-from tests.soak.feed import Feeder, is_good
+from tests.soak.days_oracle import (
+    DAY_RECORDS,
+    EPOCH,
+    FIRST_DAY,
+    PAIR,
+    PARTITIONS,
+    Asked,
+    Ends,
+    History,
+    Snapshot,
+    contiguous,
+    moment_ms,
+    published,
+    quarantined,
+    torn_day,
+    torn_view,
+)
+from tests.soak.feed import Feeder
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
 from tidemark.batch.seal import day_seals
@@ -29,26 +47,15 @@ from tidemark.s3 import ObjectStore
 from tidemark.stack.local import LocalStack
 
 NAME = "soak_days"
-PARTITIONS = 2
-DAY_RECORDS = 8_000
-FIRST_DAY = date(2013, 1, 1)
-DAY_MS = 86_400_000
 DEADLINE_S = 900
-TRANSFORM = 'def transform(records):\n    return records.select("source", "event_time", "event.n")\n'
-
-Place = tuple[int, int]  # partition, offset
-Ints = npt.NDArray[np.int64]
-
-
-def moment_ms(n: int) -> int:
-    """The timestamp of the n-th record, in ms since the epoch."""
-    late = 2 if n % 100 == 50 else 1 if n % 10 == 3 else 0
-    start = int(datetime(FIRST_DAY.year, FIRST_DAY.month, FIRST_DAY.day, tzinfo=UTC).timestamp() * 1000)
-    return start + max(n * DAY_MS // DAY_RECORDS - late * DAY_MS, 0)
+LOOK_S = 1  # between two looks of the reader
+TRANSFORM = f"""\
+from pyspark.sql.functions import expr
 
 
-def day_of(n: int) -> date:
-    return datetime.fromtimestamp(moment_ms(n) / 1000, UTC).date()
+def transform(records):
+    return records.select("source", "event_time", "event.n").withColumn("pair", expr("{PAIR}"))
+"""
 
 
 class DaysWorld:
@@ -65,7 +72,14 @@ class DaysWorld:
         self._archive: ArchiveApp | None = None
         self._looks = folder / "views"
         self._looks.mkdir()
-        self._seen: list[tuple[str, Ints]] = []
+        self._bucket = Oracle(stack.settings, NAME)
+        self._ranges: dict[str, list[tuple[int, int, int]]] = {}  # by manifest
+        self._archived: list[tuple[int, Ends]] = []  # when it was seen, in ns, and how far the archive was complete
+        self._asked: dict[str, Asked] = {}
+        self._read: set[int] = set()
+        self._seen: list[Snapshot] = []
+        self._history = History()
+        self._failure: BaseException | None = None  # of the reader's thread
 
     # ---- what runs
 
@@ -91,6 +105,8 @@ class DaysWorld:
     ) -> AbstractContextManager[SpeedApp]:
         """A process that works on a run; whatever is left of it at the end is killed."""
         self.attempts += 1
+        if run not in self._asked:
+            self._asked[run] = Asked(days=tuple(days), archived=self._archived[-1][1])
         environment = {**self.stack.env, **({"TIDEMARK_S3_ENDPOINT": endpoint} if endpoint else {})}
         command = [sys.executable, "-m", "tests.soak.attempt", NAME, run, str(self._looks), what, *map(str, days)]
         return running(command, self.folder / f"{run}-{self.attempts:04}.log", environment)
@@ -119,19 +135,16 @@ class DaysWorld:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Read every snapshot of the published table that comes while the block runs."""
-        stop, failure = Event(), []
+        """Note how far the archive is, and read every state the published table was in, while the block runs."""
+        stop = Event()
+        self._look()
 
         def watch() -> None:
-            last = None
-            while not stop.wait(0.3):
-                try:
-                    last = self._read_snapshot(last)
-                except NoSuchTableError:
-                    continue
-                except BaseException as error:  # noqa: BLE001  # raised where the watch ends
-                    failure.append(error)
-                    return
+            try:
+                while not stop.wait(LOOK_S):
+                    self._look()
+            except BaseException as error:  # noqa: BLE001  # raised where what it saw is judged
+                self._failure = error
 
         thread = Thread(target=watch, name="reader")
         thread.start()
@@ -140,69 +153,82 @@ class DaysWorld:
         finally:
             stop.set()
             thread.join()
-        if failure:
-            raise failure[0]
+        self._look()
 
-    def _read_snapshot(self, last: int | None) -> int | None:
-        with another_catalog(self.stack.settings) as catalog:
-            table = catalog.load_table((self.stack.settings.namespace, NAME))
-            snapshot = table.current_snapshot()
-            if snapshot is None or snapshot.snapshot_id == last:
-                return last
-            columns = ("_day", "_kafka_partition", "_offset", "n")
-            rows = table.scan(snapshot_id=snapshot.snapshot_id, selected_fields=columns).to_arrow()
-        days = rows["_day"].cast("int32").to_numpy()
-        found = np.stack([days, rows["_kafka_partition"].to_numpy(), rows["_offset"].to_numpy(), rows["n"].to_numpy()])
-        self._seen.append((f"snapshot {snapshot.snapshot_id}", found.astype(np.int64)))
-        return snapshot.snapshot_id
+    def _look(self) -> None:
+        for key in self._bucket.keys("manifests").keys() - self._ranges.keys():
+            found = json.loads(self._bucket.body(key))["ranges"]
+            self._ranges[key] = [(item["partition"], item["start"], item["end"]) for item in found]
+        ends = contiguous(item for ranges in self._ranges.values() for item in ranges)
+        self._archived.append((time.time_ns(), ends))
+        try:
+            with self._table(NAME) as table:
+                for entry in table.metadata.snapshot_log:
+                    if entry.snapshot_id not in self._read:
+                        self._seen.append(_snapshot(table, entry.snapshot_id))
+                        self._read.add(entry.snapshot_id)
+        except NoSuchTableError:
+            return  # nothing was published yet
 
-    def rows(self, name: str) -> Counter[date]:
-        """How many rows of each day a table has now."""
+    @contextmanager
+    def _table(self, name: str) -> Iterator[Table]:
         with another_catalog(self.stack.settings) as catalog:
-            table = catalog.load_table((self.stack.settings.namespace, name))
-            return Counter(table.scan(selected_fields=("_day",)).to_arrow()["_day"].to_pylist())
+            yield catalog.load_table((self.stack.settings.namespace, name))
 
     def judge(self) -> None:
         """Hold everything that was seen since the last call against what Kafka acknowledged."""
-        log = self._log()
-        for name, found in self._seen:
+        if self._failure is not None:
+            raise self._failure
+        log = published(self.feeder.acknowledged.copy())
+        seen, self._seen = self._seen, []
+        for snapshot in seen:
             self.snapshots += 1
-            self.problems += [f"{name}: {text}" for text in _torn_days(found, log)]
-        self._seen = []
+            first = {seals[0].day: seals[0].snapshot_id or 0 for seals in map(self.seals, self.over()) if seals}
+            found = self._history.problems(snapshot, log, self._asked, first)
+            self.problems += [f"snapshot {snapshot.identity}: {text}" for text in found]
         for look in sorted(self._looks.glob("*.npy")):
             self.views += 1
-            self.problems += [f"the live view: {text}" for text in _torn_view(np.load(look), log)]
+            self.problems += [f"the live view: {text}" for text in torn_view(np.load(look), log, self._before(look))]
             look.unlink()
 
-    def _log(self) -> dict[int, Ints]:
-        """Per partition the good records that were acknowledged: rows of (offset, number, day), by offset."""
-        parts: dict[int, list[tuple[int, int, int]]] = {number: [] for number in range(PARTITIONS)}
-        for (partition, offset), n in self.feeder.acknowledged.copy().items():
-            if is_good(n):
-                parts[partition].append((offset, n, (day_of(n) - date(1970, 1, 1)).days))
-        return {number: np.array(sorted(rows), dtype=np.int64).reshape(-1, 3) for number, rows in parts.items()}
+    def _before(self, look: Path) -> Ends:
+        """How far the archive was known to be complete as the look began."""
+        at = bisect_right(self._archived, int(look.name.partition("-")[0]), key=lambda item: item[0])
+        return self._archived[at - 1][1] if at else contiguous(())
+
+    def judge_tables(self) -> dict[str, int]:
+        """Hold all rows of the days that are over against everything that was acknowledged; how many there are."""
+        everything, over = self.feeder.acknowledged, set(self.over())
+        log = published(everything)
+        with self._table(NAME) as table:
+            now = table.current_snapshot()
+            assert now is not None
+            rows = _snapshot(table, now.snapshot_id).rows
+        ends = {partition: int(records[-1, 0]) + 1 for partition, records in log.items()}
+        for day in sorted(over):
+            self.problems += [f"in the end: {text}" for text in torn_day(rows, (day - EPOCH).days, log, ends)]
+        columns = ("_day", "_kafka_partition", "_offset", "kept_partition", "kept_offset")
+        with self._table(f"{NAME}_quarantine") as table:
+            found = table.scan(selected_fields=columns).to_arrow()
+        aside = Counter(zip(*(found[name].to_pylist() for name in columns), strict=True))
+        due = Counter(row for row in quarantined(everything) if row[0] in over)
+        for text, wrong in (("is not due", aside - due), ("is missing", due - aside)):
+            if wrong:
+                self.problems.append(f"in the quarantine {text}: {wrong.total()} rows, such as {min(wrong, key=str)}")
+        return {"published": rows.shape[1], "quarantined": aside.total()}
 
 
-def _torn_days(found: Ints, log: dict[int, Ints]) -> Iterator[str]:
-    """A day is whole where it holds each partition's records up to some offset, each once and with its number."""
-    for day in np.unique(found[0]):
-        for partition, records in log.items():
-            mine = found[:, (found[0] == day) & (found[1] == partition)]
-            offsets, order = np.sort(mine[2]), np.argsort(mine[2], kind="stable")
-            wanted = records[(records[:, 2] == day) & (records[:, 0] <= (offsets[-1] if len(offsets) else -1))]
-            if not np.array_equal(offsets, wanted[:, 0]):
-                yield f"day {day} of partition {partition} has {len(offsets)} rows where {len(wanted)} are due"
-            elif not np.array_equal(mine[3][order], wanted[:, 1]):
-                yield f"day {day} of partition {partition} has rows of other records"
-
-
-def _torn_view(found: Ints, log: dict[int, Ints]) -> Iterator[str]:
-    for partition, records in log.items():
-        offsets = np.sort(found[1][found[0] == partition])
-        wanted = records[records[:, 0] <= (offsets[-1] if len(offsets) else -1)]
-        if not np.array_equal(offsets, wanted[:, 0]):
-            twice = len(offsets) - len(np.unique(offsets))
-            yield f"partition {partition} has {len(offsets)} rows, {twice} of them twice, where {len(wanted)} are due"
+def _snapshot(table: Table, identity: int) -> Snapshot:
+    found = table.snapshot_by_id(identity)
+    assert found is not None
+    assert found.summary is not None
+    rows = table.scan(snapshot_id=identity, selected_fields=("_day", "_kafka_partition", "_offset", "n")).to_arrow()
+    columns = [rows["_day"].cast("int32"), rows["_kafka_partition"], rows["_offset"], rows["n"]]
+    return Snapshot(
+        identity=identity,
+        run=found.summary.additional_properties.get("tidemark.run", ""),
+        rows=np.stack([column.to_numpy().astype(np.int64) for column in columns]),
+    )
 
 
 @contextmanager
@@ -214,6 +240,7 @@ def days_world(stack: LocalStack, folder: Path) -> Iterator[DaysWorld]:
         "time_zone": "UTC",
         "value_schema": "n BIGINT",
         "archive": {"flush_size": 1_500, "trigger_seconds": 2},
+        "batch": {"deduplicate": {"key": ["pair"]}},
         "speed": {"topic": f"{NAME}-live", "dead_letter_topic": f"{NAME}-dead"},
     }
     streams = stack.settings.streams_dir

@@ -1,0 +1,196 @@
+"""What readers of the soaked days must see, told from what Kafka acknowledged: nothing of the product's own code.
+
+A day has ``DAY_RECORDS`` records; one in ten comes a day late, one in a hundred two days late. Two in fifty are a copy,
+by the key ``pair``, of an earlier record of their day and partition.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.soak.feed import is_good
+
+PARTITIONS = 2
+DAY_RECORDS = 8_000
+DAY_MS = 86_400_000
+FIRST_DAY = date(2013, 1, 1)
+EPOCH = date(1970, 1, 1)
+PAIR = "CASE WHEN n % 50 = 9 THEN n - 2 WHEN n % 50 = 23 THEN n - 10 ELSE n END"
+_ROLLBACK = re.compile(r"rollback-(\d{4}-\d\d-\d\d)-\d+-to-(\d+)")
+
+Place = tuple[int, int]  # partition, offset
+Ints = npt.NDArray[np.int64]
+Ends = Mapping[int, int]  # per partition the offset behind the last one
+State = Mapping[tuple[int, int], int]  # per day since the epoch and partition the last offset that is there
+
+
+def moment_ms(n: int) -> int:
+    """The timestamp of the n-th record, in ms since the epoch."""
+    late = 2 if n % 100 == 50 else 1 if n % 10 == 3 else 0
+    start = int(datetime(FIRST_DAY.year, FIRST_DAY.month, FIRST_DAY.day, tzinfo=UTC).timestamp() * 1000)
+    return start + max(n * DAY_MS // DAY_RECORDS - late * DAY_MS, 0)
+
+
+def day_of(n: int) -> date:
+    return datetime.fromtimestamp(moment_ms(n) / 1000, UTC).date()
+
+
+def original(n: int) -> int:
+    """The record whose ``pair`` the n-th one has: itself, or the one it is a copy of."""
+    return n - 2 if n % 50 == 9 else n - 10 if n % 50 == 23 else n
+
+
+def is_published(n: int) -> bool:
+    """Whether the n-th record is in its day's rows: the rest is quarantined."""
+    return is_good(n) and (original(n) == n or not is_good(original(n)))
+
+
+def published(acknowledged: Mapping[Place, int]) -> dict[int, Ints]:
+    """Per partition the records that are published, sooner or later: rows of (offset, number, day), by offset."""
+    parts: dict[int, list[tuple[int, int, int]]] = {number: [] for number in range(PARTITIONS)}
+    for (partition, offset), n in acknowledged.items():
+        if is_published(n):
+            parts[partition].append((offset, n, (day_of(n) - EPOCH).days))
+    return {number: np.array(sorted(rows), dtype=np.int64).reshape(-1, 3) for number, rows in parts.items()}
+
+
+def quarantined(
+    acknowledged: Mapping[Place, int],
+) -> Iterator[tuple[date, int, int, int | None, int | None]]:
+    """The records that are not published: day, partition, offset, and of a copy the record that is kept."""
+    places = {n: place for place, n in acknowledged.items()}
+    for (partition, offset), n in acknowledged.items():
+        if not is_published(n):
+            kept = places[original(n)] if is_good(n) else (None, None)
+            yield day_of(n), partition, offset, *kept
+
+
+def contiguous(ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+    """Per partition how far the ranges (partition, start, end) go from offset 0 on without a gap."""
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    for partition, start, end in sorted(ranges):
+        if start <= ends[partition]:
+            ends[partition] = max(ends[partition], end)
+    return ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a run was asked for, and how far the archive was complete before its first attempt began."""
+
+    days: Sequence[date]
+    archived: Ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A state of the published table; ``rows`` has one column per row: day since the epoch, partition, offset, n."""
+
+    identity: int
+    run: str
+    rows: Ints
+
+
+def torn_day(rows: Ints, day: int, log: Mapping[int, Ints], ends: Ends | None = None) -> Iterator[str]:
+    """What is wrong with a day: it must hold each partition's records up to some offset, each once, with its number.
+
+    With ``ends`` every record in front of those, and none behind.
+    """
+    for partition, records in log.items():
+        mine = rows[:, (rows[0] == day) & (rows[1] == partition)]
+        mine = mine[:, np.argsort(mine[2], kind="stable")]
+        due = records[records[:, 2] == day]
+        upto = (int(mine[2, -1]) + 1 if mine.shape[1] else 0) if ends is None else ends[partition]
+        wanted = due[due[:, 0] < upto]
+        name = f"{EPOCH + timedelta(days=day)}, partition {partition}"
+        if not np.array_equal(mine[2], wanted[:, 0]):
+            twice = mine.shape[1] - len(np.unique(mine[2]))
+            yield f"{name}: {mine.shape[1]} rows, {twice} of them twice, where {len(wanted)} are due below {upto}"
+        elif not np.array_equal(mine[3], wanted[:, 1]):
+            yield f"{name}: rows of other records"
+
+
+def torn_view(rows: Ints, log: Mapping[int, Ints], archived: Ends) -> Iterator[str]:
+    """What is wrong with a live view: rows of (partition, offset, n), each record once up to some offset.
+
+    That offset may not be in front of what was ``archived`` before anybody looked.
+    """
+    for partition, records in log.items():
+        mine = rows[:, rows[0] == partition]
+        mine = mine[:, np.argsort(mine[1], kind="stable")]
+        upto = max(int(mine[1, -1]) + 1 if mine.shape[1] else 0, archived[partition])
+        wanted = records[records[:, 0] < upto]
+        if not np.array_equal(mine[1], wanted[:, 0]):
+            twice = mine.shape[1] - len(np.unique(mine[1]))
+            yield (
+                f"partition {partition}: {mine.shape[1]} rows, {twice} of them twice, where {len(wanted)} are due"
+                f" below {upto} (archived below {archived[partition]})"
+            )
+        elif not np.array_equal(mine[2], wanted[:, 1]):
+            yield f"partition {partition}: rows of other records"
+
+
+class History:
+    """The published table's states in their order: a day never has less than before, but by a rollback."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, State] = {}
+        self._last: State = {}
+
+    def problems(
+        self, snapshot: Snapshot, log: Mapping[int, Ints], asked: Mapping[str, Asked], first: Mapping[date, int]
+    ) -> Iterator[str]:
+        """What is wrong with the next state. ``first`` names the snapshot of each day's version 1, where it has one."""
+        state = _state(snapshot.rows)
+        days = sorted({day for day, _ in [*state, *self._last]})
+        for day in days:
+            yield from torn_day(snapshot.rows, day, log)
+        least = dict(self._last)
+        back = _ROLLBACK.fullmatch(snapshot.run)
+        if back is not None:
+            day = (date.fromisoformat(back[1]) - EPOCH).days
+            before = self._states[first[date.fromisoformat(back[1])]]
+            for partition in range(PARTITIONS):
+                place = day, partition
+                least.pop(place, None)
+                if state.get(place, -1) != before.get(place, -1):
+                    yield (
+                        f"{back[1]}, partition {partition}: rolled back to offset {state.get(place, -1)}, where version"
+                        f" {back[2]} ended at {before.get(place, -1)}"
+                    )
+        elif snapshot.run in asked:
+            for place, offset in _due(asked[snapshot.run], log):
+                least[place] = max(least.get(place, -1), offset)
+        elif state or self._last:  # the first state of all is that of a new table
+            yield f"published by {snapshot.run or 'no run'}, which nobody asked for"
+        for (day, partition), offset in sorted(least.items()):
+            found = state.get((day, partition), -1)
+            if found < offset:
+                yield (
+                    f"{EPOCH + timedelta(days=day)}, partition {partition}: ends at offset {found} by run"
+                    f" {snapshot.run}, where {offset} was there before, or archived before it began"
+                )
+        self._states[snapshot.identity] = self._last = state
+
+
+def _state(rows: Ints) -> dict[tuple[int, int], int]:
+    found = {}
+    for day, partition in np.unique(rows[:2], axis=1).T.tolist():
+        found[day, partition] = int(rows[2, (rows[0] == day) & (rows[1] == partition)].max())
+    return found
+
+
+def _due(asked: Asked, log: Mapping[int, Ints]) -> Iterator[tuple[tuple[int, int], int]]:
+    """The last record that a run must have read of each of its days: of those in time, and of those archived."""
+    for day in asked.days:
+        number = (day - EPOCH).days
+        index = (day - FIRST_DAY).days
+        for partition, records in log.items():
+            own = records[records[:, 2] == number]
+            due = own[(own[:, 0] < asked.archived[partition]) | (own[:, 1] // DAY_RECORDS == index)]
+            if len(due):
+                yield (number, partition), int(due[-1, 0])

@@ -1,0 +1,135 @@
+"""What the oracle of the soaked days must tell: each kind of damage, and nothing where there is none."""
+
+from collections.abc import Callable
+from datetime import date
+
+import numpy as np
+import pytest
+
+from tests.soak.days_oracle import (
+    DAY_RECORDS,
+    EPOCH,
+    FIRST_DAY,
+    PARTITIONS,
+    Asked,
+    History,
+    Ints,
+    Snapshot,
+    contiguous,
+    is_published,
+    moment_ms,
+    published,
+    quarantined,
+    torn_day,
+    torn_view,
+)
+
+DAYS = (date(2013, 1, 1), date(2013, 1, 2))
+DAY = (FIRST_DAY - EPOCH).days
+# Numbers of two days, as the feeder sends them, and what came of the third one's first hour.
+ACKNOWLEDGED = {(n % PARTITIONS, n // PARTITIONS): n for n in range(2 * DAY_RECORDS + 300)}
+LOG = published(ACKNOWLEDGED)
+ALL = dict.fromkeys(range(PARTITIONS), DAY_RECORDS + 150)
+Damage = Callable[[Ints], Ints]
+
+
+def _rows(*days: int, ends: dict[int, int] = ALL) -> Ints:
+    """The rows of days in front of those offsets: day, partition, offset, n."""
+    parts = [
+        np.stack([records[:, 2], np.full(len(records), partition), records[:, 0], records[:, 1]])[
+            :, np.isin(records[:, 2], [DAY + day for day in days]) & (records[:, 0] < ends[partition])
+        ]
+        for partition, records in LOG.items()
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str]:
+    """Of states in a row, the first one of a run for the first day, the next ones for both."""
+    history = History()
+    archived = contiguous([(partition, 0, DAY_RECORDS // 2 + 40) for partition in range(PARTITIONS)])
+    asked = {"one": Asked(days=DAYS[:1], archived=archived), "two": Asked(days=DAYS, archived=ALL)}
+    found = []
+    for number, (rows, run) in enumerate(zip(states, runs, strict=True)):
+        found = list(history.problems(Snapshot(identity=number, run=run, rows=rows), LOG, asked, {DAYS[0]: 0}))
+    return found
+
+
+def test_the_days_are_made_as_they_are_told() -> None:
+    lates = [n for n in range(DAY_RECORDS, 2 * DAY_RECORDS) if _day(n) == DAY]
+    assert len(lates) == DAY_RECORDS // 10 + DAY_RECORDS // 100  # of two days late nothing lies before the first day
+    kept = {n: (day, kept) for n, (day, *_, kept) in zip(_aside(), quarantined(ACKNOWLEDGED), strict=True)}
+    assert {n for n in kept if n % 17} == {
+        n for n in ACKNOWLEDGED.values() if n % 17 and n % 50 in (9, 23) and (n - (2 if n % 50 == 9 else 10)) % 17
+    }
+    assert (kept[59][1], kept[17][1]) == (57 // 2, None)
+
+
+def _aside() -> list[int]:
+    return [n for n in ACKNOWLEDGED.values() if not is_published(n)]
+
+
+def _day(n: int) -> int:
+    return moment_ms(n) // 86_400_000
+
+
+def test_whole_days_are_not_torn() -> None:
+    first = dict.fromkeys(range(PARTITIONS), DAY_RECORDS // 2 + 40)
+    assert _problems(_rows(0, ends=first), _rows(0, 1)) == []
+    assert list(torn_day(_rows(0, 1), DAY + 1, LOG, ALL)) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda rows: rows[:, :0],
+        lambda rows: rows[:, rows[0] != DAY],
+        lambda rows: rows[:, rows[0] != DAY + 1],
+        lambda rows: rows[:, (rows[0] != DAY) | (rows[1] != 1)],
+        lambda rows: rows[:, (rows[0] != DAY + 1) | (rows[2] < DAY_RECORDS * 3 // 4)],
+        lambda rows: rows[:, rows[2] != 20],
+        lambda rows: np.concatenate([rows, rows[:, 7:8]], axis=1),
+        lambda rows: np.concatenate([rows[:3], rows[3:] + (rows[2:3] == 20)]),
+        lambda rows: np.concatenate([rows, [[DAY], [0], [17 * 5], [170]]], axis=1),
+    ],
+    ids=["empty", "a day gone", "the other day", "a partition", "a tail", "a row", "twice", "another", "not due"],
+)
+def test_a_state_with_less_or_more_than_a_whole_day_is_told(damage: Damage) -> None:
+    assert _problems(_rows(0), damage(_rows(0, 1)))
+
+
+def test_a_day_that_loses_what_it_had_is_told_but_for_a_rollback_to_that_very_state() -> None:
+    early = dict.fromkeys(range(PARTITIONS), DAY_RECORDS // 2 + 40)
+    earlier = {partition: end - 20 for partition, end in ALL.items()}
+    states = (_rows(0, ends=early), _rows(0, 1), _rows(0, 1, ends=earlier))
+    runs = ("one", "two")
+    assert any("was there before" in text for text in _problems(*states, runs=(*runs, "one")))
+    back = np.concatenate([_rows(0, ends=early), _rows(1)], axis=1)
+    assert _problems(*states[:2], back, runs=(*runs, "rollback-2013-01-01-3-to-1")) == []
+    assert any("rolled back" in text for text in _problems(*states, runs=(*runs, "rollback-2013-01-01-3-to-1")))
+    assert any("nobody asked" in text for text in _problems(*states[:2], states[1], runs=(*runs, "three")))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda rows: rows[:, :0],
+        lambda rows: rows[:, rows[0] == 0],
+        lambda rows: rows[:, rows[1] < DAY_RECORDS],
+        lambda rows: rows[:, rows[1] != 20],
+        lambda rows: np.concatenate([rows, rows[:, 7:8]], axis=1),
+        lambda rows: np.concatenate([rows[:2], rows[2:] + (rows[1:2] == 20)]),
+    ],
+    ids=["empty", "a partition", "the tail", "a row", "twice", "another"],
+)
+def test_a_view_with_less_or_more_than_what_is_archived_is_told(damage: Damage) -> None:
+    everything = [
+        np.stack([np.full(len(records), partition), records[:, 0], records[:, 1]]) for partition, records in LOG.items()
+    ]
+    whole = np.concatenate(everything, axis=1)
+    assert list(torn_view(whole, LOG, ALL)) == []
+    assert list(torn_view(damage(whole), LOG, ALL))
+
+
+def test_how_far_ranges_go_ends_at_the_first_gap() -> None:
+    assert contiguous([(0, 5, 9), (0, 0, 5), (0, 3, 4), (0, 10, 12), (1, 1, 2)]) == {0: 9, 1: 0}
