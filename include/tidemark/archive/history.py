@@ -1,7 +1,8 @@
 """Everything committed, in columns, and what of it a plan must look at one by one.
 
-Most of a long history is dull: complete ranges in a row, by one writer, that nothing overlaps. A cover takes each of
-them whole, so the planner may see such a row as one range; and of files it needs those with rows of the days at hand.
+Most of a long history is dull: ranges in a row, by one writer, that nothing overlaps, each complete or with holes that
+a seal has settled (tidemark.core.settled). A cover takes each of them whole, so the planner may see such a row as one
+range; and of files it needs those with rows of the days at hand.
 Both are picked here with numpy, in time linear in the history with a tiny factor; the decisions stay in the pure
 planner (tidemark.core.planner), which then costs what is new plus what is read.
 """
@@ -24,6 +25,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.settled import Span, spans
 
 Ints = npt.NDArray[np.int64]
 
@@ -175,6 +177,10 @@ class History:
                         ),
                     )
 
+    def _place(self, writer: str) -> int:
+        """Of a writer in the columns; -1, which is nobody's, where it has no range."""
+        return self._writers.index(writer) if writer in self._writers else -1
+
     def _in_order(self, rows: Ints) -> Ints:
         """By range, writer and batch."""
         found: Ints = rows[np.lexsort((self._batch[rows], self._writer[rows], self._end[rows], self._start[rows]))]
@@ -191,7 +197,8 @@ class History:
         late = self._late_days(targets, latest)
         days = late | {day for day in requested if force or day not in latest}
         files = self._files(days, {target.log for target in targets})
-        return {target.log: self._ranges(target, files) for target in targets}
+        settled = spans(seals)
+        return {target.log: self._ranges(target, files, settled.get(target.log, {})) for target in targets}
 
     def _late_days(self, targets: Sequence[Target], latest: Mapping[date, Seal]) -> set[date]:
         """The sealed days with late rows, as ``plan_committed`` will find them."""
@@ -222,7 +229,7 @@ class History:
         if outside.any() or _touched([gap.range for gap in sealed.gaps], start, end).any():
             return True
         # A hole's copy may have been as dense as this one, which only the seal can tell.
-        doubtful = np.flatnonzero(_touched([hole.range for hole in sealed.holes], start, end))
+        doubtful = np.flatnonzero(_touched([hole.range for hole in sealed.holes if not hole.settled], start, end))
         return any(
             sealed.unseen(
                 OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]]))
@@ -305,7 +312,9 @@ class History:
             if len(own):
                 yield from zip(own.tolist(), part.take_files((own - start).tolist()).to_pylist(), strict=True)
 
-    def _ranges(self, target: Target, files: Mapping[int, tuple[DataFile, ...]]) -> list[Committed]:
+    def _ranges(
+        self, target: Target, files: Mapping[int, tuple[DataFile, ...]], settled: Mapping[str, Sequence[Span]]
+    ) -> list[Committed]:
         if target.log not in self._logs:
             return []
         own = self._log == self._logs.index(target.log)
@@ -313,13 +322,20 @@ class History:
         if not len(rows):
             return []
         start, end, batch, writer = self._start[rows], self._end[rows], self._batch[rows], self._writer[rows]
-        dull = _alone(start, end) & (self._rows[rows] >= end - start) & (start >= target.origin) & (end <= target.end)
-        joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:])
+        with_files = np.zeros(len(self), dtype=bool)
+        with_files[np.fromiter(files, np.int64, len(files))] = True
+        span = np.full(len(rows), -1, dtype=np.int64)
+        for name, own in settled.items():
+            # With rows of a day at hand it is seen by itself: how dense it is tells whether another copy is better.
+            by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows])
+            span[by_writer] = _span_of(own, start[by_writer], end[by_writer], batch[by_writer])
+        whole = (self._rows[rows] >= end - start) | (span >= 0)
+        dull = _alone(start, end) & whole & (start >= target.origin) & (end <= target.end)
+        # Across the end of a span the evidence on its holes would be that of a part.
+        joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:]) & (span[:-1] == span[1:])
         joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])
         firsts = np.flatnonzero(np.append([True], ~joined))
         lasts = np.append(firsts[1:], len(rows)) - 1
-        with_files = np.zeros(len(self), dtype=bool)
-        with_files[np.fromiter(files, np.int64, len(files))] = True
         found = []
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             behind = rows[first : last + 1]
@@ -334,6 +350,17 @@ class History:
                 )
             )
         return found
+
+
+def _span_of(settled: Sequence[Span], start: Ints, end: Ints, batch: Ints) -> Ints:
+    """In which of its writer's spans, which are apart and in offset order, each range lies; -1 for none."""
+    starts, ends, firsts, lasts = np.array(
+        [(item.range.start, item.range.end, item.batch, item.last_batch) for item in settled], dtype=np.int64
+    ).T
+    at = np.searchsorted(starts, start, "right") - 1
+    inside = (at >= 0) & (end <= ends[at]) & (batch >= firsts[at]) & (batch <= lasts[at])
+    found: Ints = np.where(inside, at, -1)
+    return found
 
 
 def _ints(table: pa.Table, column: str) -> Ints:

@@ -1,8 +1,8 @@
 """Evidence on a plan's holes, gathered when a run is planned and settled: from Kafka, and from earlier looks.
 
-A hole that an earlier seal has evidence on is not looked at again, nor one by step ``settled`` that step ``plan`` has
-looked at, so the cost is that of what is new: manifests and offset columns of the ranges with new holes, and one or two
-passes over these ranges in Kafka.
+A hole that an earlier seal has evidence on is not looked at again, be it for itself or as part of a span that is
+settled, nor one by step ``settled`` that step ``plan`` has looked at. So the cost is that of what is new: manifests and
+offset columns of the ranges with new holes, and one or two passes over these ranges in Kafka.
 """
 
 import logging
@@ -20,6 +20,7 @@ from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
 from tidemark.core.plan import Evidence, Hole, LogPlan, Plan, Used
 from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.settled import Spans, known, spans
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.columns import archived_offsets
 
@@ -34,6 +35,18 @@ _logger = logging.getLogger(__name__)
 _Copy = tuple[TopicPartition, str, int, OffsetRange]
 _Holes = Mapping[_Copy, Sequence[Hole]]
 LogRanges = tuple[tuple[TopicPartition, OffsetRange], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Earlier:
+    """What seals, and the run's own earlier steps, have evidence on."""
+
+    by_copy: _Holes
+    settled: Spans
+
+    def on(self, log: TopicPartition, used: Used, hole: Hole) -> Evidence | None:
+        """The evidence on a used range's hole; None where there is none yet."""
+        return known(used, hole, self.settled.get(log, {})) or _known(_copies(self.by_copy, log, used), hole)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +89,9 @@ def classify_holes(
     """
     watch = Watch(limit_s=limit_s)
     own = [(item.target.log, item) for item in looked]
-    earlier = _by_copy([*((item.log, item) for seal in seals for item in seal.logs), *own])
+    sealed = tuple(seals)
+    by_copy = _by_copy([*((item.log, item) for seal in sealed for item in seal.logs), *own])
+    earlier = _Earlier(by_copy=by_copy, settled=spans(sealed))
     parts: dict[TopicPartition, list[OffsetRange]] = {}
     for log, part in refilled:
         parts.setdefault(log, []).append(part)
@@ -97,13 +112,13 @@ def classify_holes(
 
 
 def _classify(
-    run: Run, item: LogPlan, earlier: _Holes, final: _Holes, watch: Watch
+    run: Run, item: LogPlan, earlier: _Earlier, final: _Holes, watch: Watch
 ) -> tuple[LogPlan, Sequence[str], OffsetSet]:
     log = item.target.log
     notes: list[str] = []
     uses = {used.range.start: used for used in item.used}
-    known = {hole.range: _known(_copies(earlier, log, uses[hole.range.start]), hole) for hole in item.holes}
-    before = {span: evidence for span, evidence in known.items() if evidence is not None}
+    told_before = {hole.range: earlier.on(log, uses[hole.range.start], hole) for hole in item.holes}
+    before = {span: evidence for span, evidence in told_before.items() if evidence is not None}
     # Where a seal does not name every unexplained offset, all of the hole's have to be asked for again.
     found = {span: one for span, one in before.items() if count(one.ranges) == one.unexplained}
     done = {hole.range for hole in item.holes if _known(_copies(final, log, uses[hole.range.start]), hole) is not None}
@@ -112,7 +127,9 @@ def _classify(
         for hole in item.holes
         if hole.range not in done and ((one := found.get(hole.range)) is None or one.unexplained)
     ]
-    transactional = any(hole.counts["transactional"] for copy in earlier if copy[0] == log for hole in earlier[copy])
+    transactional = any(
+        hole.counts["transactional"] for copy, holes in earlier.by_copy.items() if copy[0] == log for hole in holes
+    )
     told: dict[OffsetRange, Told] = {}
     try:
         if asked:
@@ -231,7 +248,15 @@ def _batches(holes: Sequence[Hole]) -> Iterator[list[Hole]]:
 
 
 def _files(run: Run, log: TopicPartition, used: Used) -> tuple[DataFile, ...] | None:
-    """The files of a committed range, which is one batch's because it has holes; None where its manifest is gone."""
+    """The files of a committed range, which is one batch's because its holes are not settled; None where its manifest
+    is gone."""
+    if used.last_batch is not None:
+        raise PositionError(
+            "holes of several batches at once are told by a seal, and by nothing else",
+            expected=f"batch {used.batch}",
+            found=f"batches {used.batch} to {used.last_batch}",
+            where=f"{log}, offsets {used.range}",
+        )
     key = run.layout.manifest_key(used.writer, used.batch)
     body = run.store.get(key)
     if body is None:

@@ -15,7 +15,7 @@ from tidemark.batch.run import Run
 from tidemark.core.codec import encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
-from tidemark.core.manifest import CommittedRange, Manifest
+from tidemark.core.manifest import REFILL, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.spark.kafka import read_ranges
@@ -41,7 +41,7 @@ def refill_run(run: Run, spark: SparkSession) -> None:
     """
     with run.step("refill") as out:
         out |= {"ranges": [], "rows": 0, "files": 0, "lost": []}
-        writer = f"refill-{run.name}"
+        writer = f"{REFILL}{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
         for ranges in rounds(refill_ranges(run)):
             held, lost = _held(run, _missing(ranges, there))

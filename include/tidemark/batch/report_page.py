@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.batch.checks import observed_text
+from tidemark.core.manifest import REFILL
 
 ROWS_MAX = 200
 WIDTH = 1000.0
@@ -68,7 +69,7 @@ def writer_colours(logs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             writer = used["writer"]
             if writer in colours:
                 continue
-            if writer.startswith("refill-"):
+            if writer.startswith(REFILL):
                 colours[writer] = "refill"
             else:
                 colours[writer] = f"w{streams % _WRITER_COLOURS}"

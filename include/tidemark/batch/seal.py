@@ -20,6 +20,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
 from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog, parse_seal
+from tidemark.core.settled import joined
 from tidemark.s3 import ObjectStore
 
 _READERS = 16
@@ -214,13 +215,14 @@ def _deduplicated(run: Run, rebuilt: Mapping[str, Any], removed: int) -> Dedupli
 
 
 def _sealed_log(item: LogPlan) -> SealedLog:
+    used, holes = joined(item.used, item.holes)
     return SealedLog(
         log=item.target.log,
         origin=item.target.origin,
         end=item.target.end,
-        used=item.used,
+        used=used,
         gaps=item.gaps,
-        holes=item.holes,
+        holes=holes,
     )
 
 

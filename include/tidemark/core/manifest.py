@@ -18,6 +18,7 @@ FORMAT = 1
 # Of a manifest that replaces ranges: who does not know of that must refuse it, or he would read deleted objects.
 FORMAT_REPLACES = 2
 COMPACTION = "compact"  # the writer of such manifests
+REFILL = "refill-"  # and the name of a run: the writer of what it fetched from Kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

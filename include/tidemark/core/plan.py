@@ -29,7 +29,7 @@ class Used:
     """A part of a committed range that the cover uses; ``committed`` is the whole of it.
 
     With ``last_batch`` it stands for several ranges in a row: of that writer's batches from ``batch`` to
-    ``last_batch``, each complete, each starting where the one before it ends.
+    ``last_batch``, each complete or with settled holes, each starting where the one before it ends.
     """
 
     range: OffsetRange
@@ -98,6 +98,12 @@ class Hole:
     cause: Literal["unexplained", "transactional", "compacted"]
     exact: bool = True
     evidence: Evidence | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all of it is proven to be what transactions leave: then no copy can bring a row of it."""
+        found = self.evidence
+        return self.exact and found is not None and not found.compacted and not found.unexplained
 
     @property
     def counts(self) -> dict[str, int]:

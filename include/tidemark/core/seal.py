@@ -56,12 +56,12 @@ class SealedLog:
     def unseen(self, within: OffsetRange, copy: Copy) -> bool:
         """Whether a copy that has rows inside ``within`` may bring some that the sealed day has not read.
 
-        It does where the seal had no copy at all, and where it used a less dense one with holes. A copy that was there
-        at sealing is never both: the cover would have used it, or one as dense.
+        It does where the seal had no copy at all, and where it used a less dense one with holes that are not settled.
+        A copy that was there at sealing is never both: the cover would have used it, or one as dense.
         """
         if within.end > self.end or within.start < self.origin or _touching(self.gaps, within):
             return True
-        return any(copy.density > self._density(hole) for hole in _touching(self.holes, within))
+        return any(not hole.settled and copy.density > self._density(hole) for hole in _touching(self.holes, within))
 
     def _density(self, hole: Hole) -> int:
         """Rows per offset of the copy behind a hole; the most it can be where the seal does not tell."""

@@ -1,0 +1,135 @@
+"""Where offsets without a row are proven to be what transactions leave: markers, and records that were aborted.
+
+No committed reader is ever given them, so nothing is missing there, and no other copy can bring a row. On a topic that
+is written in transactions every batch has some; those in a row are told as one range, or seals and plans would grow
+with the batches.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemark.core.manifest import REFILL
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Evidence, Hole, Used
+from tidemark.core.seal import Seal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Whole ranges in a row, of a writer's batches ``batch`` to ``last_batch``, in which every hole is settled.
+
+    The writer is a stream, whose batches share no offset: so its batches in between are all there is of it here.
+    """
+
+    range: OffsetRange
+    batch: int
+    last_batch: int
+
+
+Spans = Mapping[TopicPartition, Mapping[str, Sequence[Span]]]  # by log and writer, in offset order
+
+
+def joined(used: Sequence[Used], holes: Sequence[Hole]) -> tuple[tuple[Used, ...], tuple[Hole, ...]]:
+    """Used ranges in offset order and their holes, those of a ``Span`` as one.
+
+    Whatever is cut, was refilled or has a hole of another cause stays as it is; so do complete ranges with no hole
+    among them.
+    """
+    missing = {hole.range: hole for hole in holes}
+    groups: list[list[Used]] = []
+    dull = False
+    for item in used:
+        hole = missing.get(item.range)
+        dull, before = _is_whole(item) and (hole is None or hole.settled), dull
+        if dull and before and _follows(groups[-1][-1], item):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    ranges: list[Used] = []
+    found: list[Hole] = []
+    for group in groups:
+        own = [hole for item in group if (hole := missing.get(item.range)) is not None]
+        if len(group) == 1 or not own:
+            ranges += group
+            found += own
+        else:
+            ranges.append(_as_one(group))
+            found.append(_settled(ranges[-1].range, sum(hole.missing for hole in own)))
+    return tuple(ranges), tuple(found)
+
+
+def spans(seals: Iterable[Seal]) -> Spans:
+    """The spans that seals prove, as long as they get."""
+    found: dict[TopicPartition, dict[str, set[tuple[int, int, int, int]]]] = {}
+    for seal in seals:
+        for log in seal.logs:
+            settled = {hole.range for hole in log.holes if hole.settled}
+            writers = found.setdefault(log.log, {})
+            for used in log.used if settled else ():
+                if used.range in settled and _is_whole(used):
+                    last = used.batch if used.last_batch is None else used.last_batch
+                    span = (used.range.start, used.range.end, used.batch, last)
+                    writers.setdefault(used.writer, set()).add(span)
+    return {
+        log: {writer: tuple(_united(sorted(items))) for writer, items in writers.items()}
+        for log, writers in found.items()
+    }
+
+
+def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[Span]]) -> Evidence | None:
+    """The evidence on a used range's hole that the spans of its log have; None where they have none."""
+    of_writer = of_writers.get(used.writer, ())
+    at = bisect_right(of_writer, used.range.start, key=lambda item: item.range.start)
+    if not at or not hole.exact:
+        return None
+    span = of_writer[at - 1]
+    last = used.batch if used.last_batch is None else used.last_batch
+    inside = used.committed.start >= span.range.start and used.committed.end <= span.range.end
+    if not inside or not span.batch <= used.batch <= last <= span.last_batch:
+        return None
+    return Evidence(transactional=hole.missing, compacted=0, unexplained=0, ranges=())
+
+
+def _united(items: Iterable[tuple[int, int, int, int]]) -> Iterator[Span]:
+    """Spans as (start, end, first batch, last batch), in this order; those that touch or share offsets as one."""
+    last: tuple[int, int, int, int] | None = None
+    for item in items:
+        if last is not None and item[0] <= last[1]:
+            last = (last[0], max(last[1], item[1]), min(last[2], item[2]), max(last[3], item[3]))
+            continue
+        if last is not None:
+            yield _span(*last)
+        last = item
+    if last is not None:
+        yield _span(*last)
+
+
+def _span(start: int, end: int, first: int, last: int) -> Span:
+    return Span(range=OffsetRange(start=start, end=end), batch=first, last_batch=last)
+
+
+def _is_whole(used: Used) -> bool:
+    return used.range == used.committed and not used.writer.startswith(REFILL)
+
+
+def _follows(before: Used, item: Used) -> bool:
+    last = before.batch if before.last_batch is None else before.last_batch
+    return item.writer == before.writer and item.batch > last and item.range.start == before.range.end
+
+
+def _as_one(group: Sequence[Used]) -> Used:
+    first, last = group[0], group[-1]
+    whole = OffsetRange(start=first.range.start, end=last.range.end)
+    return Used(
+        range=whole,
+        committed=whole,
+        writer=first.writer,
+        batch=first.batch,
+        last_batch=last.batch if last.last_batch is None else last.last_batch,
+    )
+
+
+def _settled(whole: OffsetRange, missing: int) -> Hole:
+    evidence = Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())
+    return Hole(range=whole, missing=missing, cause="transactional", evidence=evidence)
