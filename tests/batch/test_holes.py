@@ -35,7 +35,7 @@ def span(start: int, end: int) -> OffsetRange:
     return OffsetRange(start=start, end=end)
 
 
-def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v") -> None:
+def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v", at_ms: int = NINE) -> None:
     """Transactions of so many records into partition 0, kept or aborted; those kept are in ``log.produced``."""
     bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
     (mark,) = watermarks(bootstrap, [log.owner()], committed=False)
@@ -50,11 +50,11 @@ def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v") -> 
             offsets.append(message.offset())
 
         for _ in range(number):
-            producer.produce(topic, value, partition=0, timestamp=NINE, on_delivery=delivered)
+            producer.produce(topic, value, partition=0, timestamp=at_ms, on_delivery=delivered)
         assert producer.flush(60) == 0
         producer.commit_transaction(60) if kept else producer.abort_transaction(60)
         if kept:
-            log.produced.setdefault(0, {}).update(dict.fromkeys(offsets, NINE))
+            log.produced.setdefault(0, {}).update(dict.fromkeys(offsets, at_ms))
     wait_until(lambda: watermarks(bootstrap, [log.owner()])[0].high_watermark == end, "the last marker is written", 120)
 
 
@@ -91,11 +91,24 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
     assert run.require("settled")["holes"]["offsets_read"] == 0
     finish(run, {MONDAY: 6})
     (seal,) = seal_run(run)
-    assert seal.logs[0].holes == holes(run)
+    assert seal.logs[0].holes == (Hole(range=span(0, 11), missing=5, cause="transactional", evidence=found(5)),)
+    assert [(item.range, item.batch, item.last_batch) for item in seal.logs[0].used] == [(span(0, 11), 0, 1)]
     assert read_seal(log.store, log.layout, MONDAY, 1) == seal
     verdict = make_report(run, {name: run.load(name) for name in STEPS})["verdict"]
     assert verdict["status"] == "complete"
     assert "5 offsets gave no record because they were aborted or transaction markers." in verdict["sentences"]
+    # Of a day without rows here the next run sees it as one range, and asks for what is new alone.
+    transact(log, (1, True), at_ms=at(TUESDAY, 9))
+    log.archive(11, 13)
+    after = settled(log, "run-2", TUESDAY)
+    assert holes(after) == (
+        Hole(range=span(0, 11), missing=5, cause="transactional", evidence=found(5)),
+        Hole(range=span(11, 13), missing=1, cause="transactional", evidence=found(1)),
+    )
+    assert [item.day for item in after.plan("settled").days] == [TUESDAY]
+    finish(after, {TUESDAY: 1})
+    (seal,) = seal_run(after)
+    assert seal.logs[0].holes == (Hole(range=span(0, 13), missing=6, cause="transactional", evidence=found(6)),)
 
 
 @pytest.mark.parametrize(("how", "told"), [("damaged", "does not read as Parquet"), ("gone", "an object is gone")])
