@@ -3,8 +3,9 @@
 What is timed is what step ``plan`` does but for asking Kafka: read the ledger, the new manifests and the seals from the
 local S3 server, find what is late, cover, slices, and the plan as JSON. Each run is a process of its own.
 A million manifests would take hours to write, so the ledger's segments are made of columns directly; the
-new manifests are committed one by one, as a stream does it. Ends with one JSON line: median seconds by ranges in the
-ledger, and the highest peak MiB of any run.
+new manifests are committed one by one, as a stream does it. The last ledger is that of a topic that is written in
+transactions: every range lacks the row of a marker. Ends with one JSON line: median seconds by ranges in the ledger,
+and the highest peak MiB of any run.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from tidemark.batch.seal import latest_seals
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows, canonical_json
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import Target, Used
+from tidemark.core.plan import Evidence, Hole, Target, Used
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, SealedLog
@@ -44,7 +45,8 @@ from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stream_keys import Speed
 from tidemark.streams import Stream
 
-SIZES = (1_000, 100_000, 1_000_000)
+# Ranges in the ledger, and offsets without a row in each.
+SIZES = ((1_000, 0), (100_000, 0), (1_000_000, 0), (1_000_000, 1))
 NEW_RANGES = 1_000
 PARTITIONS = 4
 RANGE_OFFSETS = 1_000
@@ -66,21 +68,32 @@ def main() -> None:
     if options.measure:
         console.print(json.dumps(measure(options.measure)), soft_wrap=True, highlight=False)
         return
-    table = Table("ranges in the ledger", "new ranges", "s", "of it reading", "CPU s", "peak MiB", "ledger MiB")
+    table = Table(
+        "ranges in the ledger", "with a marker", "new ranges", "s", "of it reading", "CPU s", "peak MiB", "ledger MiB"
+    )
     result: dict[str, Any] = {"seconds": {}, "peak_mib": 0}
     with LocalStack("bench-plan", root=PROJECT, fresh=True) as stack:
         os.environ.update(stack.env)
-        for size in SIZES:
-            ledger_bytes = build(stack.settings, size)
+        for size, markers in SIZES:
+            ledger_bytes = build(stack.settings, size, markers)
             console.print(f"built {size} ranges")
-            runs = [_run(f"plan_{size}") for _ in range(options.runs)]
+            runs = [_run(_name(size, markers)) for _ in range(options.runs)]
             seconds = round(statistics.median(run["seconds"] for run in runs), 2)
             reading = round(statistics.median(run["reading"] for run in runs), 2)
             cpu = round(statistics.median(run["cpu"] for run in runs), 2)
             peak = round(max(run["peak_mib"] for run in runs))
-            result["seconds"][str(size)] = seconds
+            result["seconds"][f"{size} in transactions" if markers else str(size)] = seconds
             result["peak_mib"] = max(peak, result["peak_mib"])
-            row = (size, NEW_RANGES, seconds, reading, cpu, peak, round(ledger_bytes / 2**20, 1))
+            row = (
+                size,
+                "each" if markers else "none",
+                NEW_RANGES,
+                seconds,
+                reading,
+                cpu,
+                peak,
+                round(ledger_bytes / 2**20, 1),
+            )
             table.add_row(*(str(item) for item in row))
     console.print(table)
     console.print(json.dumps(result), soft_wrap=True, highlight=False)
@@ -119,10 +132,12 @@ def measure(name: str) -> dict[str, float]:
     )
     canonical_json(plan_to_value(plan))
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
-    whole = all(not log.gaps and not log.overlaps and not log.holes for log in plan.logs)
-    planned = ([item.day for item in plan.days], len(plan.slices), len(seals))
-    if not (whole and planned == ([day], NEW_RANGES, SEALED_DAYS)):
-        raise SystemExit(f"not the plan expected: (days, slices, seals) {planned}")
+    whole = all(not log.gaps and not log.overlaps for log in plan.logs)
+    # With markers what is sealed is one range of each log, and its hole is settled.
+    holes = NEW_RANGES + PARTITIONS if name.endswith("_markers") else 0
+    planned = ([item.day for item in plan.days], len(plan.slices), len(seals), sum(len(log.holes) for log in plan.logs))
+    if not (whole and planned == ([day], NEW_RANGES, SEALED_DAYS, holes)):
+        raise SystemExit(f"not the plan expected: (days, slices, seals, holes) {planned}")
     return {"seconds": seconds, "reading": reading, "cpu": cpu, "peak_mib": _peak_mib()}
 
 
@@ -138,13 +153,20 @@ def _stream(name: str) -> Stream:
     return Stream(name=name, topic="rides", value_schema="ride STRING", speed=speed)
 
 
-def _seals(stream: Stream, size: int) -> list[Seal]:
+def _name(size: int, markers: int) -> str:
+    return f"plan_{size}_markers" if markers else f"plan_{size}"
+
+
+def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
     """The sealed days' proofs, each over everything in the ledger."""
     end = size // PARTITIONS * RANGE_OFFSETS
     span = OffsetRange(start=0, end=end)
     last = size // PARTITIONS - 1
     used = (Used(range=span, committed=span, writer=WRITER, batch=0, last_batch=last),)
-    logs = tuple(SealedLog(log=log, origin=0, end=end, used=used, gaps=(), holes=()) for log in LOGS)
+    missing = size // PARTITIONS * markers
+    evidence = Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())
+    holes = (Hole(range=span, missing=missing, cause="transactional", evidence=evidence),) if missing else ()
+    logs = tuple(SealedLog(log=log, origin=0, end=end, used=used, gaps=(), holes=holes) for log in LOGS)
     return [
         Seal(
             stream=stream.name,
@@ -168,16 +190,16 @@ def _seals(stream: Stream, size: int) -> list[Seal]:
     ]
 
 
-def build(settings: Settings, size: int) -> int:
+def build(settings: Settings, size: int, markers: int) -> int:
     """A stream's ledger of so many ranges, its seals, and the new manifests behind it; the ledger's bytes."""
-    stream = _stream(f"plan_{size}")
+    stream = _stream(_name(size, markers))
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     batches, written = size // PARTITIONS, 0
     cuts = [batches * at // SEGMENTS for at in range(SEGMENTS + 1)]
     previous: tuple[int, str] | None = None
     for number, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
         # The last compacted manifest is compared with the ledger when its writer goes on: that one is really there.
-        last = _commit(store, layout, stream, end - 1, FIRST_DAY) if end == batches else ""
+        last = _commit(store, layout, stream, end - 1, day=FIRST_DAY, markers=markers) if end == batches else ""
         position = Position(batch=end - 1, digest=last, manifests=end, rollup="")
         segment = Segment(
             stream=stream.name,
@@ -187,33 +209,34 @@ def build(settings: Settings, size: int) -> int:
             manifests=end - start,
             positions={WRITER: position},
             broken=(),
-            tables=_tables(layout, start, end, batches),
+            tables=_tables(layout, start, end, batches, markers),
         )
         body = segment.to_bytes()
         store.put(layout.ledger_key(number), body)
         previous, written = (number, segment_digest(body)), written + len(body)
-    for seal in _seals(stream, size):
+    for seal in _seals(stream, size, markers):
         store.put(layout.seal_key(seal.day, seal.version), seal.to_json())
     for batch in range(batches, batches + NEW_RANGES // PARTITIONS):
-        _commit(store, layout, stream, batch, FIRST_DAY + timedelta(days=SEALED_DAYS))
+        _commit(store, layout, stream, batch, day=FIRST_DAY + timedelta(days=SEALED_DAYS), markers=markers)
     return written
 
 
-def _commit(store: ObjectStore, layout: Layout, stream: Stream, batch: int, day: date) -> str:
+def _commit(store: ObjectStore, layout: Layout, stream: Stream, batch: int, *, day: date, markers: int) -> str:
     """A manifest with one file per partition; its SHA-256."""
     span = OffsetRange(start=batch * RANGE_OFFSETS, end=(batch + 1) * RANGE_OFFSETS)
+    rows = len(span) - markers
     files = [
         DataFile(
             key=_key(layout, day, log.partition, span.start),
             log=log,
             range=span,
-            rows=len(span),
+            rows=rows,
             bytes=150_000,
             first_offset=span.start,
-            last_offset=span.end - 1,
+            last_offset=span.start + rows - 1,
             min_timestamp_us=span.start * 1_000,
             max_timestamp_us=span.end * 1_000,
-            days=(DayRows(day=day, rows=len(span), first_offset=span.start, last_offset=span.end - 1),),
+            days=(DayRows(day=day, rows=rows, first_offset=span.start, last_offset=span.start + rows - 1),),
             checksum=sha256(span.start.to_bytes(8, "big")).hexdigest(),
         )
         for log in LOGS
@@ -229,12 +252,12 @@ def _key(layout: Layout, day: date, partition: int, start: int) -> str:
     return f"{layout.data_prefix}{path}/rides+{partition}+{start:020}+{start + RANGE_OFFSETS:020}+0000.parquet"
 
 
-def _tables(layout: Layout, first: int, end: int, batches: int) -> Tables:
+def _tables(layout: Layout, first: int, end: int, batches: int, markers: int) -> Tables:
     """Batches ``[first, end)`` of so many, one file per partition in each, spread over the sealed days."""
     number = np.arange((end - first) * PARTITIONS, dtype=np.int64)
     partition, batch = number % PARTITIONS, first + number // PARTITIONS
     start, day = batch * RANGE_OFFSETS, batch * SEALED_DAYS // batches
-    size = np.full_like(number, RANGE_OFFSETS)
+    size = np.full_like(number, RANGE_OFFSETS - markers)
     days = [FIRST_DAY + timedelta(days=at) for at in range(SEALED_DAYS)]
     keys = [
         _key(layout, days[at], own, begin)
@@ -242,7 +265,7 @@ def _tables(layout: Layout, first: int, end: int, batches: int) -> Tables:
     ]
     checksums = [sha256(item.to_bytes(8, "big")).hexdigest() for item in start.tolist()]
     epoch_day = day + (FIRST_DAY - date(1970, 1, 1)).days
-    last = start + RANGE_OFFSETS - 1
+    last = start + RANGE_OFFSETS - markers - 1
     spans = (size, start, last, start * 1_000, last * 1_000)
     return Tables(
         logs=LOGS,
