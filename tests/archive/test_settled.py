@@ -19,6 +19,7 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole, LogPlan, Target, Used
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.settled import joined, known, spans
+from tidemark.verify.seal import doubtful, proven_by_seal
 
 COMPLETE, MARKER, DOUBT = "complete", "marker", "doubt"  # a doubt is a missing offset that Kafka can't explain
 
@@ -59,12 +60,20 @@ class Life:
         uses = {used.range: used for used in found.used}
         holes = tuple(self._looked_at(hole, uses[hole.range], away=away) for hole in found.holes)
         found = replace(found, holes=holes)
+        for used in found.used:  # the times around a loss are those of the first and the last of several batches
+            if used.last_batch is not None:
+                assert self._has_rows(used.batch)
+                assert self._has_rows(used.last_batch)
         for item in plan.days:
             self.seals.append(seal_of(item.day, [self._sealed(found)], version=item.version))
         causes: Counter[str] = Counter()
         for hole in holes:
             causes.update(hole.counts)
         return plan.days, plan.unchanged, plan.slices, found.gaps, +causes
+
+    def _has_rows(self, batch: int) -> bool:
+        span = self.batches[batch].range
+        return any(day is not None for day in self.truth[span.start : span.end])
 
     def _looked_at(self, hole: Hole, used: Used, *, away: bool) -> Hole:
         evidence = known(used, hole, spans(self.seals).get(log(), {})) or self._sealed_before(hole, used)
@@ -163,10 +172,23 @@ def test_what_was_refilled_is_told_by_itself_and_so_is_what_only_touches_a_span(
         assert known(item, replace(hole(0), range=item.range), told) is None
 
 
+def test_a_seals_evidence_is_on_no_more_offsets_than_it_counts() -> None:
+    evidence = Evidence(transactional=2, compacted=0, unexplained=0, ranges=())
+    hole = Hole(range=span(0, 100), missing=2, cause="transactional", evidence=evidence)
+    one = Used(range=span(0, 100), committed=span(0, 100), writer="a", batch=0, last_batch=9)
+    sealed = SealedLog(log=log(), origin=0, end=100, used=(one,), gaps=(), holes=(hole,))
+    assert proven_by_seal(sealed, (span(50, 52), span(100, 101))) == (span(50, 52),)
+    assert proven_by_seal(sealed, (span(10, 11), span(50, 52))) == ()
+    assert proven_by_seal(sealed, (span(98, 103),)) == (span(98, 100),)
+    assert (doubtful(sealed), doubtful(replace(sealed, holes=(replace(hole, evidence=None),)))) == ((), (span(0, 100),))
+
+
 @pytest.mark.parametrize("cause", ["compacted", "unexplained"])
 def test_no_other_cause_is_settled(cause: str) -> None:
     found = {"transactional": 2, "compacted": 0, "unexplained": 0, cause: 1}
     hole = Hole(range=span(0, 10), missing=3, cause="unexplained", evidence=Evidence(**found, ranges=()))
     assert not hole.settled
     assert not replace(hole, evidence=None).settled
-    assert replace(hole, evidence=Evidence(transactional=3, compacted=0, unexplained=0, ranges=())).settled
+    settled = replace(hole, evidence=Evidence(transactional=3, compacted=0, unexplained=0, ranges=()))
+    assert settled.settled
+    assert not replace(settled, missing=4).settled  # the objects have another number of rows than the manifest says

@@ -24,7 +24,7 @@ from tidemark.batch.seal import latest_seals, read_seal, seal_run
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole
-from tidemark.core.seal import parse_seal
+from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.kafka import watermarks
 from tidemark.settings import Settings
 
@@ -97,6 +97,9 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
     verdict = make_report(run, {name: run.load(name) for name in STEPS})["verdict"]
     assert verdict["status"] == "complete"
     assert "5 offsets gave no record because they were aborted or transaction markers." in verdict["sentences"]
+    # A seal that an earlier version wrote tells each range by itself; the step repeated finds that it says the same.
+    log.store.put(log.layout.seal_key(MONDAY, 1), replace(seal, logs=one_by_one(run, seal)).to_json())
+    assert [item.holes for item in seal_run(run)[0].logs] == [holes(run), ()]
     # Of a day without rows here the next run sees it as one range, and asks for what is new alone.
     transact(log, (1, True), at_ms=at(TUESDAY, 9))
     log.archive(11, 13)
@@ -109,6 +112,12 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
     finish(after, {TUESDAY: 1})
     (seal,) = seal_run(after)
     assert seal.logs[0].holes == (Hole(range=span(0, 13), missing=6, cause="transactional", evidence=found(6)),)
+
+
+def one_by_one(run: Run, seal: Seal) -> tuple[SealedLog, ...]:
+    """What the seal proves with the ranges of the plan as they are."""
+    logs = {item.target.log: item for item in run.plan("settled").logs}
+    return tuple(replace(item, used=logs[item.log].used, holes=logs[item.log].holes) for item in seal.logs)
 
 
 @pytest.mark.parametrize(("how", "told"), [("damaged", "does not read as Parquet"), ("gone", "an object is gone")])

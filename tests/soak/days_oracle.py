@@ -163,7 +163,8 @@ class History:
                         f" {back[2]} ended at {before.get(place, -1)}"
                     )
         elif snapshot.run in asked:
-            for place, offset in _due(asked[snapshot.run], log):
+            published_before = {EPOCH + timedelta(days=day) for day, _ in self._last}
+            for place, offset in _due(asked[snapshot.run], published_before, log):
                 least[place] = max(least.get(place, -1), offset)
         elif state or self._last:  # the first state of all is that of a new table
             yield f"published by {snapshot.run or 'no run'}, which nobody asked for"
@@ -184,13 +185,15 @@ def _state(rows: Ints) -> dict[tuple[int, int], int]:
     return found
 
 
-def _due(asked: Asked, log: Mapping[int, Ints]) -> Iterator[tuple[tuple[int, int], int]]:
-    """The last record that a run must have read of each of its days: of those in time, and of those archived."""
-    for day in asked.days:
+def _due(asked: Asked, before: set[date], log: Mapping[int, Ints]) -> Iterator[tuple[tuple[int, int], int]]:
+    """The last record that a run must have read of its days, and of those that late records reopen: of what was
+    archived, and of its days what came in time."""
+    for day in sorted({*asked.days, *before}):
         number = (day - EPOCH).days
         index = (day - FIRST_DAY).days
         for partition, records in log.items():
             own = records[records[:, 2] == number]
-            due = own[(own[:, 0] < asked.archived[partition]) | (own[:, 1] // DAY_RECORDS == index)]
+            in_time = (own[:, 1] // DAY_RECORDS == index) & (day in asked.days)
+            due = own[(own[:, 0] < asked.archived[partition]) | in_time]
             if len(due):
                 yield (number, partition), int(due[-1, 0])

@@ -327,7 +327,8 @@ class History:
         span = np.full(len(rows), -1, dtype=np.int64)
         for name, own in settled.items():
             # With rows of a day at hand it is seen by itself: how dense it is tells whether another copy is better.
-            by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows])
+            # So is one without any row: the first and the last batch of several tell the times around a loss.
+            by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows] & (self._rows[rows] > 0))
             span[by_writer] = _span_of(own, start[by_writer], end[by_writer], batch[by_writer])
         whole = (self._rows[rows] >= end - start) | (span >= 0)
         dull = _alone(start, end) & whole & (start >= target.origin) & (end <= target.end)

@@ -257,8 +257,7 @@ def write_seal(run: Run, seal: Seal) -> Seal:
     if run.store.put_if_absent(key, seal.to_json()):
         return seal
     there = read_seal(run.store, run.layout, seal.day, seal.version)
-    # When it was made says nothing of the rows.
-    if there is None or replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us) != seal:
+    if there is None or not _says_the_same(there, seal):
         raise ConflictError(
             "the day is sealed already, by another run or over other rows",
             expected=_summary(seal),
@@ -267,6 +266,16 @@ def write_seal(run: Run, seal: Seal) -> Seal:
             hint="Start a new run of the day: it will make the next version if there is anything new",
         )
     return there
+
+
+def _says_the_same(there: Seal, seal: Seal) -> bool:
+    """When a seal was made says nothing of its rows, nor whether ranges in a row are told one by one, as they were."""
+    logs = []
+    for item in there.logs:
+        used, holes = joined(item.used, item.holes)
+        logs.append(replace(item, used=used, holes=holes))
+    there = replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us, logs=tuple(logs))
+    return there == seal
 
 
 def _summary(seal: Seal) -> str:

@@ -14,7 +14,7 @@ from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run, unsealed_publication
 from tidemark.batch.tables import load_table
-from tidemark.batch.verdict import condemns
+from tidemark.batch.verdict import condemns, passed_days
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan_json import plan_from_value
 
@@ -76,8 +76,9 @@ def _is_judged(run: Run) -> bool:
 
 def _require_sealed(run: Run) -> None:
     """Raises ConflictError where readers have rows of the run's days that another run published and did not seal."""
-    planned = {item.day for item in run.plan("settled").days}
-    for name, day in _others(run, planned).items():
+    audit, plan = run.load("audit"), run.plan("settled")
+    days = plan.days if audit is None else passed_days(plan, audit)
+    for name, day in _others(run, {item.day for item in days}).items():
         raise ConflictError(
             "a day was published by another run that has not sealed it yet",
             expected="rows of the day's last seal, or of this run",

@@ -103,7 +103,7 @@ class Hole:
     def settled(self) -> bool:
         """Whether all of it is proven to be what transactions leave: then no copy can bring a row of it."""
         found = self.evidence
-        return self.exact and found is not None and not found.compacted and not found.unexplained
+        return self.exact and found is not None and found.transactional == self.missing
 
     @property
     def counts(self) -> dict[str, int]:

@@ -116,8 +116,9 @@ class DaysStep(BaseSensorOperator):
     def poke(self, context: Any) -> PokeReturnValue:
         days = explained(lambda: self._days(context["params"]))
         ti, backfill, params = context["ti"], context["run_id"], context["params"]
-        # Airflow allows a task that is cleared as many tries more as at first: a look that dies is no new attempt.
-        dag, attempt = dag_id(self.stream), ti.max_tries - self.retries + 1
+        # Airflow allows a task that is cleared as many tries more as at first: a look that dies is no new attempt. One
+        # that began with fewer retries, before an upgrade, keeps those.
+        dag, attempt = dag_id(self.stream), max(ti.max_tries - self.retries + 1, 1)
         if ti.get_first_reschedule_date(context) is None and ti.get_dag(dag).is_paused:
             raise AirflowFailException(
                 f"{dag} is paused, so no run of it would start. Switch it on, then trigger again"

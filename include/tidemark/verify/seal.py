@@ -1,14 +1,15 @@
 """What a seal claims, and its ranges compared with the manifests."""
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
-from tidemark.core.plan import Used
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, range_or_none, subtract
+from tidemark.core.plan import Hole, Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import Batch, Derived
@@ -139,21 +140,36 @@ def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: Check) -
 
 
 def proven_by_seal(sealed: SealedLog | None, holes: OffsetSet) -> OffsetSet:
-    """Those of the offsets that the seal has evidence on, as transactional or compacted."""
+    """Those of the offsets that the seal has evidence on, as transactional or compacted.
+
+    None of a range that has more of them than its evidence counts: nobody can say which ones that is on.
+    """
     if sealed is None:
         return ()
-    proven: list[OffsetRange] = []
-    for hole in sealed.holes:
-        evidence = hole.evidence
-        if evidence is not None and sum(map(len, evidence.ranges)) == evidence.unexplained:
-            proven += subtract([hole.range], evidence.ranges)
-    return subtract(holes, subtract(holes, proven))
+    told = (hole for hole in sealed.holes if _within(holes, hole.range) <= sum(hole.counts.values()))
+    return subtract(holes, subtract(holes, _evidence(told)))
 
 
 def doubtful(sealed: SealedLog) -> OffsetSet:
     """Where the seal itself has holes that it has no evidence on."""
-    holes = normalise(hole.range for hole in sealed.holes)
-    return subtract(holes, proven_by_seal(sealed, holes))
+    return subtract((hole.range for hole in sealed.holes), _evidence(sealed.holes))
+
+
+def _evidence(holes: Iterable[Hole]) -> list[OffsetRange]:
+    """The ranges of holes with evidence, without what that could not explain."""
+    found: list[OffsetRange] = []
+    for hole in holes:
+        evidence = hole.evidence
+        if evidence is not None and sum(map(len, evidence.ranges)) == evidence.unexplained:
+            found += subtract([hole.range], evidence.ranges)
+    return found
+
+
+def _within(offsets: OffsetSet, span: OffsetRange) -> int:
+    """How many of the offsets lie in the span."""
+    first = bisect_right(offsets, span.start, key=lambda item: item.end)
+    last = bisect_left(offsets, span.end, key=lambda item: item.start)
+    return sum(min(item.end, span.end) - max(item.start, span.start) for item in offsets[first:last])
 
 
 def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -> Seal | None:
