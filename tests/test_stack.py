@@ -225,6 +225,19 @@ def test_no_outgoing_connection_is_given_a_servers_port_while_the_server_is_down
     assert all(1024 < port < lowest for port in free_ports(20))
 
 
+def test_a_port_that_another_process_was_given_is_free_to_nobody_else_until_that_one_ends() -> None:
+    """Though its server does not listen yet."""
+    give = "from tidemark.stack.files import free_ports; print(*free_ports(1), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", give], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        (instead,) = free_ports(1, wanted=(port,))
+        assert instead != port
+        assert free_ports(1, wanted=(instead,)) == (instead,)  # its own it is given again
+        other.communicate(b"\n")
+    assert free_ports(1, wanted=(port,)) == (port,)
+
+
 def test_an_env_file_carries_any_path_and_replaces_the_old_one_privately(tmp_path: Path) -> None:
     values = {
         "TIDEMARK_KAFKA_BOOTSTRAP": "h:1",

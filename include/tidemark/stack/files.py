@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _PORTS = range(20_000, 32_768)  # Linux gives outgoing connections those from 32768 on, others from 49152 on
+_CLAIMS: dict[int, socket.socket] = {}  # this process's, until it ends
 
 
 def write_private(path: Path, text: str) -> None:
@@ -28,15 +29,17 @@ def env_text(variables: Mapping[str, str]) -> str:
 def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
     """``count`` different free ports of 127.0.0.1: those ``wanted`` (0 is none) that are free, by place, else others.
 
-    Those are below the ports that systems give to outgoing connections: one of them could take a server's port while
-    the server is down, and it would not come back.
+    No other process is given them while this one lives: a server takes a second to listen. Those are below the ports
+    that systems give to outgoing connections: one of them could take a server's port while the server is down, and it
+    would not come back.
     """
     sockets: list[socket.socket] = []
     try:
         for place in range(count):
             bound = _bound(wanted[place]) if place < len(wanted) and wanted[place] else None
             while bound is None:
-                bound = _bound(secrets.choice(_PORTS))
+                port = secrets.choice(_PORTS)
+                bound = None if port in _CLAIMS else _bound(port)
             sockets.append(bound)
         return tuple(int(item.getsockname()[1]) for item in sockets)
     finally:
@@ -50,7 +53,20 @@ def _bound(port: int) -> socket.socket | None:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(("127.0.0.1", port))
+        _claim(port)
     except OSError:
         bound.close()
         return None
     return bound
+
+
+def _claim(port: int) -> None:
+    """Tell other processes that the port is given; OSError where another has said so. It ends with the process."""
+    if port not in _CLAIMS:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0tidemark-port-{port}")  # a name of Linux's own, which is no file
+        except OSError:
+            claim.close()
+            raise
+        _CLAIMS[port] = claim
