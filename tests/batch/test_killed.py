@@ -105,6 +105,7 @@ def test_killed_in_every_step_that_writes_it_ends_as_if_it_had_not_been_and_read
         for step, written in moments(log).items():
             with running(command, tmp_path / f"{step}.log", stack.env) as app:
                 wait_until(partial(ended_or, app, written), f"step {step}", 300)
+                assert app.process.poll() is None, app.output
                 app.kill()
             assert app.process.returncode == -signal.SIGKILL, app.output
             assert [line for line in app.output.splitlines() if line.startswith("step ")][-1] == f"step {step}"

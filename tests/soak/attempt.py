@@ -3,7 +3,7 @@
 It does what Airflow would do next: the steps that have not succeeded, in order. Says ``step NAME`` as one begins.
 ``reconcile`` and ``force`` are the steps of a reconcile run, ``roll back`` takes the one day to its first version.
 Before and behind each step it looks at the live view, and writes what it saw: per look a file of (partition, offset,
-n), whose name begins with the time at which the look began, in ns since the epoch.
+n), without n where the stream has none, whose name begins with the time at which the look began, in ns since the epoch.
 """
 
 import fcntl
@@ -86,13 +86,12 @@ def _done(run: Run, step: str) -> bool:
 def _look(spark: SparkSession, run: Run, folder: Path) -> None:
     """Write down every row of the live view, and where it comes from."""
     began = time.time_ns()
-    where = current(spark, run.settings, run.stream.name).select(
-        F.col("_kafka_partition").cast("bigint").alias("partition"), F.col("_offset").alias("offset"), F.col("n")
-    )
-    found = where.toArrow()
+    view = current(spark, run.settings, run.stream.name)
+    names = [name for name in ("_kafka_partition", "_offset", "n") if name in view.columns]
+    found = view.select(*(F.col(name).cast("bigint") for name in names)).toArrow()
     part = folder / f"{began}-{uuid.uuid4().hex}.part"
     with part.open("wb") as file:  # whole or not at all: this process may be killed
-        np.save(file, np.stack([found[name].to_numpy() for name in ("partition", "offset", "n")]))
+        np.save(file, np.stack([found[name].to_numpy() for name in names]))
     part.rename(part.with_suffix(".npy"))
 
 
