@@ -194,15 +194,19 @@ def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: 
     assert (other.target.origin, other.target.end, other.gaps) == (5, 9, ())
 
 
-def test_where_values_tell_the_day_no_stamp_ends_it(
-    settings: Settings, make_stream: MakeStream, produce: Produce
-) -> None:
+@pytest.fixture
+def by_value(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
+    """A field of the value tells the day of each record."""
     stream = make_stream(
         time_zone="America/New_York",
         event_time={"extractor": "record_field", "field": "$.n", "format": "epoch_ms"},
         batch={"wait_seconds": 0},
     )
-    log = Log(stream=stream, settings=settings, produce_records=produce)
+    return Log(stream=stream, settings=settings, produce_records=produce)
+
+
+def test_where_values_tell_the_day_no_stamp_ends_it(by_value: Log, settings: Settings, produce: Produce) -> None:
+    log, stream = by_value, by_value.stream
     now = int(time.time() * 1000)
     minute = 60_000
     stamps = [at(MONDAY, 9), at(TUESDAY, 9), now - 20 * minute, now - 10 * minute, now - minute, now]
@@ -225,14 +229,9 @@ def test_where_values_tell_the_day_no_stamp_ends_it(
 
 
 def test_where_values_tell_the_day_an_open_transaction_holds_up_only_the_days_it_began_in(
-    settings: Settings, make_stream: MakeStream, produce: Produce
+    by_value: Log, settings: Settings, produce: Produce
 ) -> None:
-    stream = make_stream(
-        time_zone="America/New_York",
-        event_time={"extractor": "record_field", "field": "$.n", "format": "epoch_ms"},
-        batch={"wait_seconds": 0},
-    )
-    log = Log(stream=stream, settings=settings, produce_records=produce)
+    log, stream = by_value, by_value.stream
     log.produced = {0: dict.fromkeys(range(3), at(MONDAY, 9))}
     produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), at(MONDAY, 9), 0, [])] * 3)
     producer = open_transaction(log, at(TUESDAY, 9), at(TUESDAY, 9))

@@ -5,7 +5,7 @@ by the key ``pair``, of an earlier record of their day and partition.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -142,9 +142,9 @@ class History:
         self._last: State = {}
 
     def problems(
-        self, snapshot: Snapshot, log: Mapping[int, Ints], asked: Mapping[str, Asked], first: Mapping[date, int]
+        self, snapshot: Snapshot, log: Mapping[int, Ints], asked: Mapping[str, Asked], first: Callable[[date], int]
     ) -> Iterator[str]:
-        """What is wrong with the next state. ``first`` names the snapshot of each day's version 1, where it has one."""
+        """What is wrong with the next state. ``first`` names the snapshot of a day's version 1."""
         state = _state(snapshot.rows)
         days = sorted({day for day, _ in [*state, *self._last]})
         for day in days:
@@ -153,7 +153,7 @@ class History:
         back = _ROLLBACK.fullmatch(snapshot.run)
         if back is not None:
             day = (date.fromisoformat(back[1]) - EPOCH).days
-            before = self._states[first[date.fromisoformat(back[1])]]
+            before = self._states[first(date.fromisoformat(back[1]))]
             for partition in range(PARTITIONS):
                 place = day, partition
                 least.pop(place, None)

@@ -183,8 +183,7 @@ class DaysWorld:
         seen, self._seen = self._seen, []
         for snapshot in seen:
             self.snapshots += 1
-            first = {seals[0].day: seals[0].snapshot_id or 0 for seals in map(self.seals, self.over()) if seals}
-            found = self._history.problems(snapshot, log, self._asked, first)
+            found = self._history.problems(snapshot, log, self._asked, lambda day: self.seals(day)[0].snapshot_id or 0)
             self.problems += [f"snapshot {snapshot.identity}: {text}" for text in found]
         for look in sorted(self._looks.glob("*.npy")):
             self.views += 1

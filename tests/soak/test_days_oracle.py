@@ -51,7 +51,9 @@ def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str
     asked = {"one": Asked(days=DAYS[:1], archived=archived), "two": Asked(days=DAYS, archived=ALL)}
     found = []
     for number, (rows, run) in enumerate(zip(states, runs, strict=True)):
-        found = list(history.problems(Snapshot(identity=number, run=run, rows=rows), LOG, asked, {DAYS[0]: 0}))
+        found = list(
+            history.problems(Snapshot(identity=number, run=run, rows=rows), LOG, asked, {DAYS[0]: 0}.__getitem__)
+        )
     return found
 
 

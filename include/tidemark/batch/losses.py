@@ -125,7 +125,7 @@ def _held_behind(run: Run, log: TopicPartition, offset: int) -> FirstRecord | No
 def _in_front(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
     """The object with the nearest archived row in front of an offset."""
     for used in reversed([item for item in uses if item.range.end <= offset]):
-        files = _files(run, log, used, used.batch if used.last_batch is None else used.last_batch)
+        files = _files(run, log, used, used.last)
         if files:
             return max(files, key=lambda item: item.last_offset)
     return None

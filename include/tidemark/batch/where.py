@@ -231,9 +231,8 @@ def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy]
 
 def _batch(copies: Sequence[Copy], used: Used) -> int:
     """The one batch that holds the offset, of those a used range stands for."""
-    last = used.batch if used.last_batch is None else used.last_batch
     batches = (batch for copy in copies for writer, batch in copy.batches if writer == used.writer)
-    return next((batch for batch in batches if used.batch <= batch <= last), used.batch)
+    return next((batch for batch in batches if used.batch <= batch <= used.last), used.batch)
 
 
 def _explain_absence(

@@ -38,6 +38,11 @@ class Used:
     batch: int
     last_batch: int | None = None
 
+    @property
+    def last(self) -> int:
+        """The last of its batches: ``batch`` itself where it stands for one."""
+        return self.batch if self.last_batch is None else self.last_batch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:

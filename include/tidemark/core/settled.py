@@ -68,8 +68,7 @@ def spans(seals: Iterable[Seal]) -> Spans:
             writers = found.setdefault(log.log, {})
             for used in log.used if settled else ():
                 if used.range in settled and _is_whole(used):
-                    last = used.batch if used.last_batch is None else used.last_batch
-                    span = (used.range.start, used.range.end, used.batch, last)
+                    span = (used.range.start, used.range.end, used.batch, used.last)
                     writers.setdefault(used.writer, set()).add(span)
     return {
         log: {writer: tuple(_united(sorted(items))) for writer, items in writers.items()}
@@ -84,9 +83,8 @@ def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[Span]]) -> E
     if not at or not hole.exact:
         return None
     span = of_writer[at - 1]
-    last = used.batch if used.last_batch is None else used.last_batch
     inside = used.committed.start >= span.range.start and used.committed.end <= span.range.end
-    if not inside or not span.batch <= used.batch <= last <= span.last_batch:
+    if not inside or not span.batch <= used.batch <= used.last <= span.last_batch:
         return None
     return Evidence(transactional=hole.missing, compacted=0, unexplained=0, ranges=())
 
@@ -114,8 +112,7 @@ def _is_whole(used: Used) -> bool:
 
 
 def _follows(before: Used, item: Used) -> bool:
-    last = before.batch if before.last_batch is None else before.last_batch
-    return item.writer == before.writer and item.batch > last and item.range.start == before.range.end
+    return item.writer == before.writer and item.batch > before.last and item.range.start == before.range.end
 
 
 def _as_one(group: Sequence[Used]) -> Used:
@@ -126,7 +123,7 @@ def _as_one(group: Sequence[Used]) -> Used:
         committed=whole,
         writer=first.writer,
         batch=first.batch,
-        last_batch=last.batch if last.last_batch is None else last.last_batch,
+        last_batch=last.last,
     )
 
 

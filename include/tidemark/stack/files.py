@@ -1,5 +1,6 @@
 """Files and ports of the local stack."""
 
+import atexit
 import os
 import secrets
 import socket
@@ -69,4 +70,5 @@ def _claim(port: int) -> None:
         except OSError:
             claim.close()
             raise
+        atexit.register(claim.close)
         _CLAIMS[port] = claim

@@ -84,8 +84,7 @@ def _basis(seal: Seal) -> Basis:
     batches: dict[tuple[str, TopicPartition], set[tuple[int, int]]] = {}
     for item in seal.logs:
         for part in item.used:
-            last = part.batch if part.last_batch is None else part.last_batch
-            batches.setdefault((part.writer, item.log), set()).add((part.batch, last))
+            batches.setdefault((part.writer, item.log), set()).add((part.batch, part.last))
     return Basis(
         until_us=seal.planned_at_us or seal.sealed_at_us,
         batches={key: sorted(spans) for key, spans in batches.items()},
@@ -186,14 +185,13 @@ def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -
 
 def _batches(used: Used, batches: dict[int, Batch]) -> Sequence[Batch] | None:
     """The batches behind a used range, which follow each other from its start to its end; None where they do not."""
-    last = used.batch if used.last_batch is None else used.last_batch
     # Of two that start alike the later one is a compaction, which has replaced the other.
     starting = {
-        batches[number].range.start: batches[number] for number in sorted(batches) if used.batch <= number <= last
+        batches[number].range.start: batches[number] for number in sorted(batches) if used.batch <= number <= used.last
     }
     found = []
     at = used.committed.start
     while at < used.committed.end and at in starting:
         found.append(starting[at])
         at = starting[at].range.end
-    return found if at == used.committed.end and last in batches and used.batch in batches else None
+    return found if at == used.committed.end and used.last in batches and used.batch in batches else None
