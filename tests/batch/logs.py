@@ -2,13 +2,18 @@
 
 import hashlib
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
 from tests.batch.objects import data_object
 from tidemark.batch.run import Run
+from tidemark.core.errors import ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import (
     CommittedRange,
@@ -18,7 +23,7 @@ from tidemark.core.manifest import (
     parse_manifest,
 )
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.kafka import describe_topic
+from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream
@@ -145,3 +150,32 @@ class Log:
             days=tuple(days),
             checksum="by hand",
         )
+
+
+def drop_below(log: Log, offset: int, partition: int = 0) -> None:
+    """What retention does: move the log's start."""
+    admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
+    request = admin.delete_records([KafkaPartition(log.stream.topic, partition, offset)])
+    for future in request.values():
+        future.result(timeout=60)
+
+
+def recreate(log: Log) -> None:
+    """Delete the topic and make it again; returns once the broker shows the new one."""
+    bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
+    before = log.owner().topic_id
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(timeout=60)
+    deadline = time.monotonic() + 120
+    # The broker answers before the deletion, and then the creation, is everywhere.
+    while not ensure_topic(bootstrap, topic, partitions=2, config={"retention.ms": "-1"}):
+        assert time.monotonic() < deadline
+    while not _is_new(log, before):
+        assert time.monotonic() < deadline
+
+
+def _is_new(log: Log, before: str) -> bool:
+    try:
+        return log.owner().topic_id != before
+    except ServiceError:
+        return False

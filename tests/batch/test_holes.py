@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.archive.test_kafka_logs import consumed
-from tests.batch.logs import MONDAY, TUESDAY, Log, at
-from tests.batch.test_plan import drop_below
+from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below
 from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeStream, MakeTopic, Produce
+from tests.core.worlds import span
 from tests.waiting import wait_until
 from tidemark.batch import holes as holes_of_plan
 from tidemark.batch.holes import classify_holes
@@ -29,10 +29,6 @@ from tidemark.kafka import watermarks
 from tidemark.settings import Settings
 
 NINE = at(MONDAY, 9)
-
-
-def span(start: int, end: int) -> OffsetRange:
-    return OffsetRange(start=start, end=end)
 
 
 def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v", at_ms: int = NINE) -> None:

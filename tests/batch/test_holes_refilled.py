@@ -7,9 +7,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.batch.logs import MONDAY, Log, at
-from tests.batch.test_holes import found, holes, lacked, span, transact
+from tests.batch.test_holes import found, holes, lacked, transact
 from tests.batch.test_verify import told, verify
 from tests.conftest import Record
+from tests.core.worlds import span
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.sink import write_range
 from tidemark.batch.audit import audit_run

@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below, recreate
 from tests.batch.test_current import publish
-from tests.batch.test_plan import drop_below, recreate
 from tests.batch.test_report import page_of
 from tests.batch.test_seal import finish
 from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value

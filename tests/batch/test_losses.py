@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.batch.logs import MONDAY, Log, at
-from tests.batch.test_plan import drop_below
+from tests.batch.logs import MONDAY, Log, at, drop_below
 from tests.batch.test_seal import finish, settled
 from tests.conftest import Record
 from tidemark.batch.audit import audit_run

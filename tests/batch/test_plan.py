@@ -1,39 +1,19 @@
 """Steps wait, plan and settled against a real Kafka log and a real S3 archive."""
 
-import time
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
 
 from tests.archive.conftest import grow
-from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
+from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at, drop_below, recreate
 from tests.batch.test_seal import finish, settled
-from tests.conftest import MakeStream, Produce
+from tests.core.worlds import span
 from tidemark.archive.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
-from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
-from tidemark.kafka import ensure_topic, watermarks
-from tidemark.settings import Settings
-
-
-def span(start: int, end: int) -> OffsetRange:
-    return OffsetRange(start=start, end=end)
-
-
-def drop_below(log: Log, offset: int, partition: int = 0) -> None:
-    """What retention does: move the log's start."""
-    admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
-    request = admin.delete_records([KafkaPartition(log.stream.topic, partition, offset)])
-    for future in request.values():
-        future.result(timeout=60)
 
 
 def lose_middle_manifest(log: Log) -> None:
@@ -194,57 +174,6 @@ def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: 
     assert (other.target.origin, other.target.end, other.gaps) == (5, 9, ())
 
 
-@pytest.fixture
-def by_value(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
-    """A field of the value tells the day of each record."""
-    stream = make_stream(
-        time_zone="America/New_York",
-        event_time={"extractor": "record_field", "field": "$.n", "format": "epoch_ms"},
-        batch={"wait_seconds": 0},
-    )
-    return Log(stream=stream, settings=settings, produce_records=produce)
-
-
-def test_where_values_tell_the_day_no_stamp_ends_it(by_value: Log, settings: Settings, produce: Produce) -> None:
-    log, stream = by_value, by_value.stream
-    now = int(time.time() * 1000)
-    minute = 60_000
-    stamps = [at(MONDAY, 9), at(TUESDAY, 9), now - 20 * minute, now - 10 * minute, now - minute, now]
-    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), stamp, 0, []) for stamp in stamps])
-    (found,) = plan_run(log.run(), [MONDAY], False).logs
-    assert (found.gaps, found.pending) == ((Gap(range=span(0, 4), kind="refill"),), span(4, 6))
-    produce(stream.topic, [(b"k", b"{}", now + 60 * minute, 0, [])])
-    produce(stream.topic, [(b"k", b"{}", now, 0, [])])
-    (found,) = plan_run(log.run(), [MONDAY], False).logs
-    assert (found.gaps, found.pending) == ((Gap(range=span(0, 4), kind="refill"),), span(4, 8))
-    assert not wait_ready(stream, settings, [MONDAY])
-    waits = stream.archive.model_copy(update={"min_offsets_per_trigger": 1_000})  # for 15 minutes more
-    (found,) = plan_run(replace(log.run(), stream=stream.model_copy(update={"archive": waits})), [MONDAY], False).logs
-    assert found.target.end == 2
-    log.produced = {0: dict(enumerate(stamps))}
-    log.archive(0, 5)
-    (found,) = plan_run(log.run(), [MONDAY], False).logs
-    assert (found.gaps, found.pending) == ((), span(5, 8))
-    assert wait_ready(stream, settings, [MONDAY])
-
-
-def test_where_values_tell_the_day_an_open_transaction_holds_up_only_the_days_it_began_in(
-    by_value: Log, settings: Settings, produce: Produce
-) -> None:
-    log, stream = by_value, by_value.stream
-    log.produced = {0: dict.fromkeys(range(3), at(MONDAY, 9))}
-    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), at(MONDAY, 9), 0, [])] * 3)
-    producer = open_transaction(log, at(TUESDAY, 9), at(TUESDAY, 9))
-    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), at(TUESDAY, 9), 0, [])])  # nobody is given it yet
-    log.archive(0, 3)
-    (found,) = plan_run(log.run(), [MONDAY], False).logs
-    assert (found.target.end, found.gaps, found.pending) == (3, (), None)
-    assert wait_ready(stream, settings, [MONDAY])
-    with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 3 to 6 "):
-        plan_run(log.run(), [TUESDAY], False)
-    producer.abort_transaction(20)
-
-
 def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends(log: Log) -> None:
     log.produce(5, at(MONDAY, 9))
     log.produced[0] |= dict.fromkeys(range(5, 8), at(MONDAY, 9))  # Kafka had them, and has lost them
@@ -253,37 +182,6 @@ def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_bot
         plan_run(log.run(), [MONDAY], False)
     log.produce(3, at(MONDAY, 9))
     assert plan_run(log.run(), [MONDAY], False).logs[0].target.end == 8
-
-
-def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) -> None:
-    log.produce(10, at(MONDAY, 9))
-    log.produce(10, at(TUESDAY, 0))
-    (behind, empty) = plan_run(log.run(), [MONDAY], False).logs
-    assert (behind.target.end, behind.pending) == (10, span(10, 20))
-    assert (empty.target.end, empty.gaps, empty.pending) == (0, (), None)
-    log.archive(0, 15)
-    (ahead, _) = plan_run(log.run(), [MONDAY], False).logs
-    assert (ahead.target.end, ahead.pending) == (15, span(15, 20))
-
-
-def test_a_record_stamped_in_the_future_ends_no_day(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    log.produce(4, at(MONDAY, 9))
-    log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
-    log.produce(3, at(MONDAY, 10))
-    log.produce(2, at(TUESDAY, 9))
-    (found, _) = plan_run(log.run(), [MONDAY], False).logs
-    assert (found.target.end, [gap.range for gap in found.gaps]) == (10, [span(0, 10)])
-    assert "offset 4, behind which nothing else of the days is sought, is stamped in the future" in caplog.text
-    # Not waited for: on a busy topic the end of the log is never archived.
-    log.archive(0, 4)
-    assert wait_ready(log.stream, log.settings, [MONDAY])
-
-
-def test_kafka_is_not_asked_where_a_day_before_1970_ends(log: Log) -> None:
-    log.produce(4, at(MONDAY, 9))
-    log.archive(0, 3)
-    (found, _) = plan_run(log.run(), [date(1968, 7, 20)], False).logs
-    assert (found.target.end, found.gaps) == (3, ())
 
 
 def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
@@ -344,27 +242,6 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     assert plan.days[0].archived_rows == 11
 
 
-def recreate(log: Log) -> None:
-    """Delete the topic and make it again; returns once the broker shows the new one."""
-    bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
-    before = log.owner().topic_id
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(timeout=60)
-    deadline = time.monotonic() + 120
-    # The broker answers before the deletion, and then the creation, is everywhere.
-    while not ensure_topic(bootstrap, topic, partitions=2, config={"retention.ms": "-1"}):
-        assert time.monotonic() < deadline
-    while not _is_new(log, before):
-        assert time.monotonic() < deadline
-
-
-def _is_new(log: Log, before: str) -> bool:
-    try:
-        return log.owner().topic_id != before
-    except ServiceError:
-        return False
-
-
 def test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time(log: Log) -> None:
     today = datetime.now(UTC).astimezone(ZONE).date()
     with pytest.raises(ConfigError) as caught:
@@ -390,69 +267,3 @@ def test_a_topic_that_does_not_exist_is_named(log: Log) -> None:
     log.stream = log.stream.model_copy(update={"topic": "no.such.topic"})
     with pytest.raises(ServiceError, match=r"no\.such\.topic"):
         plan_run(log.run(), [date(2013, 1, 14)], False)
-
-
-def test_the_archive_is_ready_once_it_reaches_the_days_end_in_every_partition(log: Log) -> None:
-    log.produce(10, at(MONDAY, 9))
-    log.produce(4, at(MONDAY, 9), partition=1)
-    log.produce(5, at(TUESDAY, 9))
-    assert not wait_ready(log.stream, log.settings, [MONDAY])
-    log.archive(0, 10)
-    assert not wait_ready(log.stream, log.settings, [MONDAY])
-    log.archive(0, 4, partition=1)
-    assert wait_ready(log.stream, log.settings, [MONDAY])
-    assert not wait_ready(log.stream, log.settings, [MONDAY, TUESDAY])
-
-
-def open_transaction(log: Log, *stamps: int) -> Producer:
-    """A record for each of the stamps in a transaction that is left open."""
-    producer = Producer(
-        {
-            "bootstrap.servers": log.settings.kafka_bootstrap,
-            "transactional.id": log.stream.name,
-            "acks": "all",
-        }
-    )
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    for stamp in stamps:
-        producer.produce(log.stream.topic, b"v", b"k", 0, timestamp=stamp)
-    assert producer.flush(20) == 0
-    return producer
-
-
-@pytest.mark.parametrize("hidden", [MONDAY, TUESDAY])
-def test_behind_a_record_stamped_in_the_future_an_open_transaction_hides_what_is_of_the_day(
-    log: Log, hidden: date
-) -> None:
-    log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
-    log.produce(4, at(MONDAY, 9))
-    producer = open_transaction(log, at(hidden, 10), at(TUESDAY, 11))
-    log.archive(0, 5)
-    assert wait_ready(log.stream, log.settings, [MONDAY]) == (hidden == TUESDAY)
-    if hidden == MONDAY:
-        with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 7 "):
-            plan_run(log.run(), [MONDAY], False)
-    else:
-        assert plan_run(log.run(), [MONDAY], False).logs[0].target.end == 5
-    producer.abort_transaction(20)
-
-
-def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log) -> None:
-    log.produce(5, at(MONDAY, 9))
-    producer = open_transaction(log, at(MONDAY, 10), at(TUESDAY, 10))
-    log.archive(0, 5)
-    # Whether its Monday record will ever be read is not decided yet.
-    with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 6 "):
-        plan_run(log.run(), [MONDAY], False)
-    assert not wait_ready(log.stream, log.settings, [MONDAY])
-    # What is undecided behind the end of a day is none of its business.
-    (sunday, _) = plan_run(log.run(), [MONDAY - timedelta(days=1)], False).logs
-    assert (sunday.target.end, sunday.target.high_watermark) == (5, 5)
-    producer.commit_transaction(20)
-    deadline = time.monotonic() + 120
-    while watermarks(log.settings.kafka_bootstrap, [log.owner()])[0].high_watermark == 5:  # the marker comes afterwards
-        assert time.monotonic() < deadline
-    after = plan_run(log.run(), [MONDAY], False).logs[0].target
-    # Two records and the transaction's marker; the second record is Tuesday's.
-    assert (after.end, after.high_watermark) == (6, 8)

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from tests.batch.logs import MONDAY, Log, at
-from tests.batch.test_plan import drop_below, recreate
+from tests.batch.logs import MONDAY, Log, at, drop_below, recreate
 from tidemark.archive.sink import write_range
 from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.refill import refill_run, rounds

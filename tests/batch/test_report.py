@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.world import World, january, moment, value
+from tests.core.worlds import span
 from tidemark.batch.audit import audit_run
 from tidemark.batch.report import STEPS, make_report, report_run
 from tidemark.batch.report_page import WIDTH, draw, render, writer_colours
@@ -15,7 +16,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.core.errors import QualityError
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
 from tidemark.core.plan_json import plan_to_value
 from tidemark.s3 import ObjectStore
@@ -141,10 +142,6 @@ def run(settings: Settings, store: ObjectStore) -> Run:
         {"name": "t", "topic": "t", "value_schema": "id INT", "speed": {"topic": "a", "dead_letter_topic": "b"}}
     )
     return Run(stream=stream, settings=settings, store=store, layout=Layout(prefix="", stream="t"), name="r")
-
-
-def span(start: int, end: int) -> OffsetRange:
-    return OffsetRange(start=start, end=end)
 
 
 def used(start: int, end: int, writer: str = "w") -> Used:

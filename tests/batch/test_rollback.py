@@ -12,20 +12,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.batch.logs import MONDAY, Log, at
 from tests.batch.world import World, january, moment, value
-from tests.conftest import MakeStream, Produce
 from tidemark.batch import rollback as rollback_module
 from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
-from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, latest_seals, seal_run
-from tidemark.batch.start_over import publish_or_start_over
 from tidemark.batch.tables import load_table
 from tidemark.batch.versions import day_versions
 from tidemark.cli import versions as command
@@ -298,109 +293,6 @@ def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_v
     assert rows(world) == truth(world)
     seal_run(run)
     assert back(world, "undo", 1).version == 3
-
-
-def staged(log: Log, spark: SparkSession, name: str) -> Run:
-    """Every step up to the audit. The archive is empty: everything is refilled."""
-    run = log.run(name)
-    plan_run(run, [MONDAY], False)
-    refill_run(run, spark)
-    settle_run(run)
-    rebuild_run(run, spark)
-    audit_run(run, spark)
-    return run
-
-
-@pytest.fixture
-def unarchived(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
-    """Four records of a Monday."""
-    stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch={"wait_seconds": 0})
-    log = Log(stream=stream, settings=settings, produce_records=produce)
-    log.produce(4, at(MONDAY, 9))
-    return log
-
-
-def test_a_run_whose_day_was_sealed_by_another_starts_over_in_its_publish_step(
-    spark: SparkSession, unarchived: Log
-) -> None:
-    """The other's rows were published before this run settled, so only the seal tells."""
-    other = staged(unarchived, spark, "other")
-    publish_run(other, spark)
-    run = staged(unarchived, spark, "run")
-    seal_run(other)
-    unarchived.produce(2, at(MONDAY, 20))
-    with pytest.raises(ConflictError, match="sealed while this run was rebuilding it"):
-        publish_run(run, spark)
-
-    publish_or_start_over(run, spark)
-
-    (seal,) = seal_run(run)
-    assert (seal.version, seal.reason, seal.rows_published, seal.refilled_offsets) == (2, "requested", 6, 2)
-    assert "sealed while this run was rebuilding it" in run.require("start_over")["because"]
-    publish_or_start_over(run, spark)  # the scheduler repeats a step that had succeeded
-    assert run.require("publish")["already"] is True
-
-
-def test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals_for_it_first(
-    spark: SparkSession, unarchived: Log
-) -> None:
-    other, run = staged(unarchived, spark, "other"), staged(unarchived, spark, "run")
-    publish_run(other, spark)
-    unarchived.produce(2, at(MONDAY, 20))
-
-    publish_or_start_over(run, spark)
-
-    told = run.require("start_over")
-    assert "a day was published by another run that has not sealed it yet" in told["because"]
-    assert told["sealed_for"] == {"other": None}
-    (second,) = seal_run(run)
-    (first,) = seal_run(other)  # its own step comes late, and finds it done
-    assert [(item.run, item.version, item.rows_published) for item in (first, second)] == [
-        ("other", 1, 4),
-        ("run", 2, 6),
-    ]
-    assert day_seals(run.store, run.layout, MONDAY) == (first, second)
-
-
-def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_it_too(
-    spark: SparkSession, unarchived: Log
-) -> None:
-    other = staged(unarchived, spark, "other")
-    publish_run(other, spark)
-    (first,) = seal_run(other)
-    unarchived.produce(2, at(MONDAY, 20))
-    other, run = staged(unarchived, spark, "other"), staged(unarchived, spark, "run")
-    publish_run(other, spark)
-    unarchived.produce(1, at(MONDAY, 21))
-
-    publish_or_start_over(run, spark)
-
-    assert run.require("start_over")["sealed_for"] == {"other": None}
-    (third,) = seal_run(run)
-    seals = day_seals(run.store, run.layout, MONDAY)
-    assert [(item.run, item.version, item.rows_published) for item in seals] == [
-        ("other", 1, 4),
-        ("other", 2, 6),
-        ("run", 3, 7),
-    ]
-    assert (seals[0], seals[2]) == (first, third)
-
-
-def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_earlier_rows(
-    spark: SparkSession, unarchived: Log
-) -> None:
-    other, run = staged(unarchived, spark, "other"), staged(unarchived, spark, "run")
-    publish_run(other, spark)  # and not sealed
-    unarchived.produce(2, at(MONDAY, 20))
-    staged(unarchived, spark, "other")  # cleared in the scheduler, and waits to publish
-
-    publish_or_start_over(run, spark)
-
-    told = run.require("start_over")["sealed_for"]["other"]
-    assert "the run was rebuilt after it had published" in told
-    assert [(item.run, item.version) for item in day_seals(run.store, run.layout, MONDAY)] == []
-    (seal,) = seal_run(run)
-    assert (seal.version, seal.rows_published) == (1, 6)
 
 
 def test_sealing_again_takes_a_seal_that_says_nothing_of_its_plan_for_the_same_one(world: World) -> None:

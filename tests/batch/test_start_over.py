@@ -1,4 +1,4 @@
-"""Runs that others overtake: a start-over that was cut off is begun anew, and no row that readers had is lost."""
+"""Runs that others overtake start over: one cut off is begun anew, and no row that readers had is lost."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, Produce, at
-from tests.batch.test_rollback import staged
 from tests.conftest import MakeStream
 from tidemark.batch import audit, plan, start_over
 from tidemark.batch.checks import Outcome
@@ -18,7 +17,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, seal_run
 from tidemark.batch.start_over import publish_or_start_over
 from tidemark.batch.tables import load_table
-from tidemark.core.errors import QualityError, ServiceError
+from tidemark.core.errors import ConflictError, QualityError, ServiceError
 from tidemark.core.seal import Difference
 from tidemark.settings import Settings
 
@@ -42,6 +41,22 @@ def make_log(settings: Settings, make_stream: MakeStream, produce: Produce) -> C
         return log
 
     return make
+
+
+@pytest.fixture
+def log(make_log: Callable[..., Log]) -> Log:
+    return make_log()
+
+
+def staged(log: Log, spark: SparkSession, name: str) -> Run:
+    """Every step up to the audit. The archive is empty: everything is refilled."""
+    run = log.run(name)
+    plan.plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    plan.settle_run(run)
+    rebuild_run(run, spark)
+    audit.audit_run(run, spark)
+    return run
 
 
 def overtaken(spark: SparkSession, log: Log) -> tuple[Run, Run]:
@@ -116,6 +131,87 @@ def killed(step: str, *, behind: bool) -> Patch:
     return patch
 
 
+def test_a_run_whose_day_was_sealed_by_another_starts_over_in_its_publish_step(spark: SparkSession, log: Log) -> None:
+    """The other's rows were published before this run settled, so only the seal tells."""
+    other = staged(log, spark, "other")
+    publish_run(other, spark)
+    run = staged(log, spark, "run")
+    seal_run(other)
+    log.produce(2, at(MONDAY, 20))
+    with pytest.raises(ConflictError, match="sealed while this run was rebuilding it"):
+        publish_run(run, spark)
+
+    publish_or_start_over(run, spark)
+
+    (seal,) = seal_run(run)
+    assert (seal.version, seal.reason, seal.rows_published, seal.refilled_offsets) == (2, "requested", 6, 2)
+    assert "sealed while this run was rebuilding it" in run.require("start_over")["because"]
+    publish_or_start_over(run, spark)  # the scheduler repeats a step that had succeeded
+    assert run.require("publish")["already"] is True
+
+
+def test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals_for_it_first(
+    spark: SparkSession, log: Log
+) -> None:
+    other, run = staged(log, spark, "other"), staged(log, spark, "run")
+    publish_run(other, spark)
+    log.produce(2, at(MONDAY, 20))
+
+    publish_or_start_over(run, spark)
+
+    told = run.require("start_over")
+    assert "a day was published by another run that has not sealed it yet" in told["because"]
+    assert told["sealed_for"] == {"other": None}
+    (second,) = seal_run(run)
+    (first,) = seal_run(other)  # its own step comes late, and finds it done
+    assert [(item.run, item.version, item.rows_published) for item in (first, second)] == [
+        ("other", 1, 4),
+        ("run", 2, 6),
+    ]
+    assert day_seals(run.store, run.layout, MONDAY) == (first, second)
+
+
+def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_it_too(
+    spark: SparkSession, log: Log
+) -> None:
+    other = staged(log, spark, "other")
+    publish_run(other, spark)
+    (first,) = seal_run(other)
+    log.produce(2, at(MONDAY, 20))
+    other, run = staged(log, spark, "other"), staged(log, spark, "run")
+    publish_run(other, spark)
+    log.produce(1, at(MONDAY, 21))
+
+    publish_or_start_over(run, spark)
+
+    assert run.require("start_over")["sealed_for"] == {"other": None}
+    (third,) = seal_run(run)
+    seals = day_seals(run.store, run.layout, MONDAY)
+    assert [(item.run, item.version, item.rows_published) for item in seals] == [
+        ("other", 1, 4),
+        ("other", 2, 6),
+        ("run", 3, 7),
+    ]
+    assert (seals[0], seals[2]) == (first, third)
+
+
+def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_earlier_rows(
+    spark: SparkSession, log: Log
+) -> None:
+    other, run = staged(log, spark, "other"), staged(log, spark, "run")
+    publish_run(other, spark)  # and not sealed
+    log.produce(2, at(MONDAY, 20))
+    staged(log, spark, "other")  # cleared in the scheduler, and waits to publish
+
+    publish_or_start_over(run, spark)
+
+    told = run.require("start_over")["sealed_for"]["other"]
+    assert "the run was rebuilt after it had published" in told
+    assert [(item.run, item.version) for item in day_seals(run.store, run.layout, MONDAY)] == []
+    (seal,) = seal_run(run)
+    assert (seal.version, seal.rows_published) == (1, 6)
+
+
 @pytest.mark.parametrize(
     ("patch", "error", "left"),
     [
@@ -129,12 +225,12 @@ def killed(step: str, *, behind: bool) -> Patch:
 )
 def test_a_start_over_that_was_cut_off_is_finished_by_repeating_the_publish_step_alone(
     spark: SparkSession,
-    make_log: Callable[..., Log],
+    log: Log,
     patch: Patch,
     error: type[Exception],
     left: str | None,
 ) -> None:
-    other, run = overtaken(spark, make_log())
+    other, run = overtaken(spark, log)
     with pytest.MonkeyPatch.context() as patches:
         patch(patches)
         with pytest.raises(error):
@@ -174,10 +270,8 @@ def test_what_the_audit_of_a_start_over_found_wrong_stays_however_often_the_step
     assert [item.rows_published for item in seal_run(other)] == [4]
 
 
-def test_without_a_start_over_a_failed_audit_ends_the_run_whatever_it_failed_of(
-    spark: SparkSession, make_log: Callable[..., Log]
-) -> None:
-    run = staged(make_log(), spark, "run")
+def test_without_a_start_over_a_failed_audit_ends_the_run_whatever_it_failed_of(spark: SparkSession, log: Log) -> None:
+    run = staged(log, spark, "run")
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(audit, "evaluate", away)
         with pytest.raises(ServiceError):
@@ -187,11 +281,8 @@ def test_without_a_start_over_a_failed_audit_ends_the_run_whatever_it_failed_of(
     assert run.load("start_over") is None
 
 
-def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(
-    spark: SparkSession, make_log: Callable[..., Log]
-) -> None:
+def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(spark: SparkSession, log: Log) -> None:
     """Also where the first attempt left no settled plan to tell the days by."""
-    log = make_log()
     _, run = overtaken(spark, log)
     with pytest.MonkeyPatch.context() as patches:
         while_away("settle_run", plan, "read_and_compact")(patches)
@@ -212,9 +303,8 @@ def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(
 
 
 def test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_away(
-    spark: SparkSession, make_log: Callable[..., Log]
+    spark: SparkSession, log: Log
 ) -> None:
-    log = make_log()
     run = log.run("run")
     plan.plan_run(run, [MONDAY], False)
     refill_run(run, spark)
@@ -239,9 +329,8 @@ def test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_aw
 
 
 def test_a_run_that_settles_behind_a_publication_which_can_not_be_sealed_starts_over_once(
-    spark: SparkSession, make_log: Callable[..., Log]
+    spark: SparkSession, log: Log
 ) -> None:
-    log = make_log()
     other = staged(log, spark, "other")
     publish_run(other, spark)
     other.store.delete(other.key("publish"))  # killed before it saved that
@@ -260,9 +349,8 @@ def test_a_run_that_settles_behind_a_publication_which_can_not_be_sealed_starts_
 
 
 def test_a_run_by_force_that_another_overtakes_before_it_settles_takes_no_row_away(
-    spark: SparkSession, make_log: Callable[..., Log]
+    spark: SparkSession, log: Log
 ) -> None:
-    log = make_log()
     first = staged(log, spark, "first")
     publish_run(first, spark)
     seal_run(first)

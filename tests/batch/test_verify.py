@@ -13,9 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below
 from tests.batch.test_holes import transact
-from tests.batch.test_plan import drop_below
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream import archive
