@@ -15,6 +15,7 @@ from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.waiting import wait_until
 from tidemark.batch import holes as holes_of_plan
+from tidemark.batch.evidence import Inquiry
 from tidemark.batch.holes import classify_holes
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.readable import LogReader
@@ -151,6 +152,23 @@ def test_a_stamp_in_the_future_hides_no_marker_in_front_of_it(log: Log) -> None:
     assert holes(settled(log, "run-1", MONDAY)) == (
         Hole(range=span(0, 6), missing=2, cause="transactional", evidence=found(2)),
     )
+
+
+@pytest.mark.parametrize("stray", ["of a transaction that was aborted", "of none"])
+def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: Log, stray: str) -> None:
+    """As where some producers stamp their records with an earlier time: a search by time finds the stray record."""
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    if stray == "of none":
+        log.produce(1, now)
+    else:
+        transact(log, (1, False), at_ms=now)
+    log.produce(150, NINE)
+    transact(log, (2, True))
+    (mark,) = watermarks(log.settings.kafka_bootstrap, [log.owner()])
+    with Inquiry(log.settings.kafka_bootstrap, log.owner()) as inquiry:
+        told = inquiry.ask([span(mark.high_watermark - 1, mark.high_watermark)])
+        assert (told.silent.number, told.aborted) == (1, 0)
+        assert inquiry.nature().cause == "transactional"
 
 
 def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:

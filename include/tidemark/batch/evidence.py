@@ -6,6 +6,7 @@ compacted if the topic is; else it is a transaction's marker, if there are trans
 can't be asked any more.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from tidemark.batch.readable import NEAR_OFFSETS, Ints, LogReader
 from tidemark.core.errors import ServiceError
@@ -23,7 +25,9 @@ from tidemark.kafka import describe_topic, topic_config, watermarks
 RANGES_MAX = 200
 PIECE_OFFSETS = 4_000_000  # read at once: 16 bytes each
 _MOMENTS_MAX = 16
+_SEARCHES_MAX = 48
 _BEFORE = 100
+_BEHIND = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +149,7 @@ class Inquiry:
         aborted = visible.copy()
         if visible.any():
             first, last = int(asked[visible][0]), int(asked[visible][-1])
-            if self._committed is None:
-                self._committed = self._reader(committed=True)
-            committed, _, reached = self._committed.read(OffsetRange(start=first, end=last + 1))
-            aborted &= ~np.isin(asked, committed, assume_unique=True) & (asked < reached)
+            aborted &= self._unseen(asked, OffsetRange(start=first, end=last + 1))
         silent = asked[~visible & (asked < seen)]
         if len(stamps):
             # Behind the first one, too: a stamp of a wrong clock in between outdoes all markers behind it.
@@ -169,16 +170,32 @@ class Inquiry:
 
     def _has_markers(self) -> bool:
         """Whether the log has an entry that no client is given: only markers are such, and a search by time finds them.
+        An aborted record is followed by one, too.
 
-        The moments asked for are just behind the newest record before a silent offset: there the marker is the first.
+        The moments asked for are just behind the newest record before a silent offset: there the marker is the first,
+        unless a record in front of it is stamped later still. Then the search goes on behind that one's moment.
         """
-        for moment in dict.fromkeys(reversed([*self._moments, self._latest_ms + 1])):
-            found = self._all.first_at(moment)
-            if found is not None and self._start <= found < self._end:
-                records, _, seen = self._all.read(OffsetRange(start=found, end=found + 1))
-                if seen > found and not len(records):
-                    return True
+        moments = deque(dict.fromkeys(reversed([*self._moments, self._latest_ms + 1])))
+        for _ in range(_SEARCHES_MAX):
+            if not moments:
+                break
+            found = self._all.first_at(moments.popleft())
+            if found is None or not self._start <= found < self._end:
+                continue
+            window = OffsetRange(start=found, end=min(found + _BEHIND, self._end))
+            records, stamps, seen = self._all.read(window)
+            if (seen > found and found not in records) or self._unseen(records, window).any():
+                return True
+            if len(stamps):
+                moments.append(int(stamps.max()) + 1)
         return False
+
+    def _unseen(self, offsets: Ints, within: OffsetRange) -> npt.NDArray[np.bool_]:
+        """Which of the offsets no read-committed reader is given, as far as it is given any."""
+        if self._committed is None:
+            self._committed = self._reader(committed=True)
+        committed, _, reached = self._committed.read(within)
+        return ~np.isin(offsets, committed, assume_unique=True) & (offsets < reached)
 
     def _reader(self, *, committed: bool) -> LogReader:
         return self._open.enter_context(
