@@ -25,7 +25,8 @@ from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import PROJECT, LocalStack
 
 console = Console()
-MODES = (*FAULTS, "days")
+DAYS = {"days": True, "days-in-values": False}  # whether the records' stamps tell their days
+MODES = (*FAULTS, *DAYS)
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run's faults (random)")
     parser.add_argument("--faults", type=int, default=50, help="per mode (50)")
-    parser.add_argument("--mode", choices=MODES, action="append", help="only this one; days: the batch layer (all)")
+    parser.add_argument("--mode", choices=MODES, action="append", help="only this one; days…: the batch layer (all)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the stack and the streams stop, too
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
@@ -44,8 +45,10 @@ def main() -> None:
     with LocalStack("soak", root=PROJECT, streams_dir=PROJECT / ".tidemark" / "soak" / "streams", fresh=True) as stack:
         for mode in options.mode or MODES:
             chance = random.Random(f"{options.seed} {mode}")  # noqa: S311  # not for secrets
-            if mode == "days":
-                found[mode] = soak_days(stack, Path(stack.logs) / mode, draw_days(options.faults, chance))
+            if mode in DAYS:
+                faults_of_days = draw_days(options.faults, chance)
+                name = f"soak_{mode.replace('-', '_')}"
+                found[mode] = soak_days(stack, Path(stack.logs) / mode, name, faults_of_days, stamped=DAYS[mode])
                 continue
             faults = draw(FAULTS[mode], options.faults, chance)
             soaked = soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults), audit=True)

@@ -1,11 +1,11 @@
 """Randomised faults against the batch layer.
 
-Days go by, some records come days late, and runs reconcile what is over, while an attempt is killed in any of its
-steps, the archive stream is killed or away, the S3 server fails, two runs want the same days, or a day goes back to its
-first version and forward again. A reader reads every snapshot of the table, and the live view is read between any two
-steps: of a day nothing may be missing that was archived before its run began, nor anything that was there before, and
-the view may lack nothing that is archived. At the end every day must hold what Kafka acknowledged, each of its records
-published or in the quarantine, one seal per version, and ``verify`` must prove it.
+Days go by, empty ones among them, some records come days late, and runs reconcile what is over, while an attempt is
+killed in any of its steps, the archive stream is killed or away, the S3 server fails, two runs want the same days, or a
+day goes back to its first version and forward again. A reader reads every snapshot of the table, and the live view is
+read between any two steps: of a day nothing may be missing that was archived before its run began, nor anything that
+was there before, and the view may lack nothing that is archived. At the end every day must hold what Kafka
+acknowledged, each of its records published or in the quarantine, one seal per version, and ``verify`` must prove it.
 """
 
 import random
@@ -26,7 +26,7 @@ from rich.text import Text
 from tests.faults import FaultProxy, Rule
 from tests.soak.attempt import STEPS
 from tests.soak.days_oracle import DAY_RECORDS
-from tests.soak.days_world import NAME, DaysWorld, days_world
+from tests.soak.days_world import DaysWorld, days_world
 from tests.soak.world import signal_all
 from tests.speed.live import SpeedApp
 from tidemark.stack.local import LocalStack
@@ -65,9 +65,11 @@ def draw_days(faults: int, chance: random.Random) -> list[Fault]:
     ]
 
 
-def soak_days(stack: LocalStack, folder: Path, faults: Sequence[Fault]) -> dict[str, int | bool]:
+def soak_days(
+    stack: LocalStack, folder: Path, name: str, faults: Sequence[Fault], *, stamped: bool
+) -> dict[str, int | bool]:
     """Do all the faults, reconcile what is left, and judge; what was counted, and whether it ``passed``."""
-    with days_world(stack, folder) as world, world.watched():
+    with days_world(stack, folder, name, stamped=stamped) as world, world.watched():
         for number, fault in enumerate(faults, 1):
             started, known = time.monotonic(), len(world.problems)
             world.archive_up()
@@ -89,12 +91,12 @@ def soak_days(stack: LocalStack, folder: Path, faults: Sequence[Fault]) -> dict[
         _reconcile(world, "last", days)
     world.judge()
     counts = _judge_days(world)
-    table = Table("What", title=NAME)
+    table = Table("What", title=name)
     table.add_column("Count", justify="right")
     for ending, count in sorted(world.endings.items()):
         table.add_row(f"an attempt ended: {ending}", str(count))
-    for name, count in counts.items():
-        table.add_row(name, f"{count:,}")
+    for what, count in counts.items():
+        table.add_row(what, f"{count:,}")
     for problem in world.problems:
         table.add_row(f"[red]{problem}", "")
     console.print(table)
@@ -207,11 +209,16 @@ def _two_runs(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) ->
 
 
 def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """A day goes back to the first of its versions, in an attempt that is killed and others, and forward again."""
+    """A day goes back to the first of its versions, in an attempt that is killed and others, and forward again.
+
+    Every other time it is one that began empty, where there is one.
+    """
     _reconcile(world, run, days)
     candidates = [seals for seals in map(world.seals, world.over()) if len(seals) > 1]
     if not candidates:
         return "no day has a second version yet"
+    if fault.share * 10 % 1 < 0.5:
+        candidates = [seals for seals in candidates if not seals[0].rows_published] or candidates
     first = candidates[int(fault.share * len(candidates))][0]
     with world.attempt(f"{run}-back", [first.day], what="roll back") as app:
         seen = _killed(world, app, "rollback", fault.share)
@@ -243,21 +250,27 @@ def _judge_days(world: DaysWorld) -> dict[str, int]:
     """Every day that is over against what was acknowledged; its seals; its proof."""
     over = world.over()
     rows = world.judge_tables()
-    versions = 0
+    versions = empty = holes = 0
     for day in track(over, "verifying", console=console):
         seals = world.seals(day)
         versions += len(seals)
+        empty += sum(not seal.rows_published for seal in seals)
         if sorted(seal.version for seal in seals) != list(range(1, len(seals) + 1)) or not seals:
             world.problems.append(f"{day} has the versions {[seal.version for seal in seals]}")
         if len({seal.run for seal in seals}) != len(seals):
             world.problems.append(f"a run sealed {day} twice: {[seal.run for seal in seals]}")
-        found = verify_day(world.stack.settings, NAME, day)
+        holes = max(holes, sum(hole.missing for log in seals[-1].logs for hole in log.holes))  # each seal tells all
+        found = verify_day(world.stack.settings, world.name, day)
         if found.verdict != "proven":
             world.problems.append(f"{day} is {found.verdict}: {found.checks}")
+    if not holes and not world.stamped:
+        world.problems.append("no day has the holes of a transaction that was aborted")
     return {
         "records": len(world.feeder.acknowledged),
         "days": len(over),
         "versions": versions,
+        "empty_versions": empty,
+        "holes": holes,
         **rows,
         "attempts": world.attempts,
     }

@@ -1,7 +1,8 @@
 """What readers of the soaked days must see, told from what Kafka acknowledged: nothing of the product's own code.
 
 A day has ``DAY_RECORDS`` records; one in ten comes a day late, one in a hundred two days late. Two in fifty are a copy,
-by the key ``pair``, of an earlier record of their day and partition.
+by the key ``pair``, of an earlier record of their day and partition. Of each ``QUIET``-th day only the latest come, so
+that it is empty when it is over.
 """
 
 import re
@@ -17,6 +18,7 @@ from tests.soak.feed import is_good
 PARTITIONS = 2
 DAY_RECORDS = 8_000
 DAY_MS = 86_400_000
+QUIET = 4
 FIRST_DAY = date(2013, 1, 1)
 EPOCH = date(1970, 1, 1)
 PAIR = "CASE WHEN n % 50 = 9 THEN n - 2 WHEN n % 50 = 23 THEN n - 10 ELSE n END"
@@ -30,7 +32,12 @@ State = Mapping[tuple[int, int], int]  # per day since the epoch and partition t
 
 def moment_ms(n: int) -> int:
     """The timestamp of the n-th record, in ms since the epoch."""
+    index = n // DAY_RECORDS
     late = 2 if n % 100 == 50 else 1 if n % 10 == 3 else 0
+    if index % QUIET == QUIET - 1:
+        late = max(late, 1)
+    elif index % QUIET == 0 and late == 1 and index:
+        late = 0
     start = int(datetime(FIRST_DAY.year, FIRST_DAY.month, FIRST_DAY.day, tzinfo=UTC).timestamp() * 1000)
     return start + max(n * DAY_MS // DAY_RECORDS - late * DAY_MS, 0)
 
@@ -80,10 +87,12 @@ def contiguous(ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a run was asked for, and how far the archive was complete before its first attempt began."""
+    """What a run was asked for, how far the archive was complete before its first attempt began, and whether the
+    records' stamps tell where its days end in Kafka: then it reads what came in time, archived or not."""
 
     days: Sequence[date]
     archived: Ends
+    stamped: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +202,7 @@ def _due(asked: Asked, before: set[date], log: Mapping[int, Ints]) -> Iterator[t
         index = (day - FIRST_DAY).days
         for partition, records in log.items():
             own = records[records[:, 2] == number]
-            in_time = (own[:, 1] // DAY_RECORDS == index) & (day in asked.days)
+            in_time = (own[:, 1] // DAY_RECORDS == index) & (day in asked.days and asked.stamped)
             due = own[(own[:, 0] < asked.archived[partition]) | in_time]
             if len(due):
                 yield (number, partition), int(due[-1, 0])

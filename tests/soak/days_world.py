@@ -46,7 +46,6 @@ from tidemark.kafka import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.stack.local import LocalStack
 
-NAME = "soak_days"
 DEADLINE_S = 900
 LOOK_S = 1  # between two looks of the reader
 TRANSFORM = f"""\
@@ -59,10 +58,13 @@ def transform(records):
 
 
 class DaysWorld:
-    """``endings`` counts how attempts ended; ``problems`` are what nobody may ever see, as the fault's words."""
+    """``endings`` counts how attempts ended; ``problems`` are what nobody may ever see, as the fault's words.
 
-    def __init__(self, stack: LocalStack, folder: Path, feeder: Feeder) -> None:
-        self.stack, self.folder, self.feeder = stack, folder, feeder
+    ``stamped``: the records' stamps tell their days, and nothing else is in the log.
+    """
+
+    def __init__(self, stack: LocalStack, folder: Path, name: str, feeder: Feeder, *, stamped: bool) -> None:
+        self.stack, self.folder, self.name, self.feeder, self.stamped = stack, folder, name, feeder, stamped
         self.endings: Counter[str] = Counter()
         self.problems: list[str] = []
         self.snapshots = 0
@@ -72,7 +74,7 @@ class DaysWorld:
         self._archive: ArchiveApp | None = None
         self._looks = folder / "views"
         self._looks.mkdir()
-        self._bucket = Oracle(stack.settings, NAME)
+        self._bucket = Oracle(stack.settings, self.name)
         self._ranges: dict[str, list[tuple[int, int, int]]] = {}  # by manifest
         self._archived: list[tuple[int, Ends]] = []  # when it was seen, in ns, and how far the archive was complete
         self._asked: dict[str, Asked] = {}
@@ -86,7 +88,7 @@ class DaysWorld:
     def archive_up(self) -> ArchiveApp:
         """The archive stream, started where it does not run."""
         if self._archive is None:
-            self._archive = ArchiveApp(self.stack, NAME, self.folder / "archive.log", forever=True)
+            self._archive = ArchiveApp(self.stack, self.name, self.folder / "archive.log", forever=True)
         return self._archive
 
     def archive_down(self) -> None:
@@ -98,7 +100,7 @@ class DaysWorld:
 
     def archive_to_the_end(self) -> ArchiveApp:
         """An application that ends once everything there is is archived."""
-        return ArchiveApp(self.stack, NAME, self.folder / "archive.log")
+        return ArchiveApp(self.stack, self.name, self.folder / "archive.log")
 
     def attempt(
         self, run: str, days: Sequence[date], *, what: str = "reconcile", endpoint: str | None = None
@@ -106,9 +108,9 @@ class DaysWorld:
         """A process that works on a run; whatever is left of it at the end is killed."""
         self.attempts += 1
         if run not in self._asked:
-            self._asked[run] = Asked(days=tuple(days), archived=self._archived[-1][1])
+            self._asked[run] = Asked(days=tuple(days), archived=self._archived[-1][1], stamped=self.stamped)
         environment = {**self.stack.env, **({"TIDEMARK_S3_ENDPOINT": endpoint} if endpoint else {})}
-        command = [sys.executable, "-m", "tests.soak.attempt", NAME, run, str(self._looks), what, *map(str, days)]
+        command = [sys.executable, "-m", "tests.soak.attempt", self.name, run, str(self._looks), what, *map(str, days)]
         return running(command, self.folder / f"{run}-{self.attempts:04}.log", environment)
 
     def burst(self, records: int) -> list[date]:
@@ -129,7 +131,8 @@ class DaysWorld:
 
     def seals(self, day: date) -> tuple[Seal, ...]:
         """Of all its versions, in their order."""
-        return day_seals(ObjectStore(self.stack.settings), Layout(prefix=self.stack.settings.prefix, stream=NAME), day)
+        layout = Layout(prefix=self.stack.settings.prefix, stream=self.name)
+        return day_seals(ObjectStore(self.stack.settings), layout, day)
 
     # ---- what readers see
 
@@ -162,7 +165,7 @@ class DaysWorld:
         ends = contiguous(item for ranges in self._ranges.values() for item in ranges)
         self._archived.append((time.time_ns(), ends))
         try:
-            with self._table(NAME) as table:
+            with self._table(self.name) as table:
                 for entry in table.metadata.snapshot_log:
                     if entry.snapshot_id not in self._read:
                         self._seen.append(_snapshot(table, entry.snapshot_id))
@@ -199,7 +202,7 @@ class DaysWorld:
         """Hold all rows of the days that are over against everything that was acknowledged; how many there are."""
         everything, over = self.feeder.acknowledged, set(self.over())
         log = published(everything)
-        with self._table(NAME) as table:
+        with self._table(self.name) as table:
             now = table.current_snapshot()
             assert now is not None
             rows = _snapshot(table, now.snapshot_id).rows
@@ -207,7 +210,7 @@ class DaysWorld:
         for day in sorted(over):
             self.problems += [f"in the end: {text}" for text in torn_day(rows, (day - EPOCH).days, log, ends)]
         columns = ("_day", "_kafka_partition", "_offset", "kept_partition", "kept_offset")
-        with self._table(f"{NAME}_quarantine") as table:
+        with self._table(f"{self.name}_quarantine") as table:
             found = table.scan(selected_fields=columns).to_arrow()
         aside = Counter(zip(*(found[name].to_pylist() for name in columns), strict=True))
         due = Counter(row for row in quarantined(everything) if row[0] in over)
@@ -231,26 +234,32 @@ def _snapshot(table: Table, identity: int) -> Snapshot:
 
 
 @contextmanager
-def days_world(stack: LocalStack, folder: Path) -> Iterator[DaysWorld]:
-    """The stream with its topic and feeder. Behind the block nothing is fed any more, and nothing runs."""
+def days_world(stack: LocalStack, folder: Path, name: str, *, stamped: bool) -> Iterator[DaysWorld]:
+    """The stream with its topic and feeder. Behind the block nothing is fed any more, and nothing runs.
+
+    Not ``stamped``, a field of the value tells a record's day, and transactions are aborted between the records.
+    """
     definition = {
-        "name": NAME,
-        "topic": f"{NAME}-source",
+        "name": name,
+        "topic": f"{name}-source",
         "time_zone": "UTC",
+        "event_time": {"extractor": "record"}
+        if stamped
+        else {"extractor": "record_field", "field": "$.t", "format": "epoch_ms"},
         "value_schema": "n BIGINT",
         "archive": {"flush_size": 1_500, "trigger_seconds": 2},
         "batch": {"deduplicate": {"key": ["pair"]}},
-        "speed": {"topic": f"{NAME}-live", "dead_letter_topic": f"{NAME}-dead"},
+        "speed": {"topic": f"{name}-live", "dead_letter_topic": f"{name}-dead"},
     }
     streams = stack.settings.streams_dir
     streams.mkdir(parents=True, exist_ok=True)
-    (streams / f"{NAME}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
-    (streams / f"{NAME}.py").write_text(TRANSFORM, encoding="utf-8")
+    (streams / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    (streams / f"{name}.py").write_text(TRANSFORM, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     bootstrap = stack.settings.kafka_bootstrap
-    ensure_topic(bootstrap, f"{NAME}-source", partitions=PARTITIONS, config={"retention.ms": "-1"})
-    feeder = Feeder(bootstrap, f"{NAME}-source", PARTITIONS, moment_ms=moment_ms, trickle=1)
-    found = DaysWorld(stack, folder, feeder)
+    ensure_topic(bootstrap, f"{name}-source", partitions=PARTITIONS, config={"retention.ms": "-1"})
+    feeder = Feeder(bootstrap, f"{name}-source", PARTITIONS, moment_ms=moment_ms, trickle=1, aborting=not stamped)
+    found = DaysWorld(stack, folder, name, feeder, stamped=stamped)
     try:
         with feeder:
             yield found

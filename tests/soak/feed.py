@@ -18,9 +18,11 @@ def key_of(n: int) -> bytes | None:
     return None if n % 7 == 0 else b"key %d" % (n % 50)
 
 
-def value_of(n: int) -> bytes:
-    """One in seventeen is not JSON, and still says its number."""
-    return b'{"n":%d}' % n if is_good(n) else b"{broken %d" % n
+def value_of(n: int, moment_ms: int | None = None) -> bytes:
+    """One in seventeen is not JSON, and still says its number. The moment, where there is one, is the field ``t``."""
+    if not is_good(n):
+        return b"{broken %d" % n
+    return b'{"n":%d}' % n if moment_ms is None else b'{"n":%d,"t":%d}' % (n, moment_ms)
 
 
 def is_good(n: int) -> bool:
@@ -30,7 +32,8 @@ def is_good(n: int) -> bool:
 class Feeder:
     """A thread that produces to a topic while the block runs; ``acknowledged`` is Kafka's word, complete behind it.
 
-    ``moment_ms`` gives each number its timestamp, without aborted transactions: their markers bear the present time.
+    ``moment_ms`` gives each number its timestamp, which its value says too. ``aborting``: a burst begins with a
+    transaction that is aborted, whose marker bears the present time.
     """
 
     def __init__(
@@ -41,10 +44,11 @@ class Feeder:
         *,
         moment_ms: Callable[[int], int] | None = None,
         trickle: int = TRICKLE,
+        aborting: bool = True,
     ) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) of the source to the record's number
         self._bootstrap, self._topic, self._partitions, self._moment_ms = bootstrap, topic, partitions, moment_ms
-        self._trickle = trickle
+        self._trickle, self._aborts = trickle, aborting
         self._wanted: SimpleQueue[int] = SimpleQueue()
         self._stop = Event()
         self._failure: BaseException | None = None
@@ -76,7 +80,7 @@ class Feeder:
             raise self._failure
 
     def burst(self, records: int) -> None:
-        """So many records at once, behind a transaction that is aborted."""
+        """So many records at once."""
         self._wanted.put(records)
 
     def _run(self) -> None:
@@ -84,7 +88,7 @@ class Feeder:
             while not self._stop.wait(PAUSE_S):
                 try:
                     records = self._wanted.get_nowait()
-                    if self._moment_ms is None:
+                    if self._aborts:
                         self._abort_some()
                 except Empty:
                     records = self._trickle
@@ -103,16 +107,16 @@ class Feeder:
             else:
                 self._failure = KafkaException(error)
 
-        timestamp = 0 if self._moment_ms is None else self._moment_ms(n)  # 0 is the present time
+        moment = None if self._moment_ms is None else self._moment_ms(n)
         while True:
             try:
                 self._producer.produce(
                     self._topic,
-                    value_of(n),
+                    value_of(n, moment),
                     key_of(n),
                     n % self._partitions,
                     on_delivery=delivered,
-                    timestamp=timestamp,
+                    timestamp=moment or 0,  # 0 is the present time
                 )
                 break
             except BufferError:  # the broker is away

@@ -11,6 +11,7 @@ from tests.soak.days_oracle import (
     EPOCH,
     FIRST_DAY,
     PARTITIONS,
+    QUIET,
     Asked,
     History,
     Ints,
@@ -65,6 +66,24 @@ def test_the_days_are_made_as_they_are_told() -> None:
         n for n in ACKNOWLEDGED.values() if n % 17 and n % 50 in (9, 23) and (n - (2 if n % 50 == 9 else 10)) % 17
     }
     assert (kept[59][1], kept[17][1]) == (57 // 2, None)
+
+
+def test_a_quiet_day_is_empty_until_the_second_day_after_it_brings_some() -> None:
+    quiet = QUIET - 1
+    ending = (quiet + 2) * DAY_RECORDS
+    assert not [n for n in range(ending) if _day(n) == DAY + quiet]
+    assert [n for n in range(ending, ending + DAY_RECORDS) if _day(n) == DAY + quiet] == [
+        n for n in range(ending, ending + DAY_RECORDS) if n % 100 == 50
+    ]
+
+
+def test_where_a_day_ends_in_its_values_a_run_need_not_have_read_what_was_not_archived() -> None:
+    state = Snapshot(identity=0, run="one", rows=_rows())
+    for stamped in (True, False):
+        asked = {"one": Asked(days=DAYS[:1], archived=contiguous(()), stamped=stamped)}
+        told = list(History().problems(state, LOG, asked, {DAYS[0]: 0}.__getitem__))
+        due = [f"{DAYS[0]}, partition {partition}" for partition in range(PARTITIONS)]
+        assert [text.partition(":")[0] for text in told] == due * stamped
 
 
 def _aside() -> list[int]:
