@@ -87,12 +87,21 @@ class World:
         refill_run(run, self.spark)
         settle_run(run)
         rebuild_run(run, self.spark)
-        table = f"{self.settings.catalog}.{self.settings.namespace}.{self.stream.name}"
         rows = self.spark.sql(
             f"SELECT _day, _kafka_partition, _offset, n, unix_micros(at), unix_micros(_event_time)"
-            f" FROM {table} VERSION AS OF 'audit_{name}'"
+            f" FROM {self._audited(name)}"
         ).collect()
         return sorted(tuple(row) for row in rows)
+
+    def without_timestamp(self, name: str) -> set[tuple[int, int]]:
+        """(partition, offset) of the rows of a run that have none of their own."""
+        rows = self.spark.sql(
+            f"SELECT _kafka_partition, _offset FROM {self._audited(name)} WHERE _timestamp IS NULL"
+        ).collect()
+        return {tuple(row) for row in rows}
+
+    def _audited(self, name: str) -> str:
+        return f"{self.settings.catalog}.{self.settings.namespace}.{self.stream.name} VERSION AS OF 'audit_{name}'"
 
     def expected(self, *days: date) -> list[tuple[Any, ...]]:
         rows = []
@@ -170,6 +179,10 @@ def test_days_are_rebuilt_from_adopted_and_own_objects_after_kafka_lost_the_adop
     assert (seam["first_offset"], seam["last_offset"], seam["bytes"]) == (8, 13, len(before[keys[1]][2]))
 
     assert world.rebuilt("seam", MONDAY, TUESDAY) == world.expected(MONDAY, TUESDAY)
+    # Our own copies have the record's timestamp too: where there are both, they are taken.
+    assert world.without_timestamp("seam") == {(0, offset) for offset in range(17)} | {
+        (1, offset) for offset in range(8)
+    }
     assert world.sink.objects() == before
 
     found = locate(world.settings, world.stream.name, world.stream.topic, 0, 15)

@@ -9,14 +9,13 @@ from tidemark.archive.commit import each_manifest
 from tidemark.core.connect import parse_connect_key
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile
+from tidemark.core.manifest import ADOPTED, DataFile
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import Watermarks
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 
 EXAMPLES = 3
-WRITER = "adopt-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +136,7 @@ def match_known(store: ObjectStore, layout: Layout, groups: Iterable[LogObjects]
     Raises ConflictError for an object that was adopted for another topic id, was changed since, or (being the last of
     its partition then) does not end where the next one starts.
     """
-    adopted = {file.key: file for manifest in each_manifest(store, layout, WRITER) for file in manifest.files}
+    adopted = {file.key: file for manifest in each_manifest(store, layout, ADOPTED) for file in manifest.files}
     for group in groups:
         for item in group.objects:
             file = adopted.get(item.key)

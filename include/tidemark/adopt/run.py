@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from tidemark.adopt.check import require_same_log, to_compare
 from tidemark.adopt.listing import (
-    WRITER,
     Ignored,
     LogObjects,
     Refused,
@@ -35,7 +34,7 @@ from tidemark.adopt.scan import Listed, Scanned, scan
 from tidemark.archive.commit import commit_batch, last_manifest
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile
+from tidemark.core.manifest import ADOPTED, DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.kafka import Watermarks, describe_topic, watermarks
 from tidemark.s3 import ObjectStore
@@ -134,7 +133,7 @@ def writer_name(bucket: str, folder: str) -> str:
     """The writer of a prefix's manifests: always the same one, and to be recognised by a person."""
     place = f"s3://{bucket}/{folder}"
     slug = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")[:40]
-    return f"{WRITER}{slug + '-' if slug else ''}{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+    return f"{ADOPTED}{slug + '-' if slug else ''}{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 
 def _require_adoptable(stream: Stream) -> None:

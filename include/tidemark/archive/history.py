@@ -17,17 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemark.archive.arrays import Ints, alone, ints, joined, renumbered, touched
 from tidemark.archive.ledger_format import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
-from tidemark.core.manifest import DataFile, DayRows
+from tidemark.core.manifest import ADOPTED, DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.settled import Span, spans
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +59,10 @@ class History:
             """Log and writer of each row of some of the parts' tables, as places in everybody's lists."""
             pairs = list(zip(parts, tables, strict=True))
             return (
-                _joined([_renumbered(_ints(table, "log"), [logs[log] for log in part.logs]) for part, table in pairs]),
-                _joined(
+                joined([renumbered(ints(table, "log"), [logs[log] for log in part.logs]) for part, table in pairs]),
+                joined(
                     [
-                        _renumbered(_ints(table, "writer"), [writers[name] for name in part.writers])
+                        renumbered(ints(table, "writer"), [writers[name] for name in part.writers])
                         for part, table in pairs
                     ]
                 ),
@@ -71,17 +70,17 @@ class History:
 
         self._log, self._writer = numbered(tables)
         self._batch, self._start, self._end, self._rows = (
-            _joined([_ints(table, name) for table in tables]) for name in ("batch", "start", "end", "rows")
+            joined([ints(table, name) for table in tables]) for name in ("batch", "start", "end", "rows")
         )
-        self._day_range = _joined([_ints(table, "range") + at for table, at in zip(days, ranges, strict=False)])
-        self._day_file = _joined([_ints(table, "file") + at for table, at in zip(days, files, strict=False)])
+        self._day_range = joined([ints(table, "range") + at for table, at in zip(days, ranges, strict=False)])
+        self._day_file = joined([ints(table, "file") + at for table, at in zip(days, files, strict=False)])
         self._day, self._day_rows, self._day_first, self._day_last = (
-            _joined([_ints(table, name) for table in days]) for name in ("day", "rows", "first_offset", "last_offset")
+            joined([ints(table, name) for table in days]) for name in ("day", "rows", "first_offset", "last_offset")
         )
         self._kept: npt.NDArray[np.bool_] | None = None  # of the parts' ranges; None for all of them
         if any(part.replaced.num_rows for part in parts):
             replaced = [part.replaced for part in parts]
-            self._leave_out(*numbered(replaced), _joined([_ints(table, "batch") for table in replaced]))
+            self._leave_out(*numbered(replaced), joined([ints(table, "batch") for table in replaced]))
 
     def _leave_out(self, log: Ints, writer: Ints, batch: Ints) -> None:
         """Forget the ranges of these logs, writers and batches, with their rows per day."""
@@ -112,6 +111,13 @@ class History:
                 found[log] = (int(self._start[own].min()), int(self._end[own].max()))
         return found
 
+    def newest_day(self, log: TopicPartition) -> date | None:
+        """The latest day that the log has an archived row of."""
+        if log not in self._logs:
+            return None
+        days = self._day[self._log[self._day_range] == self._logs.index(log)]
+        return date.fromordinal(int(days.max()) + EPOCH_DAY) if len(days) else None
+
     def first_missing(self, log: TopicPartition, start: int) -> int:
         """The first offset at or behind ``start`` that no range of the log holds."""
         if log not in self._logs:
@@ -139,6 +145,7 @@ class History:
             Committed(
                 range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
                 rows=int(self._rows[row]),
+                values_only=self._writers[self._writer[row]].startswith(ADOPTED),
                 writer=self._writers[self._writer[row]],
                 batch=int(self._batch[row]),
                 files=files.get(row, ()),
@@ -152,8 +159,8 @@ class History:
         small = np.ones(self._first_range[-1], dtype=bool)
         for part, first in zip(self._parts, self._first_range, strict=False):
             files = part.all_files(["range", "bytes", "rows"])
-            large = (_ints(files, "bytes") > bytes_max) | (_ints(files, "rows") > rows_max)
-            small[_ints(files, "range")[large] + first] = False
+            large = (ints(files, "bytes") > bytes_max) | (ints(files, "rows") > rows_max)
+            small[ints(files, "range")[large] + first] = False
         if self._kept is not None:
             small = small[self._kept]
         for at, log in enumerate(self._logs):
@@ -161,7 +168,7 @@ class History:
             if not len(rows):
                 continue
             start, end = self._start[rows], self._end[rows]
-            fit = _alone(start, end) & (self._rows[rows] >= end - start) & small[rows]
+            fit = alone(start, end) & (self._rows[rows] >= end - start) & small[rows]
             apart = ~(fit[1:] & fit[:-1] & (end[:-1] == start[1:]))
             for group in np.split(rows, np.flatnonzero(apart) + 1):
                 if len(group) > 1:
@@ -226,10 +233,10 @@ class History:
         if sealed is None or not len(own):
             return bool(len(own))
         outside = (end > sealed.end) | (start < sealed.origin)
-        if outside.any() or _touched([gap.range for gap in sealed.gaps], start, end).any():
+        if outside.any() or touched([gap.range for gap in sealed.gaps], start, end).any():
             return True
         # A hole's copy may have been as dense as this one, which only the seal can tell.
-        doubtful = np.flatnonzero(_touched([hole.range for hole in sealed.holes if not hole.settled], start, end))
+        doubtful = np.flatnonzero(touched([hole.range for hole in sealed.holes if not hole.settled], start, end))
         return any(
             sealed.unseen(
                 OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]]))
@@ -331,7 +338,7 @@ class History:
             by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows] & (self._rows[rows] > 0))
             span[by_writer] = _span_of(own, start[by_writer], end[by_writer], batch[by_writer])
         whole = (self._rows[rows] >= end - start) | (span >= 0)
-        dull = _alone(start, end) & whole & (start >= target.origin) & (end <= target.end)
+        dull = alone(start, end) & whole & (start >= target.origin) & (end <= target.end)
         # Across the end of a span the evidence on its holes would be that of a part.
         joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:]) & (span[:-1] == span[1:])
         joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])
@@ -344,6 +351,7 @@ class History:
                 Committed(
                     range=OffsetRange(start=int(start[first]), end=int(end[last])),
                     rows=int(self._rows[behind].sum()),
+                    values_only=self._writers[writer[first]].startswith(ADOPTED),
                     writer=self._writers[writer[first]],
                     batch=int(batch[first]),
                     last_batch=int(batch[last]) if last > first else None,
@@ -362,33 +370,3 @@ def _span_of(settled: Sequence[Span], start: Ints, end: Ints, batch: Ints) -> In
     inside = (at >= 0) & (end <= ends[at]) & (batch >= firsts[at]) & (batch <= lasts[at])
     found: Ints = np.where(inside, at, -1)
     return found
-
-
-def _ints(table: pa.Table, column: str) -> Ints:
-    found: Ints = table[column].to_numpy()
-    return found
-
-
-def _joined(arrays: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
-
-
-def _renumbered(places: Ints, new: Sequence[int]) -> Ints:
-    """Places in a part's own list as places in everybody's."""
-    found: Ints = np.array(new, dtype=np.int64)[places] if len(places) else places
-    return found
-
-
-def _alone(start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-    """Which of the ranges, given in order, share an offset with no other."""
-    reach = np.maximum.accumulate(end)
-    alone: npt.NDArray[np.bool_] = start >= np.append([np.int64(0)], reach[:-1])
-    return alone & (np.append(start[1:], reach[-1:]) >= reach)
-
-
-def _touched(ranges: Sequence[OffsetRange], start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-    """Which of the spans ``[start, end)`` share an offset with one of the disjoint ranges, given in offset order."""
-    starts = np.array([item.start for item in ranges] + [np.iinfo(np.int64).max], dtype=np.int64)
-    ends = np.array([item.end for item in ranges], dtype=np.int64)
-    touched: npt.NDArray[np.bool_] = starts[np.searchsorted(ends, start, "right")] < end
-    return touched

@@ -18,6 +18,7 @@ FORMAT = 1
 # Of a manifest that replaces ranges: who does not know of that must refuse it, or he would read deleted objects.
 FORMAT_REPLACES = 2
 COMPACTION = "compact"  # the writer of such manifests
+ADOPTED = "adopt-"  # and where from: the writer of objects that somebody else wrote, which hold values only
 REFILL = "refill-"  # and the name of a run: the writer of what it fetched from Kafka
 
 
@@ -100,10 +101,10 @@ class Replaced:
 class Manifest:
     """One committed batch.
 
-    ``writer`` is the streaming query's id, ``refill-<run>`` or ``COMPACTION``; ``previous`` the digest of the same
-    writer's manifest before this one, None for its first; ``time_zone`` the one days were cut in. Of a compaction
-    ``replaces`` are the ranges that nobody uses any more once this manifest is there. They tile its own ranges, which
-    are complete.
+    ``writer`` is the streaming query's id, ``refill-<run>``, ``adopt-<prefix>`` or ``COMPACTION``; ``previous`` the
+    digest of the same writer's manifest before this one, None for its first; ``time_zone`` the one days were cut in. Of
+    a compaction ``replaces`` are the ranges that nobody uses any more once this manifest is there. They tile its own
+    ranges, which are complete.
     """
 
     stream: str

@@ -1,0 +1,43 @@
+"""Columns of offsets: the steps on whole numpy arrays that a long history is read with."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.core.offsets import OffsetRange
+
+Ints = npt.NDArray[np.int64]
+
+
+def ints(table: pa.Table, column: str) -> Ints:
+    """A column without nulls."""
+    found: Ints = table[column].to_numpy()
+    return found
+
+
+def joined(arrays: Sequence[Ints]) -> Ints:
+    """One after the other; of none an empty one."""
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+
+
+def renumbered(places: Ints, new: Sequence[int]) -> Ints:
+    """Places in a part's own list as places in everybody's."""
+    found: Ints = np.array(new, dtype=np.int64)[places] if len(places) else places
+    return found
+
+
+def alone(start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the ranges, given in order, share an offset with no other."""
+    reach = np.maximum.accumulate(end)
+    alone: npt.NDArray[np.bool_] = start >= np.append([np.int64(0)], reach[:-1])
+    return alone & (np.append(start[1:], reach[-1:]) >= reach)
+
+
+def touched(ranges: Sequence[OffsetRange], start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the spans ``[start, end)`` share an offset with one of the disjoint ranges, given in offset order."""
+    starts = np.array([item.start for item in ranges] + [np.iinfo(np.int64).max], dtype=np.int64)
+    ends = np.array([item.end for item in ranges], dtype=np.int64)
+    touched: npt.NDArray[np.bool_] = starts[np.searchsorted(ends, start, "right")] < end
+    return touched
