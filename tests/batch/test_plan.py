@@ -7,12 +7,14 @@ import pytest
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at, drop_below, recreate
 from tests.batch.test_seal import finish, settled
+from tests.conftest import MakeTopic
 from tests.core.worlds import span
 from tidemark.archive.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
+from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
 
 
@@ -240,6 +242,38 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     assert by_log[log.owner()].gaps == ()
     assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]
     assert plan.days[0].archived_rows == 11
+
+
+def test_of_an_earlier_topic_everything_is_wanted_of_the_days_up_to_the_one_it_was_archived_last_on(
+    log: Log, make_topic: MakeTopic
+) -> None:
+    log.produce(4, at(MONDAY, 9))
+    log.produce(3, at(MONDAY, 20))
+    log.produce(2, at(MONDAY, 9), partition=1)  # the stream never came to it
+    log.produce(2, at(TUESDAY, 9))  # others go on with the topic
+    log.archive(0, 2)
+    log.archive(3, 4)
+    earlier = log.owner(0), log.owner(1)
+    log.stream = log.stream.model_copy(update={"topic": make_topic(1)})
+
+    def planned(name: str, day: date) -> list[tuple[Target, list[tuple[OffsetRange, str]]]]:
+        logs = {item.target.log: item for item in plan_run(log.run(name), [day], False).logs}
+        return [(logs[own].target, [(gap.range, gap.kind) for gap in logs[own].gaps]) for own in earlier]
+
+    for day in (MONDAY, TUESDAY):
+        assert planned(f"of-{day}", day) == [
+            (
+                Target(log=earlier[0], origin=0, end=7, log_start=0, high_watermark=9),
+                [(span(2, 3), "refill"), (span(4, 7), "refill")],
+            ),
+            (Target(log=earlier[1], origin=0, end=2, log_start=0, high_watermark=2), [(span(0, 2), "refill")]),
+        ]
+    topic = log.stream.topic
+    log.stream = log.stream.model_copy(update={"topic": earlier[0].topic})
+    drop_below(log, 6)
+    log.stream = log.stream.model_copy(update={"topic": topic})
+    ((_, gaps), _) = planned("cut", TUESDAY)
+    assert gaps == [(span(2, 3), "lost"), (span(4, 6), "lost"), (span(6, 7), "refill")]
 
 
 def test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time(log: Log) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, at, drop_below, recreate
+from tests.conftest import MakeTopic
 from tidemark.archive.sink import write_range
 from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.refill import refill_run, rounds
@@ -90,6 +91,32 @@ def test_a_large_gap_is_refilled_in_pieces_of_which_a_retry_finds_those_that_are
     cut = rounds(refill_ranges(run), piece=4)
     pieces = [{owner.partition: (item.start, item.end) for owner, item in one.items()} for one in cut]
     assert pieces == [{0: (0, 4), 1: (0, 4)}, {0: (4, 7), 1: (4, 5)}, {0: (8, 12)}]
+
+
+def test_an_earlier_topic_of_the_stream_is_refilled_beside_the_present_one(
+    log: Log, spark: SparkSession, make_topic: MakeTopic
+) -> None:
+    log.produce(4, at(MONDAY, 9))
+    log.archive(0, 1)
+    earlier = log.owner()
+    log.stream = log.stream.model_copy(update={"topic": make_topic(1)})
+    log.produced.clear()
+    log.produce(2, at(MONDAY, 10))
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    found = {item.log: (item.range, item.rows) for manifest in refills(log) for item in manifest.ranges}
+    assert found == {earlier: (OffsetRange(start=1, end=4), 3), log.owner(): (OffsetRange(start=0, end=2), 2)}
+    assert all(file.log.topic in file.key for manifest in refills(log) for file in manifest.files)
+    nine, ten = at(MONDAY, 9), at(MONDAY, 10)
+    assert archived(log, refills(log)) == [
+        (0, 0, b"k", b"v0", ten),
+        (0, 1, b"k", b"v1", nine),
+        (0, 1, b"k", b"v1", ten),
+        (0, 2, b"k", b"v2", nine),
+        (0, 3, b"k", b"v3", nine),
+    ]
+    assert not any(item.gaps for item in settle_run(run).logs)
 
 
 def test_a_retried_refill_finds_its_batches_and_adds_none(log: Log, spark: SparkSession) -> None:

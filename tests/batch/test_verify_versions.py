@@ -4,12 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, Log
 from tests.batch.test_verify import GOOD, NINE, check, replaced, sealed_in_turn, told, verify
 from tests.conftest import MakeStream, Produce
+from tests.waiting import wait_until
 from tidemark.archive.stream import archive
 from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
@@ -19,6 +21,7 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.core.days import micros
+from tidemark.kafka import logs_of
 from tidemark.settings import Settings
 from tidemark.verify import day as verify_module
 
@@ -41,6 +44,43 @@ def test_a_table_that_was_put_back_to_an_earlier_version_disproves_the_latest_on
     assert f"readers: the snapshot of the day's rows: expected {second}, found {first} [" in told(found)
     assert "readers: rows of the day: expected 7, found 5" in told(found)
     assert verify(log, 1).verdict == "proven"
+
+
+def test_a_value_that_somebody_changed_is_found_where_readers_see_it(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    log, (sealed,) = sealed_in_turn(settings, make_stream, produce, spark, {"run-1": 9})
+    table = f"{settings.catalog}.{settings.namespace}.{log.stream.table}"
+    spark.sql(f"UPDATE {table} SET n = n + 1 WHERE _offset IN (2, 3, 7)")
+    found = verify(log)
+    assert {item.name for item in found.checks if item.status != "holds"} == {"readers"}
+    assert [(item.what, item.where) for item in check(found, "readers").differences] == [
+        (f"not what snapshot {sealed.snapshot_id} published", f"{log.owner()}, offsets {offsets}")
+        for offsets in ("[2, 4)", "[7, 8)")
+    ]
+    spark.sql(f"UPDATE {table} SET n = n - 1 WHERE _offset IN (2, 3, 7)")
+    # Of all rows, by today's schema: what nobody had filled in is null on both sides.
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN share DOUBLE")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN n TO number")
+    found = verify(log)
+    assert (found.verdict, told(found)) == ("proven", "")
+    (note,) = check(found, "readers").notes
+    assert note == "somebody else has written the day's files anew since, so all values were compared"
+    spark.sql(f"UPDATE {table} SET share = 0.5 WHERE _offset = 8")
+    assert "offsets [8, 9)" in told(verify(log))
+
+
+def test_a_day_of_a_topic_that_is_gone_for_good_stands_by_all_that_is_left(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    log, _ = sealed_in_turn(settings, make_stream, produce, spark, {"run-1": 3})
+    assert check(verify(log), "kafka").status == "holds"
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+    admin.delete_topics([log.stream.topic])[log.stream.topic].result(timeout=60)
+    wait_until(lambda: not logs_of(settings.kafka_bootstrap, log.stream.topic), "the topic is gone", 60)
+    found = verify(log)
+    assert (found.verdict, told(found)) == ("proven", "")
+    assert {item.name: item.status for item in found.checks if item.status != "holds"} == {"kafka": "gone"}
 
 
 def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove_its_day(

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.conftest import MakeStream, Produce
-from tests.dags.days import SATURDAY, SUNDAY, Days
+from tests.dags.days import PARTITIONS, SATURDAY, SUNDAY, Days
 from tests.dags.runs import ENDED, kill_task, read_until, run_states
 from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
@@ -159,10 +159,11 @@ def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_an
 def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
     airflow: LocalAirflow, settings: Settings, two_days: Days
 ) -> None:
-    """Behind them a rollback by its form, to the version that the day has: nothing is left to do."""
+    """Behind them another version of a day while the stream is maintained, and a rollback to the first one, by form."""
     api, name = airflow.api, two_days.stream.name
-    dag, backfill_dag, rollback_dag = (f"{kind}_{name}" for kind in ("reconcile", "backfill", "rollback"))
-    for known in (dag, backfill_dag, rollback_dag):
+    kinds = ("reconcile", "backfill", "rollback", "maintain")
+    dag, backfill_dag, rollback_dag, maintain_dag = (f"{kind}_{name}" for kind in kinds)
+    for known in (dag, backfill_dag, rollback_dag, maintain_dag):
         wait_until(partial(api.dag_known, known), f"{known} is known", timeout_s=240)
         api.unpause(known)
     backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SATURDAY)})
@@ -179,12 +180,24 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
     assert sorted(two_days.publishers(two_days.stream.table)) == sorted([run_name(of_saturday), run_name(run)])
     two_days.require_proven((SATURDAY, SUNDAY))
 
+    again = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
+    upkeep = api.trigger(maintain_dag, {})
+    read_until(lambda: {api.run_state(dag, again), api.run_state(maintain_dag, upkeep)} <= ENDED, two_days)
     back = api.trigger(rollback_dag, {"day": str(SUNDAY), "version": 1})
     read_until(lambda: api.run_state(rollback_dag, back) in ENDED, two_days)
 
-    assert [(item.task, item.state) for item in api.task_states(rollback_dag, back)] == [("rollback", "success")]
+    for of, ended, task in ((maintain_dag, upkeep, "maintain"), (rollback_dag, back, "rollback")):
+        assert [(item.task, item.state) for item in api.task_states(of, ended)] == [(task, "success")]
+    told = Run.open(name, run_name(upkeep), settings).require("maintain")
+    assert (told["ledger"]["manifests"], told["tables"].keys()) == (
+        len(PARTITIONS),
+        {two_days.stream.table, two_days.stream.quarantine_table},
+    )
     told = Run.open(name, run_name(back), settings).require("rollback")
-    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 1}, 1, True)
+    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 3}, 1, False)
+    of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
+    assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
+    two_days.require_proven((SATURDAY, SUNDAY))
 
 
 def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:

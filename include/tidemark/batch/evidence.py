@@ -20,7 +20,7 @@ from tidemark.batch.readable import NEAR_OFFSETS, Ints, LogReader
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition
 from tidemark.core.plan import Evidence
-from tidemark.kafka import describe_topic, topic_config, watermarks
+from tidemark.kafka import logs_of, topic_config, watermarks
 
 RANGES_MAX = 200
 PIECE_OFFSETS = 4_000_000  # read at once: 16 bytes each
@@ -204,7 +204,7 @@ class Inquiry:
 
     def _extent(self) -> tuple[int, int]:
         """What Kafka holds of this very log, up to the last stable offset; nothing of one that is gone."""
-        if self._log not in describe_topic(self._bootstrap, self._log.topic):
+        if self._log not in logs_of(self._bootstrap, self._log.topic):
             return 0, 0
         (mark,) = watermarks(self._bootstrap, [self._log])
         return mark.log_start, mark.high_watermark

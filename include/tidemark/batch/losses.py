@@ -18,7 +18,7 @@ from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
 from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Target, Used
 from tidemark.core.seal import Seal
-from tidemark.kafka import FirstRecord, describe_topic, first_records
+from tidemark.kafka import FirstRecord, first_records, logs_of
 
 _logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def _held_behind(run: Run, log: TopicPartition, offset: int) -> FirstRecord | No
     """The first record at or behind an offset that Kafka still holds of this very log; None where it does not tell."""
     bootstrap = run.settings.kafka_bootstrap
     try:
-        if log not in describe_topic(bootstrap, run.stream.topic):
+        if log not in logs_of(bootstrap, log.topic):
             return None
         return first_records(bootstrap, {log: offset}).get(log)
     except ServiceError as error:

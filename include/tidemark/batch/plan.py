@@ -40,7 +40,7 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
         history = archived.history()
-        targets = make_targets(run.stream, run.settings, requested, history.extents(), seals)
+        targets = make_targets(run.stream, run.settings, requested, history, seals)
         planned = partial(_plan, run, out, archived, history=history, requested=requested, seals=seals, force=force)
         plan = planned(targets=targets)
         if (reaching := reach_back(run, plan, seals)) != targets:
@@ -51,8 +51,6 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
             out["plan"] = plan_to_value(plan)
             for note in out["holes"]["notes"]:
                 _logger.warning("holes: %s", note)
-        # Of a topic that the stream does not read any more nothing is refilled: its target is what the archive has.
-        lacked = tuple((log, part) for log, part in lacked if log.topic == run.stream.topic)
         ranges = sorted([*((*gap, False) for gap in _unfilled(plan)), *((*part, True) for part in lacked)])
         out["refill"] = [
             {**encode(log), "start": part.start, "end": part.end, "in_hole": in_hole} for log, part, in_hole in ranges

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 from pyspark.sql import SparkSession
 
@@ -17,7 +18,7 @@ from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import REFILL, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka import logs_of, watermarks
 from tidemark.spark.kafka import read_ranges
 from tidemark.spark.records import records
 
@@ -64,19 +65,25 @@ def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
 
 
 def rounds(wanted: LogRanges, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
-    """The ranges to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order."""
-    left: dict[TopicPartition, list[OffsetRange]] = {}
-    for log, whole in wanted:
-        starts = range(whole.start, whole.end, piece)
-        left.setdefault(log, []).extend(OffsetRange(start=at, end=min(at + piece, whole.end)) for at in starts)
-    while left:
-        yield {log: pieces[0] for log, pieces in left.items()}
-        left = {log: pieces[1:] for log, pieces in left.items() if len(pieces) > 1}
+    """The ranges to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order.
+
+    A round is of one topic; ``wanted`` is in the order of logs.
+    """
+    for _, of_topic in groupby(wanted, key=lambda item: item[0].topic):
+        left: dict[TopicPartition, list[OffsetRange]] = {}
+        for log, whole in of_topic:
+            starts = range(whole.start, whole.end, piece)
+            left.setdefault(log, []).extend(OffsetRange(start=at, end=min(at + piece, whole.end)) for at in starts)
+        while left:
+            yield {log: pieces[0] for log, pieces in left.items()}
+            left = {log: pieces[1:] for log, pieces in left.items() if len(pieces) > 1}
 
 
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
-    rows = records(read_ranges(spark, run.settings, ranges), run.stream)
-    files = write_range(rows, ranges, run.stream, run.settings, clock_us=_planned_at_us(run))
+    (topic,) = {log.topic for log in ranges}
+    stream = run.stream.model_copy(update={"topic": topic})  # it may be one that the stream read before
+    rows = records(read_ranges(spark, run.settings, ranges), stream)
+    files = write_range(rows, ranges, stream, run.settings, clock_us=_planned_at_us(run))
     _require_same_logs(run, ranges)  # Spark reads by the topic's name, whichever topic has it
     return commit_batch(
         run.store,
@@ -98,8 +105,8 @@ def _planned_at_us(run: Run) -> int:
 
 def _require_same_logs(run: Run, ranges: Ranges) -> None:
     """The topic must be the one that was planned."""
-    bootstrap = run.settings.kafka_bootstrap
-    known = {log.partition: log for log in describe_topic(bootstrap, run.stream.topic)}
+    (topic,) = {log.topic for log in ranges}
+    known = {log.partition: log for log in logs_of(run.settings.kafka_bootstrap, topic)}
     for log in ranges:
         if known.get(log.partition) != log:
             found = known.get(log.partition)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
+from tidemark.archive.history import History
 from tidemark.archive.ledger import read_and_compact
 from tidemark.batch.readable import LogReader
 from tidemark.core.days import day_end, day_of, micros
@@ -25,9 +26,9 @@ Extents = Mapping[TopicPartition, tuple[int, int]]
 
 
 def make_targets(
-    stream: Stream, settings: Settings, days: Sequence[date], archived: Extents, seals: Sequence[Seal]
+    stream: Stream, settings: Settings, days: Sequence[date], history: History, seals: Sequence[Seal]
 ) -> tuple[Target, ...]:
-    """One target per log of the topic, and one per archived log that Kafka no longer has.
+    """One target per log of the topic, and one per other log that was archived.
 
     A log's end is where the last of the days ends in Kafka, or as far as it was archived or sealed, whichever is
     higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
@@ -36,10 +37,10 @@ def make_targets(
     any stamp end a day where a field of the value tells the day: then all counts that was stamped until a moment ago,
     behind which a stream that runs may have archived nothing yet, and that committed readers are given.
 
-    ``archived`` holds each log's lowest and highest archived offset. It must have been read before this is called, so
-    that nothing in it reaches past the high watermark found here, unless the log has lost records. Of a log that is
-    gone (its topic was made again, or the stream reads another topic now) everything archived is the target, and
-    whatever is missing of it is lost.
+    ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
+    here, unless the log has lost records. Of a log that is gone (its topic was deleted, or made again) everything
+    archived is the target, and whatever is missing of it is lost. A topic that the stream does not read any more, but
+    that Kafka has, ends with the day on which it was archived last (``_earlier_ends``).
 
     A log that is in no seal, while others of its topic are, came since, as a partition that was added or with a topic
     that was made again: it is answerable for from offset 0.
@@ -48,7 +49,9 @@ def make_targets(
     IncompleteError where an open transaction hides a part of the days, as whether it will ever be read is not decided
     yet, or where a log ends in front of what is archived of it.
     """
+    archived, sealed = history.extents(), _sealed(seals)
     ends = _day_ends(stream, settings, days)
+    ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
     hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
     if hidden:
         raise IncompleteError(
@@ -59,7 +62,6 @@ def make_targets(
             hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
             " one that nobody will end. Then run the days again",
         )
-    sealed = _sealed(seals)
     known_topics = {log.topic for log in sealed}
     targets = []
     for log, found in ends.items():
@@ -186,8 +188,34 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
         )
     if stream.event_time.extractor != "record":  # then no stamp tells where the day ends
         moment = max(end, now - _a_moment(stream))
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    return _ends(settings.kafka_bootstrap, describe_topic(settings.kafka_bootstrap, stream.topic), moment, end)
+
+
+def _earlier_ends(
+    stream: Stream, settings: Settings, last: date, history: History, known: set[TopicPartition]
+) -> dict[TopicPartition, _DayEnd]:
+    """Of topics that the stream read before and Kafka still has: where the day ends of which the last records are that
+    were archived of them, or the last of the run's days, if that is earlier.
+
+    A day with rows of a topic needs all that the topic has of it, also what the stream did not come to any more. What
+    is stamped later is not the stream's: it may well be that others go on with the topic.
+    """
     bootstrap = settings.kafka_bootstrap
+    found: dict[TopicPartition, _DayEnd] = {}
+    for topic in sorted({log.topic for log in known} - {stream.topic}):
+        logs = logs_of(bootstrap, topic)
+        if known.isdisjoint(logs):  # it is gone, and what has its name now was never the stream's
+            continue
+        newest = max((day for log in logs if (day := history.newest_day(log)) is not None), default=last)
+        moment = day_end(min(last, newest), stream.zone)
+        found |= _ends(bootstrap, logs, moment, moment)
+    return found
+
+
+def _ends(
+    bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, end: datetime
+) -> dict[TopicPartition, _DayEnd]:
+    """Where the logs end for days up to ``end``, as far as a record's stamp can tell: at ``moment``."""
     positions = positions_at(bootstrap, logs, moment)
     future = positions_at(bootstrap, logs, datetime.now(UTC))
     # Of the days' end in any case: a log with a transaction open at any time would never be ready.

@@ -9,7 +9,7 @@ from tidemark.core.days import day_end, day_start
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.core.seal import Seal, SealedLog
-from tidemark.kafka import describe_topic, positions_at, watermarks
+from tidemark.kafka import logs_of, positions_at, watermarks
 from tidemark.objects.bits import OffsetBits
 from tidemark.settings import Settings
 from tidemark.streams import Stream
@@ -133,10 +133,18 @@ class KafkaSide:
         return found
 
     def _held(self) -> dict[TopicPartition, OffsetRange]:
+        """What Kafka holds of the stream's topic, and of others that the seal tells of."""
         bootstrap = self.settings.kafka_bootstrap
+        sealed = {item.log for item in self.seal.logs}
+        logs = [
+            log
+            for topic in sorted({self.stream.topic, *(log.topic for log in sealed)})
+            for log in logs_of(bootstrap, topic)
+            if topic == self.stream.topic or log in sealed
+        ]
         return {
             mark.log: OffsetRange(start=mark.log_start, end=mark.high_watermark)
-            for mark in watermarks(bootstrap, describe_topic(bootstrap, self.stream.topic))
+            for mark in watermarks(bootstrap, logs)
             if mark.log_start < mark.high_watermark
         }
 

@@ -4,7 +4,7 @@ from tidemark.batch.losses import loss_text
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka import logs_of, watermarks
 from tidemark.settings import Settings
 from tidemark.streams import Stream
 from tidemark.verify.archive import Derived
@@ -22,7 +22,8 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
         return
     bootstrap = settings.kafka_bootstrap
     try:
-        starts = {mark.log: mark.log_start for mark in watermarks(bootstrap, describe_topic(bootstrap, stream.topic))}
+        logs = [log for topic in sorted({log.topic for log, _ in lost}) for log in logs_of(bootstrap, topic)]
+        starts = {mark.log: mark.log_start for mark in watermarks(bootstrap, logs)}
     except ServiceError as error:
         check.unknown.append(str(error))
         return
@@ -36,7 +37,7 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
                 where=f"{log}, offsets {gap.range}",
             )
             continue
-        gone = "" if start is not None else "; the topic was made again since, and nothing of that log is left"
+        gone = "" if start is not None else "; its topic was deleted or made again since, and nothing of it is left"
         check.notes.append(f"known loss: {loss_text(log, gap, stream.zone)}{gone}")
         batches = archive.batches.get(log, {}).values()
         there = subtract([gap.range], subtract([gap.range], [one.range for own in batches for one in own.values()]))
