@@ -151,11 +151,14 @@ def test_small_neighbours_are_complete_ranges_in_a_row_that_are_in_use_and_share
     live = [item for item in story.compacted.manifests if (item.writer, item.batch) not in replaced]
     held = Counter(o for item in live for o in range(item.ranges[0].range.start, item.ranges[0].range.end))
     fit: list[tuple[str, int, OffsetRange]] = []
+    small: list[tuple[OffsetRange, bool]] = []
     for item in sorted(live, key=lambda item: item.ranges[0].range):
         own = item.ranges[0].range
         alone = all(held[offset] == 1 for offset in range(own.start, own.end))
-        if alone and item.ranges[0].rows == len(own) and all(file.rows <= 3 for file in item.files):
-            fit.append((item.writer, item.batch, own))
+        if alone and all(file.rows <= 3 for file in item.files):
+            small.append((own, item.ranges[0].rows < len(own)))
+            if not small[-1][1]:
+                fit.append((item.writer, item.batch, own))
     runs: list[list[tuple[str, int, OffsetRange]]] = []
     for one in fit:
         if runs and runs[-1][-1][2].end == one[2].start:
@@ -167,6 +170,10 @@ def test_small_neighbours_are_complete_ranges_in_a_row_that_are_in_use_and_share
         [(item.writer, item.batch, item.range) for item in ranges] for _, ranges in history.small_neighbours(300, 3)
     ]
     assert found == [run for run in runs if len(run) > 1]
+    edges = Counter(offset for own, _ in small for offset in (own.start, own.end))
+    assert history.holed_neighbours(300, 3) == sum(
+        holed and max(edges[own.start], edges[own.end]) > 1 for own, holed in small
+    )
 
 
 TRUTH = (DAYS[0],) * 9

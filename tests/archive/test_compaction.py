@@ -106,9 +106,23 @@ def test_what_must_stay_as_it_is_stays(store: ObjectStore) -> None:
     small.commit(15, 17)  # behind a gap
     seen = small.objects()
     found = compaction(small).look()
-    assert found == CompactedFiles(young=1, otherwise_cut=1)
+    assert found == CompactedFiles(young=1, otherwise_cut=1, holed=1)
     assert compaction(small).run() == found
     assert (small.compactions(), small.objects()) == ([], seen)
+
+
+def test_of_a_topic_written_in_transactions_the_command_says_why_nothing_is_compacted(
+    settings: Settings, store: ObjectStore, make_stream: MakeStream
+) -> None:
+    small = Small(store=store, stream=make_stream(time_zone=str(ZONE)), prefix=settings.prefix, path=lambda _: "p")
+    for start in range(0, 12, 3):
+        small.commit(start, start + 3, without=frozenset({start + 2}))  # the marker
+    small.commit(0, 3, log=small.log(1), without=frozenset({2}))  # without a neighbour
+    shown = CliRunner().invoke(app, ["maintain", small.stream.name])
+    assert shown.exit_code == 0, shown.output
+    small_files, alone, *_ = shown.output.splitlines()[-3:]
+    assert small_files == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
+    assert alone.endswith(", 4 with holes")
 
 
 def test_a_crash_in_front_of_the_manifest_is_repeated_with_the_same_objects(store: ObjectStore) -> None:
@@ -306,7 +320,8 @@ def test_the_command_shows_what_it_would_do_and_does_it(
     assert small_files == f"Small files that would be compacted: 5 of 5 ranges, {made + new} bytes"
     assert (
         alone.split(":")[1]
-        == " 1 younger than a day, 0 of other archive settings, 0 adopted or without a checksum to compare"
+        == " 1 younger than a day, 0 of other archive settings, 0 adopted or without a checksum to compare, 0"
+        " with holes"
     )
     assert replaced == f"Replaced objects that would be deleted: 4, {old} bytes; 0 were replaced less than a week ago"
     assert hint == "No file was changed: --compact does what is shown"

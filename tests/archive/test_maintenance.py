@@ -1,5 +1,6 @@
 """Conformance 13: what crashes leave behind is never read, and never stays for ever. Real S3 server and Spark."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -157,6 +158,20 @@ def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
     assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
     assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 were replaced less than a week ago"
     assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
+
+
+@pytest.mark.parametrize("options", [[], ["--rebuild-ledger"]])
+def test_on_a_terminal_the_command_says_how_much_it_has_read(
+    settings: Settings, store: ObjectStore, make_stream: MakeStream, options: list[str]
+) -> None:
+    small = Small(store=store, stream=make_stream(), prefix=settings.prefix)
+    for start in range(0, 6, 2):
+        small.commit(start, start + 2)
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}
+    done = CliRunner().invoke(app, ["maintain", small.stream.name, *options], env=terminal)
+    assert done.exit_code == 0, done.output
+    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
+    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges looked at: 3", told, re.DOTALL)
 
 
 @pytest.mark.parametrize(

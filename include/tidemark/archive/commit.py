@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from tidemark.archive.ledger_format import REBUILD
 from tidemark.core.errors import ConflictError
@@ -11,7 +12,9 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.streams import Stream
 
+T = TypeVar("T")
 Ranges = Mapping[TopicPartition, OffsetRange]
+Progress = Callable[[int], object]  # called with how many there were so far
 _READERS = 16
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 32 * 1024 * 1024
@@ -123,6 +126,13 @@ def manifest_bodies(
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
         for keys in _some(listed, at_once):
             yield list(zip(keys, pool.map(store.get, keys), strict=True))
+
+
+def counted(items: Iterable[T], progress: Progress) -> Iterator[T]:
+    """The items, each told by its number behind it."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        progress(number)
 
 
 def _some(listed: Iterable[ObjectInfo], at_once: int) -> Iterator[list[str]]:

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.commit import require_manifest
+from tidemark.archive.commit import counted, require_manifest
 from tidemark.archive.file import Target
-from tidemark.archive.grouping import SMALL, Group, Input, group_inputs
-from tidemark.archive.history import History, Standing
+from tidemark.archive.grouping import SMALL, Group, Input, Standing, group_inputs
+from tidemark.archive.history import History
 from tidemark.archive.ledger import read_archived
 from tidemark.archive.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
@@ -44,8 +44,9 @@ class CompactedFiles:
     """Ranges that became one each (``batches``), or would, with their files; and the files they became.
 
     Of small neighbours that stay as they are, ``young`` ones are too new, ``otherwise_cut`` of other archive settings,
-    ``foreign`` ones adopted, or without a checksum that can be compared. ``unfit`` are the objects of ranges that could
-    not be compacted, and why: an input is gone, or has other rows than its manifest tells.
+    ``foreign`` ones adopted, or without a checksum that can be compared, and ``holed`` ones have holes. ``unfit`` are
+    the objects of ranges that could not be compacted, and why: an input is gone, or has other rows than its manifest
+    tells.
     """
 
     batches: int = 0
@@ -57,6 +58,7 @@ class CompactedFiles:
     young: int = 0
     otherwise_cut: int = 0
     foreign: int = 0
+    holed: int = 0
     unfit: dict[str, str] = field(default_factory=dict)
 
     def require_fit(self) -> None:
@@ -77,13 +79,15 @@ class CompactedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """The compaction of one stream's archive at one moment, which has a zone."""
+    """The compaction of one stream's archive at one moment, which has a zone; ``looked`` is called with the number of
+    small ranges that were looked at so far."""
 
     store: ObjectStore
     layout: Layout
     stream: Stream
     now: datetime
     progress: Progress = field(default=lambda _: None)
+    looked: Callable[[int], object] = field(default=lambda _: None)
 
     def look(self) -> CompactedFiles:
         """What ``run`` would do. Raises what ``read_archived`` raises."""
@@ -140,14 +144,15 @@ class Compaction:
     def _groups(self, history: History, told: CompactedFiles) -> Iterator[Group]:
         archive = self.stream.archive
         with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
-            neighbours = history.small_neighbours(archive.max_bytes // SMALL, archive.flush_size // 2)
+            limits = archive.max_bytes // SMALL, archive.flush_size // 2
+            told.holed = history.holed_neighbours(*limits)
             inputs = (
                 item
-                for log, ranges in neighbours
+                for log, ranges in history.small_neighbours(*limits)
                 for start in range(0, len(ranges), _AT_ONCE)
                 for item in pool.map(lambda one, log=log: self._input(log, one), ranges[start : start + _AT_ONCE])
             )
-            yield from group_inputs(self._fit(inputs, told), archive, self.layout)
+            yield from group_inputs(self._fit(counted(inputs, self.looked), told), archive, self.layout)
 
     def _input(self, log: TopicPartition, item: Standing) -> tuple[Manifest, Input]:
         manifest, own = require_manifest(self.store, self.layout, item.writer, item.batch)

@@ -8,7 +8,6 @@ planner (tidemark.core.planner), which then costs what is new plus what is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 from typing import Any
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.archive.arrays import Ints, alone, ints, joined, renumbered, touched
+from tidemark.archive.grouping import Standing
 from tidemark.archive.ledger_format import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
@@ -27,15 +27,6 @@ from tidemark.core.plan import Target
 from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.settled import Span, spans
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A committed range by its manifest."""
-
-    writer: str
-    batch: int
-    range: OffsetRange
 
 
 class History:
@@ -156,21 +147,9 @@ class History:
     def small_neighbours(self, bytes_max: int, rows_max: int) -> Iterator[tuple[TopicPartition, tuple[Standing, ...]]]:
         """Rows of two and more ranges of a log, each complete, shared with no other, starting where the one before it
         ends, and with files of at most so many bytes and rows."""
-        small = np.ones(self._first_range[-1], dtype=bool)
-        for part, first in zip(self._parts, self._first_range, strict=False):
-            files = part.all_files(["range", "bytes", "rows"])
-            large = (ints(files, "bytes") > bytes_max) | (ints(files, "rows") > rows_max)
-            small[ints(files, "range")[large] + first] = False
-        if self._kept is not None:
-            small = small[self._kept]
-        for at, log in enumerate(self._logs):
-            rows = self._in_order(np.flatnonzero(self._log == at))
-            if not len(rows):
-                continue
-            start, end = self._start[rows], self._end[rows]
-            fit = alone(start, end) & (self._rows[rows] >= end - start) & small[rows]
-            apart = ~(fit[1:] & fit[:-1] & (end[:-1] == start[1:]))
-            for group in np.split(rows, np.flatnonzero(apart) + 1):
+        for log, rows in self._small_in_a_row(bytes_max, rows_max):
+            whole = ~self._holed(rows)
+            for group in np.split(rows, np.flatnonzero(~(whole[1:] & whole[:-1])) + 1):
                 if len(group) > 1:
                     yield (
                         log,
@@ -183,6 +162,32 @@ class History:
                             for row in group.tolist()
                         ),
                     )
+
+    def holed_neighbours(self, bytes_max: int, rows_max: int) -> int:
+        """How many ranges with holes would be of such rows, were they complete."""
+        rows = self._small_in_a_row(bytes_max, rows_max)
+        return sum(int(self._holed(group).sum()) for _, group in rows if len(group) > 1)
+
+    def _small_in_a_row(self, bytes_max: int, rows_max: int) -> Iterator[tuple[TopicPartition, Ints]]:
+        """``small_neighbours`` of one range and more, those with holes among them."""
+        small = np.ones(self._first_range[-1], dtype=bool)
+        for part, first in zip(self._parts, self._first_range, strict=False):
+            files = part.all_files(["range", "bytes", "rows"])
+            large = (ints(files, "bytes") > bytes_max) | (ints(files, "rows") > rows_max)
+            small[ints(files, "range")[large] + first] = False
+        if self._kept is not None:
+            small = small[self._kept]
+        for at, log in enumerate(self._logs):
+            rows = self._in_order(np.flatnonzero(self._log == at))
+            start, end = self._start[rows], self._end[rows]
+            fit = alone(start, end) & small[rows]
+            rows, start, end = rows[fit], start[fit], end[fit]
+            for group in np.split(rows, np.flatnonzero(end[:-1] != start[1:]) + 1):
+                yield log, group
+
+    def _holed(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = self._rows[rows] < self._end[rows] - self._start[rows]
+        return found
 
     def _place(self, writer: str) -> int:
         """Of a writer in the columns; -1, which is nobody's, where it has no range."""
@@ -259,8 +264,7 @@ class History:
     ) -> dict[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]:
         """Of ranges with holes the files that may have records stamped ``start_us <= t < end_us``, in µs since the
         epoch: by writer, batch, log and range."""
-        holed = self._rows < self._end - self._start
-        found = self._data_files(holed[self._day_range], (start_us, end_us))
+        found = self._data_files(self._holed(self._day_range), (start_us, end_us))
         return {
             (
                 self._writers[self._writer[at]],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.commit import manifest_bodies
+from tidemark.archive.commit import Progress, manifest_bodies
 from tidemark.archive.history import History
 from tidemark.archive.ledger_format import (
     DAYS,
@@ -74,8 +74,8 @@ class Archived:
         return History([*(item.tables for item in self.segments), *self.tables])
 
 
-def read_archived(store: ObjectStore, layout: Layout, stream: Stream) -> Archived:
-    """The ledger, then the manifests behind its positions.
+def read_archived(store: ObjectStore, layout: Layout, stream: Stream, progress: Progress = lambda _: None) -> Archived:
+    """The ledger, then the manifests behind its positions, of which ``progress`` is called with the number so far.
 
     Raises FormatError for a segment or manifest that does not parse, IncompleteError for a segment that is missing,
     and ConflictError for one that is another's, or where a writer's last compacted manifest is no longer the same.
@@ -84,7 +84,7 @@ def read_archived(store: ObjectStore, layout: Layout, stream: Stream) -> Archive
     newest = max(numbers, default=0)
     segments, digests = _chain(store, layout, stream, newest)
     positions = segments[-1].positions if segments else {}
-    found = _read_behind(store, layout, stream, positions)
+    found = _read_behind(store, layout, stream, positions, progress)
     _require_same(store, layout, positions, found.positions)
     return Archived(
         segments=segments,
@@ -133,9 +133,12 @@ def compact(store: ObjectStore, layout: Layout, stream: Stream, archived: Archiv
     return segment if wrote else None
 
 
-def rebuild(store: ObjectStore, layout: Layout, stream: Stream) -> Segment:
-    """A ledger of one segment, made of the manifests alone; it replaces every other one, whatever state that is in."""
-    found = _read_behind(store, layout, stream, {})
+def rebuild(store: ObjectStore, layout: Layout, stream: Stream, progress: Progress = lambda _: None) -> Segment:
+    """A ledger of one segment, made of the manifests alone; it replaces every other one, whatever state that is in.
+
+    ``progress`` is called with the number of manifests so far.
+    """
+    found = _read_behind(store, layout, stream, {}, progress)
     while True:
         segment = Segment(
             stream=stream.name,
@@ -264,7 +267,9 @@ class _Found:
     broken: list[BrokenLink]
 
 
-def _read_behind(store: ObjectStore, layout: Layout, stream: Stream, positions: Mapping[str, Position]) -> _Found:
+def _read_behind(
+    store: ObjectStore, layout: Layout, stream: Stream, positions: Mapping[str, Position], progress: Progress
+) -> _Found:
     """The manifests behind the positions, turned into columns some thousand at a time: values of all would not fit."""
     found = _Found(positions=dict(positions), manifests=0, tables=[], broken=[])
     for bodies in manifest_bodies(store, _listed_behind(store, layout, positions), at_once=_AT_ONCE):
@@ -287,6 +292,7 @@ def _read_behind(store: ObjectStore, layout: Layout, stream: Stream, positions: 
             found.positions[item.writer] = Position.behind(before, item.batch, digest(body))
         found.broken += broken_links(manifests, behind)
         found.manifests += len(manifests)
+        progress(found.manifests)
         found.tables.append(Tables.build(manifests))
     return found
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.archive.commit import each_manifest
+from tidemark.archive.commit import Progress, counted, each_manifest
 from tidemark.archive.key_hashes import KeyHashes
 from tidemark.archive.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
@@ -37,20 +37,22 @@ class Maintained:
     orphans: tuple[ObjectInfo, ...]
 
 
-def maintain(store: ObjectStore, layout: Layout, *, before: datetime) -> Maintained:
+def maintain(
+    store: ObjectStore, layout: Layout, *, before: datetime, progress: Progress = lambda _: None
+) -> Maintained:
     """Abort the stream's multipart uploads that were started before a moment (with a zone), and list its orphans.
 
     Objects written since then are not listed: the batch that they belong to may be running. Nothing visible is ever
-    deleted. Aborting an upload in use fails its batch, which is repeated. Raises ServiceError where S3 refuses.
+    deleted. Aborting an upload in use fails its batch, which is repeated. ``progress`` is called with the number of
+    manifests read so far. Raises ServiceError where S3 refuses.
     """
     uploads = unfinished_uploads(store, layout.data_prefix)
     stale = tuple(item for item in uploads if item.started < before)
     aborted = tuple(item for item in stale if abort_upload(store, item))
     # The objects first: one that is committed while this runs is in a manifest read afterwards.
     there = KeyHashes.of(item.key for item in store.list(layout.data_prefix) if item.modified < before)
-    strays = there.without(
-        KeyHashes.of(file.key for manifest in each_manifest(store, layout) for file in manifest.files)
-    )
+    manifests = counted(each_manifest(store, layout), progress)
+    strays = there.without(KeyHashes.of(file.key for manifest in manifests for file in manifest.files))
     # A second listing, where there are any, keeps their rows alone, not everybody's.
     again = store.list(layout.data_prefix) if strays else ()
     return Maintained(
@@ -69,16 +71,19 @@ class Compacted:
     segments: int
 
 
-def maintain_ledger(store: ObjectStore, layout: Layout, stream: Stream, *, anew: bool = False) -> Compacted:
+def maintain_ledger(
+    store: ObjectStore, layout: Layout, stream: Stream, *, anew: bool = False, progress: Progress = lambda _: None
+) -> Compacted:
     """Compare the ledger with every manifest it holds, then compact those behind it; ``anew`` makes it from scratch.
 
+    ``progress`` is called with the number of manifests read so far: of new ones, then of all of them, if not ``anew``.
     Raises what ``read_archived`` and ``require_agreement`` raise, unless ``anew``.
     """
     if anew:
-        made = rebuild(store, layout, stream)
+        made = rebuild(store, layout, stream, progress)
         return Compacted(manifests=made.manifests, new=made.manifests, segments=1)
-    archived = read_archived(store, layout, stream)
-    require_agreement(archived.segments, each_manifest(store, layout))
+    archived = read_archived(store, layout, stream, progress)
+    require_agreement(archived.segments, counted(each_manifest(store, layout), progress))
     compact(store, layout, stream, archived)
     after = read_archived(store, layout, stream)
     held = sum(item.manifests for item in after.segments)

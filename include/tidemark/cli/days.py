@@ -47,13 +47,18 @@ def print_days(
     if last > day_of(now, stream.zone):
         raise ConfigError("a day that has not begun", expected=f"{day_of(now, stream.zone)} at the latest", found=last)
     waiting: Counter[date] = Counter()
-    for cut in pin(settings, stream.name).plan.cuts:
+    console = Console(soft_wrap=True)
+    with console.status("reading tables and manifests"):
+        cuts = pin(settings, stream.name).plan.cuts
+    for cut in cuts:
         waiting[cut.day] += cut.records_max
     since = min((layout.parse_seal_key(item.key)[0] for item in store.list(layout.seal_prefix)), default=date.max)
     first = parse_day(from_day) if from_day else _first(min([since, *waiting]), last)
     if (last - first).days >= SPAN_DAYS_MAX:
         raise ConfigError("too many days", expected=f"{SPAN_DAYS_MAX} at most", found=f"{first} to {last}")
-    seals = {day: found[-1] for day, found in seals_by_day(store, layout, days_between(first, last)).items() if found}
+    with console.status("reading seals"):
+        found = seals_by_day(store, layout, days_between(first, last))
+    seals = {day: own[-1] for day, own in found.items() if own}
     table = Table("Day", "State", "Version", "Published", "Quarantined", "Checks", "Waiting", box=SIMPLE_HEAD)
     table.title, table.title_justify = f"Days of {stream.name}, {stream.time_zone}", "left"
     for column in table.columns[:2]:
@@ -70,7 +75,6 @@ def print_days(
         if over > timedelta(hours=grace_hours) and (from_day or day >= since or waiting[day]):
             due.append(day)
         table.add_row(str(day), _unsealed(over, late=day in due), "", "", "", "", rows)
-    console = Console(soft_wrap=True)
     console.print(table)
     if due:
         told = f"Not sealed, and over for more than {grace_hours} h: {_spans(due)}."

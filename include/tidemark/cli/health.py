@@ -61,8 +61,9 @@ def print_health(stack: str | None, stream: str | None, *, stale_seconds: float)
             found=stream,
             where=str(settings.streams_dir),
         )
-    found = read_health(settings, [stream] if stream else names, stale_seconds=stale_seconds, now=datetime.now(UTC))
     console = Console(soft_wrap=True)
+    with console.status("reading heartbeats and manifests"):
+        found = read_health(settings, [stream] if stream else names, stale_seconds=stale_seconds, now=datetime.now(UTC))
     console.print(_table(found, stale_seconds))
     for line in (line for item in found for line in _alarms(item)):
         console.print(Text(line, style="red"))

@@ -4,12 +4,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.status import Status
 from rich.text import Text
 
 from tidemark.archive.compaction import Compaction
@@ -43,8 +45,10 @@ def print_maintenance(
     settings = connect(stack)
     definition = load_stream(stream, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream)
-    found = maintain(store, layout, before=datetime.now(UTC) - age)
     console = Console(soft_wrap=True)
+    with console.status("reading manifests") as status:
+        read = _Read(status)
+        found = maintain(store, layout, before=datetime.now(UTC) - age, progress=read)
     console.print(f"s3://{store.bucket}/{layout.data_prefix}, what is older than {older_than}", style="bold")
     console.print(f"Unfinished uploads aborted: {len(found.aborted)}; younger ones left alone: {len(found.left)}")
     _print_uploads(console, found.aborted)
@@ -55,7 +59,10 @@ def print_maintenance(
     for orphan in found.orphans:
         console.print(Text(f"  {orphan.size:>12}  {orphan.key}"))
     _print_tables(console, settings, definition, delete=clean_tables)
-    ledger = maintain_ledger(store, layout, definition, anew=rebuild_ledger)
+    with console.status("reading manifests again") as status:
+        ledger = maintain_ledger(
+            store, layout, definition, anew=rebuild_ledger, progress=_Read(status, of=read.manifests)
+        )
     console.print(
         f"Ledger {'made anew' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} of them in"
         f" {ledger.segments} segments, {ledger.new} new"
@@ -63,10 +70,29 @@ def print_maintenance(
     _compact_files(console, store, layout, definition, do=compact)
 
 
+@dataclass(slots=True)
+class _Read:
+    """Says on a status line how many manifests were read so far, and of how many where that is known."""
+
+    status: Status
+    of: int = 0
+    manifests: int = 0
+
+    def __call__(self, manifests: int) -> None:
+        self.manifests = manifests
+        self.status.update(f"manifests read: {manifests:,}{f' of {self.of:,}' if self.of else ''}")
+
+
 def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream: Stream, *, do: bool) -> None:
     now = datetime.now(UTC)
-    with console.status("looking for small files"):
-        found = Compaction(store=store, layout=layout, stream=stream, now=now).look()
+    with console.status("looking for small files") as status:
+        found = Compaction(
+            store=store,
+            layout=layout,
+            stream=stream,
+            now=now,
+            looked=lambda ranges: status.update(f"small ranges looked at: {ranges:,}"),
+        ).look()
     if do and found.batches:
         with _bar(console, "compacting", found.bytes) as progress:
             found = Compaction(store=store, layout=layout, stream=stream, now=now, progress=progress).run()
@@ -84,10 +110,10 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
     would = "" if do else " that would be"
     into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
     console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")
-    if found.young or found.otherwise_cut or found.foreign:
+    if found.young or found.otherwise_cut or found.foreign or found.holed:
         console.print(
             f"  small ranges left alone: {found.young} younger than a day, {found.otherwise_cut} of other archive"
-            f" settings, {found.foreign} adopted or without a checksum to compare"
+            f" settings, {found.foreign} adopted or without a checksum to compare, {found.holed} with holes"
         )
     console.print(
         f"Replaced objects{would} deleted: {went.objects}, {went.bytes} bytes; {went.waiting} were replaced less than a"

@@ -25,14 +25,15 @@ def print_last_report(stack: str | None, stream: str | None) -> None:
     names = stream_names(settings.streams_dir)
     if stream is not None and stream not in names:
         raise ConfigError("no such stream", expected=f"one of: {', '.join(names) or 'none'}", found=stream)
-    reports = [
-        report for name in ([stream] if stream else names) for report in _reports(store, settings, name) if report
-    ]
+    console = Console(soft_wrap=True)
+    with console.status("reading reports"):
+        reports = [
+            report for name in ([stream] if stream else names) for report in _reports(store, settings, name) if report
+        ]
     if not reports:
         raise ConfigError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
     last = max(reports, key=lambda report: str(report["generated_at"]))
     verdict = last["verdict"]
-    console = Console(soft_wrap=True)
     console.print(Text(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
     for sentence in verdict["sentences"]:
         console.print(Text(sentence))

@@ -20,8 +20,9 @@ def print_versions(stack: str | None, stream_name: str, day: str) -> None:
     """Print every version of the day; raises what ``day_versions`` raises."""
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)
-    found = day_versions(settings, stream, parse_day(day))
     console = Console(soft_wrap=True)
+    with console.status("reading seals and tables"):
+        found = day_versions(settings, stream, parse_day(day))
     console.print(f"{found.day} of stream {found.stream}", style="bold")
     for item in found.versions:
         console.print(Text(_title(item), style="bold green" if item.published else "bold"))

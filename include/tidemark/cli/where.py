@@ -12,8 +12,9 @@ from tidemark.cli.connect import connect
 def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:
     """Print every copy in the archive and every version of the day that holds the record."""
     settings = connect(stack)
-    found = locate(settings, stream, topic, partition, offset)
     console = Console(soft_wrap=True)
+    with console.status("reading manifests and seals"):
+        found = locate(settings, stream, topic, partition, offset)
     console.print(f"{found.topic}, partition {found.partition}, offset {found.offset}", style="bold")
     moment = found.event_time.isoformat() if found.event_time else "unknown: the offset came out as no row"
     console.print(f"day {found.day or 'unknown'}, event time {moment}")
