@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.conftest import TRANSFORM, MakeStream, unique
@@ -80,6 +82,18 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "demo",
     ]
     assert done.stdout.endswith("heavy: []\n")
+
+
+def test_every_argument_and_option_has_a_help_text() -> None:
+    group = get_command(command_line.app)
+    assert isinstance(group, TyperGroup)
+    unexplained = [
+        (name, item.name)
+        for name, command in group.commands.items()
+        for item in command.params
+        if not getattr(item, "help", None)
+    ]
+    assert unexplained == []
 
 
 def test_streams_lists_right_definitions_without_any_server(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tidemark.cli.app import app
 from tidemark.core import errors
-from tidemark.orchestration.steps import STEPS
+from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, SPAN_DAYS_MAX, STEPS
 from tidemark.settings import Settings
 from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
@@ -58,6 +58,12 @@ def test_operations_names_every_command_and_every_kind_of_error() -> None:
 def test_batch_names_every_step_in_order() -> None:
     text = (PROJECT / "docs" / "batch.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \| (?:Python|Spark)", text, re.MULTILINE) == [step.name for step in STEPS]
+
+
+def test_the_limits_of_both_forms_are_named() -> None:
+    for page, limit in (("batch.md", SPAN_DAYS_MAX), ("operations.md", BACKFILL_DAYS_MAX)):
+        text = (PROJECT / "docs" / page).read_text(encoding="utf-8")
+        assert re.search(rf"`from_day`[^|]+ {limit:,} at most", text), page
 
 
 def test_operations_names_every_setting_with_its_default() -> None:

@@ -14,7 +14,8 @@ from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.batch.audit import audit_run
 from tidemark.batch.holding import spoiled
 from tidemark.batch.publish import publish_run
-from tidemark.batch.seal import seal_run
+from tidemark.batch.seal import read_seal, seal_run
+from tidemark.batch.tables import Standing, load_table, standing
 from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current.frame import frame
@@ -253,6 +254,40 @@ def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_diffe
         "2013-01-14": {"added": 1, "removed": 0, "changed": 0, "examples": []},
     }
     assert "2013-01-13: what the new version changes is not told" in caplog.text
+
+
+@pytest.mark.parametrize("table", ["published", "quarantine"])
+def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_about_it(
+    world: World, table: str
+) -> None:
+    archive(world, 13, value(0), b"broken")
+    reconciled(world, "first", 13)
+    run, name = world.run("second"), f"{world.name}{'_quarantine' if table == 'quarantine' else ''}"
+    loaded = load_table(world.settings, name)
+    assert loaded is not None
+    (file,) = [task.file.file_path for task in loaded.scan().plan_files()]
+    body = damage(world, file.removeprefix(f"s3://{world.settings.bucket}/"), "gone")
+
+    def stands(version: int) -> Standing | None:
+        seal = read_seal(run.store, run.layout, january(13), version)
+        assert seal is not None
+        return standing(world.settings, run.stream, seal, world.log(), 0 if table == "published" else 1)
+
+    with pytest.raises(FormatError, match=r"gone or damaged: .* Put it back .* day with force gives readers a new"):
+        stands(1)
+    run = planned(world, "second", 13, force=True)
+    audit_run(run, world.spark)
+    finished(world, run)
+    assert (world.published(), world.quarantined()) == (
+        world.expected_rows(january(13)),
+        world.expected_quarantine(january(13)),
+    )
+    new = stands(2)
+    assert new is not None
+    with pytest.raises(FormatError, match="versions that have it stay unreadable"):
+        stands(1)
+    run.store.put(file.removeprefix(f"s3://{world.settings.bucket}/"), body)
+    assert stands(1) == new
 
 
 def worker_died_of(raised: str) -> TidemarkError:

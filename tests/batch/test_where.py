@@ -6,6 +6,9 @@ import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled
+from tidemark.archive.ledger import compact, read_archived
+from tidemark.archive.maintenance import maintain_ledger
+from tidemark.batch.plan import plan_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.where import Copy, Located, Sealed, locate
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
@@ -141,9 +144,25 @@ def test_a_topic_partition_or_stream_that_is_not_there_is_named_with_what_is(log
 def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -> None:
     log.produce(3, at(MONDAY, 9))
     log.archive(0, 3)
-    log.store.delete(object_key(log, "query-a", 0, 3))
-    with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a"):
+    (manifest,) = log.manifests()
+    key = object_key(log, "query-a", 0, 3)
+    body = log.store.get(key)
+    assert body is not None
+    log.store.delete(key)
+    with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a.* Put it back .*: delete the man"):
         find(log, 1)
+    log.store.put(key, body)
+    assert find(log, 1).day == MONDAY
+    # The other way that is named.
+    compact(log.store, log.layout, log.stream, read_archived(log.store, log.layout, log.stream))
+    for gone in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
+        log.store.delete(gone)
+    maintain_ledger(log.store, log.layout, log.stream, anew=True)
+    with pytest.raises(PositionError, match="the offset is not archived"):
+        find(log, 1)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    assert [(item["start"], item["end"]) for item in run.require("plan")["refill"]] == [(0, 3)]
 
 
 def test_a_committed_object_that_is_damaged_is_told_with_its_key(log: Log) -> None:

@@ -28,6 +28,10 @@ ROWS_PROPERTY = "tidemark.rows"  # of each day with any
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
 _EPOCH = date(1970, 1, 1)
 _READERS = 16
+_WITHOUT_FILE = (
+    "Put it back from a copy of the bucket. Where it is a data file ('tidemark verify' names it), a run of its day with"
+    " force gives readers a new version without it; versions that have it stay unreadable"
+)
 # How pyiceberg's decoder ends on a damaged manifest, beside an EOFError: it takes every length and index as it comes.
 _DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError, struct.error, zlib.error)
 
@@ -132,7 +136,7 @@ def told_by_pyiceberg(name: str, file: str | None = None) -> Iterator[None]:
         if isinstance(error, PermissionError) or "AWS Error" in str(error):
             raise ServiceError("a table can't be read", expected="an answer of S3", found=error, where=where) from error
         found = error if file is None or file in str(error) else f"{error} in {file}"
-        raise FormatError("a table's file is gone or damaged", found=found, where=where) from error
+        raise FormatError("a table's file is gone or damaged", found=found, where=where, hint=_WITHOUT_FILE) from error
 
 
 def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:

@@ -167,8 +167,14 @@ def _row(
 def _read(store: ObjectStore, stream: Stream, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
     batches = _rows(store, file.key, offset)
     if batches is None:
+        from tidemark.spark.failures import WITHOUT_OBJECT
+
         raise ConflictError(
-            "a committed object is gone", expected=f"{file.bytes} bytes", found="no object", where=file.key
+            "a committed object is gone",
+            expected=f"{file.bytes} bytes",
+            found="no object",
+            where=file.key,
+            hint=WITHOUT_OBJECT,
         )
     rows = next((batch for batch in batches if batch.num_rows), None)
     if rows is None:

@@ -49,8 +49,8 @@ def streams(stack: Stack = None) -> None:
 def where(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     topic: Annotated[str, typer.Argument(help="Its Kafka topic.")],
-    partition: Annotated[int, typer.Argument(min=0)],
-    offset: Annotated[int, typer.Argument(min=0)],
+    partition: Annotated[int, typer.Argument(min=0, help="The record's partition of the topic.")],
+    offset: Annotated[int, typer.Argument(min=0, help="Its offset in the partition.")],
     stack: Stack = None,
 ) -> None:
     """Name the object, manifest, seal and snapshot that hold one record."""
