@@ -50,7 +50,7 @@ bench-archive: install ## Our sink against Spark's own, by turns, and its memory
 bench-speed: install ## The speed stream in both modes against Spark's bare Kafka sink, by turns, and its latency (BENCH as above)
 	$(BIN)/python -m benchmarks.speed $(BENCH)
 
-bench-plan: install ## A plan of 1,000 new ranges behind 1,000, 100,000 and 1,000,000 in the ledger: seconds, peak memory
+bench-plan: install ## A plan of 1,000 new ranges behind 1,000, 100,000 and 1,000,000 in the ledger, and of up to 100,000: seconds, memory
 	$(BIN)/python -m benchmarks.plan $(BENCH)
 
 bench-rebuild: install ## A day's rebuild by ranges against a plain copy and dropDuplicates, and its memory (BENCH="--records 1000000": a trial)

@@ -1,11 +1,12 @@
-"""Planning with 1,000, 100,000 and 1,000,000 committed ranges in the ledger and 1,000 new ones behind it.
+"""Planning with 1,000, 100,000 and 1,000,000 committed ranges in the ledger and 1,000 new ones behind it; with
+10,000 and 100,000 new ones, too, where there are 1,000,000.
 
 What is timed is what step ``plan`` does but for asking Kafka: read the ledger, the new manifests and the seals from the
 local S3 server, find what is late, cover, slices, and the plan as JSON. Each run is a process of its own.
-A million manifests would take hours to write, so the ledger's segments are made of columns directly; the
-new manifests are committed one by one, as a stream does it. The last ledger is that of a topic that is written in
-transactions: every range lacks the row of a marker. Ends with one JSON line: median seconds by ranges in the ledger,
-and the highest peak MiB of any run.
+A million manifests would take hours to write, so the ledger's segments are made of columns directly; the new manifests
+are such as a stream commits, with four ranges each. The last ledger is that of a topic that is written in
+transactions: every range lacks the row of a marker. Ends with one JSON line: median seconds by ranges in the ledger and
+the highest peak MiB, with 1,000 new ranges; and by new ranges, with 1,000,000 in the ledger, both and CPU seconds.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -27,12 +29,11 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger import read_archived
 from tidemark.archive.ledger_format import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
 from tidemark.batch.seal import latest_seals
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile, DayRows, canonical_json
+from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest, canonical_json, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Hole, Target, Used
 from tidemark.core.plan_json import plan_to_value
@@ -45,10 +46,16 @@ from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stream_keys import Speed
 from tidemark.streams import Stream
 
-# Ranges in the ledger, and offsets without a row in each.
-SIZES = ((1_000, 0), (100_000, 0), (1_000_000, 0), (1_000_000, 1))
-NEW_RANGES = 1_000
+NEW_RANGES, LONG = 1_000, 100_000  # of the latter one run is enough
+# Ranges in the ledger, offsets without a row in each, and how many new ranges there are, one size after the other.
+SIZES = (
+    (1_000, 0, (NEW_RANGES,)),
+    (100_000, 0, (NEW_RANGES,)),
+    (1_000_000, 0, (NEW_RANGES, 10_000, LONG)),
+    (1_000_000, 1, (NEW_RANGES,)),
+)
 PARTITIONS = 4
+WRITERS = 8
 RANGE_OFFSETS = 1_000
 # The ledger's ranges are of 99 sealed days, the new ones of the day after.
 FIRST_DAY = date(2013, 1, 1)
@@ -62,52 +69,58 @@ console = Console()
 def main() -> None:
     """Everything, once; see ``--help``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="of each size (5)")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one run, in a process of its own
+    parser.add_argument("--runs", type=int, default=5, help="of each size but the longest (5)")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)  # one run, in a process of its own
     options = parser.parse_args()
     if options.measure:
-        console.print(json.dumps(measure(options.measure)), soft_wrap=True, highlight=False)
+        name, new = options.measure
+        console.print(json.dumps(measure(name, int(new))), soft_wrap=True, highlight=False)
         return
     table = Table(
         "ranges in the ledger", "with a marker", "new ranges", "s", "of it reading", "CPU s", "peak MiB", "ledger MiB"
     )
-    result: dict[str, Any] = {"seconds": {}, "peak_mib": 0}
+    result: dict[str, Any] = {
+        "seconds": {},
+        "peak_mib": 0,
+        "seconds_by_new": {},
+        "cpu_by_new": {},
+        "peak_mib_by_new": {},
+    }
     with LocalStack("bench-plan", root=PROJECT, fresh=True) as stack:
         os.environ.update(stack.env)
-        for size, markers in SIZES:
+        for size, markers, news in SIZES:
             ledger_bytes = build(stack.settings, size, markers)
             console.print(f"built {size} ranges")
-            runs = [_run(_name(size, markers)) for _ in range(options.runs)]
-            seconds = round(statistics.median(run["seconds"] for run in runs), 2)
-            reading = round(statistics.median(run["reading"] for run in runs), 2)
-            cpu = round(statistics.median(run["cpu"] for run in runs), 2)
-            peak = round(max(run["peak_mib"] for run in runs))
-            result["seconds"][f"{size} in transactions" if markers else str(size)] = seconds
-            result["peak_mib"] = max(peak, result["peak_mib"])
-            row = (
-                size,
-                "each" if markers else "none",
-                NEW_RANGES,
-                seconds,
-                reading,
-                cpu,
-                peak,
-                round(ledger_bytes / 2**20, 1),
-            )
-            table.add_row(*(str(item) for item in row))
+            for before, new in itertools.pairwise((0, *news)):
+                commit_new(stack.settings, size, markers, before, new)
+                console.print(f"committed {new} new ranges")
+                runs = [_run(_name(size, markers), new) for _ in range(options.runs if new < LONG else 1)]
+                seconds, reading, cpu = (
+                    round(statistics.median(run[key] for run in runs), 2) for key in ("seconds", "reading", "cpu")
+                )
+                peak = round(max(run["peak_mib"] for run in runs))
+                if new == NEW_RANGES:
+                    result["seconds"][f"{size} in transactions" if markers else str(size)] = seconds
+                    result["peak_mib"] = max(peak, result["peak_mib"])
+                if len(news) > 1:
+                    for name, figure in (("seconds", seconds), ("cpu", cpu), ("peak_mib", peak)):
+                        result[f"{name}_by_new"][str(new)] = figure
+                marked, mib = "each" if markers else "none", round(ledger_bytes / 2**20, 1)
+                row = (size, marked, new, seconds, reading, cpu, peak, mib)
+                table.add_row(*(str(item) for item in row))
     console.print(table)
     console.print(json.dumps(result), soft_wrap=True, highlight=False)
 
 
-def _run(stream: str) -> dict[str, Any]:
+def _run(stream: str, new: int) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, __file__, "--measure", stream], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, __file__, "--measure", stream, str(new)], stdout=subprocess.PIPE, text=True, check=True
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def measure(name: str) -> dict[str, float]:
+def measure(name: str, new: int) -> dict[str, float]:
     """One plan of the day behind the sealed ones: seconds, those for reading, CPU seconds, the process's peak MiB."""
     stream, there = _stream(name), current_settings()
     store, layout = ObjectStore(there), Layout(prefix=there.prefix, stream=name)
@@ -134,9 +147,9 @@ def measure(name: str) -> dict[str, float]:
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     whole = all(not log.gaps and not log.overlaps for log in plan.logs)
     # With markers what is sealed is one range of each log, and its hole is settled.
-    holes = NEW_RANGES + PARTITIONS if name.endswith("_markers") else 0
+    holes = new + PARTITIONS if name.endswith("_markers") else 0
     planned = ([item.day for item in plan.days], len(plan.slices), len(seals), sum(len(log.holes) for log in plan.logs))
-    if not (whole and planned == ([day], NEW_RANGES, SEALED_DAYS, holes)):
+    if not (whole and planned == ([day], new, SEALED_DAYS, holes)):
         raise SystemExit(f"not the plan expected: (days, slices, seals, holes) {planned}")
     return {"seconds": seconds, "reading": reading, "cpu": cpu, "peak_mib": _peak_mib()}
 
@@ -191,7 +204,7 @@ def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
 
 
 def build(settings: Settings, size: int, markers: int) -> int:
-    """A stream's ledger of so many ranges, its seals, and the new manifests behind it; the ledger's bytes."""
+    """A stream's ledger of so many ranges, and its seals; the ledger's bytes."""
     stream = _stream(_name(size, markers))
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     batches, written = size // PARTITIONS, 0
@@ -199,7 +212,11 @@ def build(settings: Settings, size: int, markers: int) -> int:
     previous: tuple[int, str] | None = None
     for number, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
         # The last compacted manifest is compared with the ledger when its writer goes on: that one is really there.
-        last = _commit(store, layout, stream, end - 1, day=FIRST_DAY, markers=markers) if end == batches else ""
+        last = ""
+        if end == batches:
+            body = _manifest(layout, stream, end - 1, None, day=FIRST_DAY, markers=markers)
+            store.put(layout.manifest_key(WRITER, end - 1), body)
+            last = digest(body)
         position = Position(batch=end - 1, digest=last, manifests=end, rollup="")
         segment = Segment(
             stream=stream.name,
@@ -216,13 +233,25 @@ def build(settings: Settings, size: int, markers: int) -> int:
         previous, written = (number, segment_digest(body)), written + len(body)
     for seal in _seals(stream, size, markers):
         store.put(layout.seal_key(seal.day, seal.version), seal.to_json())
-    for batch in range(batches, batches + NEW_RANGES // PARTITIONS):
-        _commit(store, layout, stream, batch, day=FIRST_DAY + timedelta(days=SEALED_DAYS), markers=markers)
     return written
 
 
-def _commit(store: ObjectStore, layout: Layout, stream: Stream, batch: int, *, day: date, markers: int) -> str:
-    """A manifest with one file per partition; its SHA-256."""
+def commit_new(settings: Settings, size: int, markers: int, before: int, new: int) -> None:
+    """The manifests behind a ledger of so many ranges, from ``before`` new ranges on, so that there are ``new``."""
+    stream = _stream(_name(size, markers))
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
+    day = FIRST_DAY + timedelta(days=SEALED_DAYS)
+    first, end = ((size + ranges) // PARTITIONS for ranges in (before, new))
+    bodies = [store.get(layout.manifest_key(WRITER, first - 1)) or b""]
+    for batch in range(first, end):
+        bodies.append(_manifest(layout, stream, batch, digest(bodies[-1]), day=day, markers=markers))
+    keys = [layout.manifest_key(WRITER, batch) for batch in range(first, end)]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(store.put, keys, bodies[1:]))
+
+
+def _manifest(layout: Layout, stream: Stream, batch: int, previous: str | None, *, day: date, markers: int) -> bytes:
+    """With one file per partition."""
     span = OffsetRange(start=batch * RANGE_OFFSETS, end=(batch + 1) * RANGE_OFFSETS)
     rows = len(span) - markers
     files = [
@@ -241,10 +270,17 @@ def _commit(store: ObjectStore, layout: Layout, stream: Stream, batch: int, *, d
         )
         for log in LOGS
     ]
-    made = commit_batch(
-        store, layout, stream, writer=WRITER, batch=batch, ranges=dict.fromkeys(LOGS, span), files=files, now_us=batch
-    )
-    return sha256(made.to_json()).hexdigest()
+    return Manifest(
+        stream=stream.name,
+        writer=WRITER,
+        batch=batch,
+        committed_at_us=batch,
+        time_zone=stream.time_zone,
+        settings=stream.archive_settings,
+        previous=previous,
+        ranges=tuple(CommittedRange(log=log, range=span, rows=rows) for log in LOGS),
+        files=tuple(sorted(files, key=lambda file: file.key)),
+    ).to_json()
 
 
 def _key(layout: Layout, day: date, partition: int, start: int) -> str:
