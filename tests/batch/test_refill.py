@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, at, drop_below, recreate
 from tests.conftest import MakeTopic
+from tests.core.worlds import span
+from tests.faults import FaultProxy, Rule
 from tidemark.archive.sink import write_range
 from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.refill import refill_run, rounds
-from tidemark.core.errors import ConflictError, IncompleteError
-from tidemark.core.manifest import Manifest
-from tidemark.core.offsets import OffsetRange
+from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
+from tidemark.core.manifest import CommittedRange, Manifest
+from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Gap, Hole
+from tidemark.s3 import ObjectStore
 
 
 def refills(log: Log) -> list[Manifest]:
@@ -79,18 +83,73 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
         (0, 20, 25, 1),
         (1, 0, 6, 0),
     ]
-    assert [list(item) for item in rounds(refill_ranges(run))] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
+    assert [list(item) for item in rounds(refill_ranges(run), 100)] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
 
 
-def test_a_large_gap_is_refilled_in_pieces_of_which_a_retry_finds_those_that_are_done(log: Log) -> None:
-    log.produce(12, at(MONDAY, 9))
-    log.produce(5, at(MONDAY, 9), partition=1)
-    log.archive(7, 8)
-    run = log.run()
-    plan_run(run, [MONDAY], False)
-    cut = rounds(refill_ranges(run), piece=4)
-    pieces = [{owner.partition: (item.start, item.end) for owner, item in one.items()} for one in cut]
-    assert pieces == [{0: (0, 4), 1: (0, 4)}, {0: (4, 7), 1: (4, 5)}, {0: (8, 12)}]
+def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most() -> None:
+    first, second = (TopicPartition(topic="t", topic_id="i", partition=n) for n in range(2))
+    cut = rounds(((first, span(0, 7)), (first, span(8, 12)), (second, span(0, 5))), 4)
+    assert list(cut) == [
+        {first: span(0, 4), second: span(0, 4)},
+        {first: span(4, 7), second: span(4, 5)},
+        {first: span(8, 12)},
+    ]
+
+
+@pytest.mark.parametrize("refused", ["data", "manifests"])
+def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_there_by_a_retry(
+    log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr("tidemark.batch.refill.PIECE_OFFSETS", 4)
+    log.produce(18, at(MONDAY, 9))
+    log.archive(0, 2)
+    log.archive(16, 18)
+    by_hand = {item.key for item in log.store.list(log.layout.data_prefix)}
+    plan_run(log.run(), [MONDAY], False)
+    third = {"data": rf"/data/.*\+{10:020}\+{14:020}\+", "manifests": "/manifests/.*/refill-run-1/0*2"}[refused]
+
+    with FaultProxy(str(log.settings.s3_endpoint)) as proxy:
+        settings = log.settings.model_copy(update={"s3_endpoint": proxy.url})
+        run = replace(log.run(), settings=settings, store=ObjectStore(settings))
+        cut = proxy.add(Rule(method="PUT", pattern=third, times=99, answer=(403, "AccessDenied")))
+        with pytest.raises(ServiceError, match="AccessDenied"):
+            refill_run(run, spark)
+        assert cut.fired.is_set()
+        done = refills(log)
+        assert [[item.range for item in one.ranges] for one in done] == [[span(2, 6)], [span(6, 10)]]
+        with pytest.raises(IncompleteError, match="step 'refill' of the run has not succeeded"):
+            run.require("refill")
+        proxy.clear()
+        refill_run(run, spark)
+        sent = [target for method, target, _ in proxy.sent if method == "PUT" and "/data/" in target]
+    assert {target.split("+", 2)[2] for target in sent} == {
+        f"{10:020}+{14:020}+0000.parquet",
+        f"{14:020}+{16:020}+0000.parquet",
+    }
+
+    found = refills(log)
+    assert found[:2] == done
+    assert [(one.batch, one.ranges) for one in found] == [
+        (batch, (CommittedRange(log=log.owner(), range=piece, rows=len(piece)),))
+        for batch, piece in enumerate((span(2, 6), span(6, 10), span(10, 14), span(14, 16)))
+    ]
+    nine = at(MONDAY, 9)
+    assert archived(log, found) == [(0, offset, b"k", f"v{offset}".encode(), nine) for offset in range(2, 16)]
+    # Nor is there an object that nobody names.
+    there = {item.key for item in log.store.list(log.layout.data_prefix)}
+    assert there == by_hand | {file.key for one in found for file in one.files}
+    refill_run(log.run(), spark)
+    assert refills(log) == found
+    saved = log.run().require("refill")
+    assert [(item["start"], item["end"], item["batch"]) for item in saved["ranges"]] == [
+        (2, 6, 0),
+        (6, 10, 1),
+        (10, 14, 2),
+        (14, 16, 3),
+    ]
+    assert (saved["rows"], saved["files"], saved["lost"]) == (14, 4, [])
+    settled = settle_run(log.run())
+    assert (settled.logs[0].gaps, settled.logs[0].overlaps, settled.days[0].archived_rows) == ((), (), 18)
 
 
 def test_an_earlier_topic_of_the_stream_is_refilled_beside_the_present_one(

@@ -44,7 +44,7 @@ def refill_run(run: Run, spark: SparkSession) -> None:
         out |= {"ranges": [], "rows": 0, "files": 0, "lost": []}
         writer = f"{REFILL}{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
-        for ranges in rounds(refill_ranges(run)):
+        for ranges in rounds(refill_ranges(run), PIECE_OFFSETS):
             held, lost = _held(run, _missing(ranges, there))
             for log, part in lost.items():
                 _logger.warning("refill: retention took %s %s since the plan", log, part)
@@ -64,7 +64,7 @@ def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
     return item.log in ranges and item.range.intersect(ranges[item.log]) is not None
 
 
-def rounds(wanted: LogRanges, piece: int = PIECE_OFFSETS) -> Iterator[Ranges]:
+def rounds(wanted: LogRanges, piece: int) -> Iterator[Ranges]:
     """The ranges to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order.
 
     A round is of one topic; ``wanted`` is in the order of logs.
