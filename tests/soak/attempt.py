@@ -1,7 +1,9 @@
 """One attempt at a run, as a process that can be killed: ``python -m tests.soak.attempt``.
 
 It does what Airflow would do next: the steps that have not succeeded, in order. Says ``step NAME`` as one begins.
-``reconcile`` and ``force`` are the steps of a reconcile run, ``roll back`` takes the one day to its first version.
+``reconcile`` and ``force`` are the steps of a reconcile run, ``roll back`` takes the one day to its first version,
+``maintain`` is the weekly maintenance, for which everything is old enough to be compacted, and ``maintain and delete``
+one for which it was replaced long enough ago, too: neither a run nor a stream may be under way then.
 Before and behind each step it looks at the live view, and writes what it saw: per look a file of (partition, offset,
 n), without n where the stream has none, whose name begins with the time at which the look began, in ns since the epoch.
 """
@@ -11,13 +13,15 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.archive import compaction, replaced
+from tidemark.batch import expiry
 from tidemark.batch.audit import audit_run
 from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.rebuild import rebuild_run
@@ -27,6 +31,7 @@ from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
+from tidemark.batch.upkeep import maintain_run
 from tidemark.core.errors import TidemarkError
 from tidemark.current.frame import current
 from tidemark.settings import settings
@@ -65,6 +70,11 @@ def _steps(
 ) -> list[tuple[str, Callable[[], object]]]:
     if what == "roll back":
         return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
+    if what.startswith("maintain"):
+        compaction.MIN_AGE = timedelta(0)
+        if what == "maintain and delete":
+            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)
+        return [("maintain", lambda: maintain_run(run, spark))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),
         lambda: refill_run(run, spark) if refill_ranges(run) else None,

@@ -1,11 +1,12 @@
 """Randomised faults against the batch layer.
 
 Days go by, empty ones among them, some records come days late, and runs reconcile what is over, while an attempt is
-killed in any of its steps, the archive stream is killed or away, the S3 server fails, two runs want the same days, or a
-day goes back to its first version and forward again. A reader reads every snapshot of the table, and the live view is
-read between any two steps: of a day nothing may be missing that was archived before its run began, nor anything that
-was there before, and the view may lack nothing that is archived. At the end every day must hold what Kafka
-acknowledged, each of its records published or in the quarantine, one seal per version, and ``verify`` must prove it.
+killed in any of its steps, the archive stream is killed or away, the S3 server fails, two runs want the same days, a
+day goes back to its first version and forward again, or maintenance compacts the archive. A reader reads every snapshot
+of the table, and the live view is read between any two steps: of a day nothing may be missing that was archived before
+its run began, nor anything that was there before, and the view may lack nothing that is archived. At the end every day
+must hold what Kafka acknowledged, each of its records published or in the quarantine, one seal per version, and
+``verify`` must prove it.
 """
 
 import random
@@ -34,6 +35,7 @@ from tidemark.verify.day import verify_day
 
 ATTEMPTS_MAX = 8
 ATTEMPT_S = 900
+MAINTAIN_S = 20  # about what maintenance takes beside a run
 # What a run may end with and be tried again, as Airflow does. Anything else is a finding.
 EXPLAINED = re.compile(r"^(ServiceError|ConflictError|IncompleteError): ")
 ANSWERS = ((500, "InternalError"), (503, "SlowDown"))
@@ -135,7 +137,7 @@ def _ended(world: DaysWorld, app: SpeedApp) -> bool:
     return False
 
 
-def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float) -> str:
+def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float, *, within_s: float = 6) -> str:
     """Kill the attempt somewhere in the step."""
     deadline = time.monotonic() + ATTEMPT_S
     while f"step {step}\n" not in app.output:
@@ -144,7 +146,7 @@ def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float) -> str:
             return "it ended before"
         assert time.monotonic() < deadline, app.output[-6000:]
         time.sleep(0.02)  # between two looks: the moment is to be near the step's start
-    time.sleep(share**2 * 6)  # not for anything to happen: a random moment of the step, more often an early one
+    time.sleep(share**2 * within_s)  # not for anything to happen: a random moment of the step, more often an early one
     signal_all(app, signal.SIGKILL)
     app.process.wait(60)
     world.endings["killed"] += 1
@@ -227,6 +229,22 @@ def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date])
     return f"{seen}; {first.day} back in {back} more attempts, forth in {forth}"
 
 
+def _maintained(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """Maintenance that is killed beside a run, and repeated; then another deletes all that was replaced so far."""
+    with ExitStack() as apps:
+        killed = apps.enter_context(world.attempt(f"{run}-maintain", (), what="maintain"))
+        other = apps.enter_context(world.attempt(run, days))
+        seen = _killed(world, killed, "maintain", fault.share, within_s=MAINTAIN_S)
+        done = _ended(world, other)
+    more = _reconcile(world, f"{run}-maintain", (), what="maintain") + (0 if done else _reconcile(world, run, days))
+    world.archive_down()
+    _reconcile(world, f"{run}-delete", (), what="maintain and delete")
+    compacted, deleted = world.compacted()
+    if world.stamped and not deleted:  # else hardly a range is without a hole
+        world.problems.append(f"maintenance deleted nothing of {compacted} compacted ranges")
+    return f"{seen}; {more} more attempts; {compacted} ranges compacted so far, {deleted} of their objects deleted"
+
+
 _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
     "run killed": _kill_step,
     "archive stream killed": _kill_archive,
@@ -234,6 +252,7 @@ _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
     "S3 fails": _s3_fails,
     "two runs, one killed": _two_runs,
     "rolled back": _rolled_back,
+    "maintained": _maintained,
 }
 
 
@@ -265,12 +284,15 @@ def _judge_days(world: DaysWorld) -> dict[str, int]:
             world.problems.append(f"{day} is {found.verdict}: {found.checks}")
     if not holes and not world.stamped:
         world.problems.append("no day has the holes of a transaction that was aborted")
+    compacted, deleted = world.compacted()
     return {
         "records": len(world.feeder.acknowledged),
         "days": len(over),
         "versions": versions,
         "empty_versions": empty,
         "holes": holes,
+        "compacted": compacted,
+        "deleted": deleted,
         **rows,
         "attempts": world.attempts,
     }

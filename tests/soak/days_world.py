@@ -134,6 +134,16 @@ class DaysWorld:
         layout = Layout(prefix=self.stack.settings.prefix, stream=self.name)
         return day_seals(ObjectStore(self.stack.settings), layout, day)
 
+    def compacted(self) -> tuple[int, int]:
+        """The ranges that compactions have replaced so far, and how many of their objects are gone."""
+        replaced = [
+            item
+            for key in self._bucket.keys("manifests")
+            for item in json.loads(self._bucket.body(key)).get("replaces", ())
+        ]
+        there = self._bucket.keys("data").keys()
+        return len(replaced), len({key for item in replaced for key, _ in item["files"]} - there)
+
     # ---- what readers see
 
     @contextmanager
