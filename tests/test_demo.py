@@ -55,7 +55,7 @@ class Performance:
             with suppress(psutil.NoSuchProcess):
                 self.offspring |= set(psutil.Process(self.process.pid).children(recursive=True))
             self.commands |= {" ".join(command(item)) for item in self.offspring}
-            time.sleep(SAMPLED_EVERY_S)
+            time.sleep(SAMPLED_EVERY_S)  # between two looks: nothing tells of a process that is not known yet
 
     @property
     def left(self) -> list[psutil.Process]:

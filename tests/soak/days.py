@@ -199,15 +199,30 @@ def _s3_fails(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) ->
         return f"{_reconcile(world, run, days, endpoint=proxy.url)} attempts"
 
 
+def _killed_beside(
+    world: DaysWorld,
+    share: float,
+    killed: tuple[str, Sequence[date]],
+    other: tuple[str, Sequence[date]],
+    *,
+    step: str,
+    what: str = "reconcile",
+    within_s: float = 6,
+) -> str:
+    """Two at once, each a run and its days: the first one is to do ``what`` and is killed in the step, then both are
+    tried again where need be."""
+    with ExitStack() as apps:
+        first = apps.enter_context(world.attempt(*killed, what=what))
+        second = apps.enter_context(world.attempt(*other))
+        seen = _killed(world, first, step, share, within_s=within_s)
+        done = _ended(world, second)
+    more = _reconcile(world, *killed, what=what) + (0 if done else _reconcile(world, *other))
+    return f"{seen}; {more} more attempts"
+
+
 def _two_runs(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
     """Two runs at once, for neighbours where there are two days, one of them killed in the fault's step."""
-    with ExitStack() as apps:
-        killed = apps.enter_context(world.attempt(f"{run}a", days[:1]))
-        other = apps.enter_context(world.attempt(f"{run}b", days[1:] or days))
-        seen = _killed(world, killed, fault.step, fault.share)
-        done = _ended(world, other)
-    more = _reconcile(world, f"{run}a", days[:1]) + (0 if done else _reconcile(world, f"{run}b", days[1:] or days))
-    return f"{seen}; {more} more attempts"
+    return _killed_beside(world, fault.share, (f"{run}a", days[:1]), (f"{run}b", days[1:] or days), step=fault.step)
 
 
 def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
@@ -231,18 +246,14 @@ def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date])
 
 def _maintained(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
     """Maintenance that is killed beside a run, and repeated; then another deletes all that was replaced so far."""
-    with ExitStack() as apps:
-        killed = apps.enter_context(world.attempt(f"{run}-maintain", (), what="maintain"))
-        other = apps.enter_context(world.attempt(run, days))
-        seen = _killed(world, killed, "maintain", fault.share, within_s=MAINTAIN_S)
-        done = _ended(world, other)
-    more = _reconcile(world, f"{run}-maintain", (), what="maintain") + (0 if done else _reconcile(world, run, days))
+    what, killed = "maintain", (f"{run}-maintain", ())
+    seen = _killed_beside(world, fault.share, killed, (run, days), step=what, what=what, within_s=MAINTAIN_S)
     world.archive_down()
     _reconcile(world, f"{run}-delete", (), what="maintain and delete")
     compacted, deleted = world.compacted()
-    if world.stamped and not deleted:  # else hardly a range is without a hole
+    if not deleted:
         world.problems.append(f"maintenance deleted nothing of {compacted} compacted ranges")
-    return f"{seen}; {more} more attempts; {compacted} ranges compacted so far, {deleted} of their objects deleted"
+    return f"{seen}; {compacted} ranges compacted so far, {deleted} of their objects deleted"
 
 
 _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {

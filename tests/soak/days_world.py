@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 
@@ -75,7 +76,7 @@ class DaysWorld:
         self._looks = folder / "views"
         self._looks.mkdir()
         self._bucket = Oracle(stack.settings, self.name)
-        self._ranges: dict[str, list[tuple[int, int, int]]] = {}  # by manifest
+        self._manifest = cache(lambda key: json.loads(self._bucket.body(key)))  # none is ever changed
         self._archived: list[tuple[int, Ends]] = []  # when it was seen, in ns, and how far the archive was complete
         self._asked: dict[str, Asked] = {}
         self._read: set[int] = set()
@@ -136,11 +137,7 @@ class DaysWorld:
 
     def compacted(self) -> tuple[int, int]:
         """The ranges that compactions have replaced so far, and how many of their objects are gone."""
-        replaced = [
-            item
-            for key in self._bucket.keys("manifests")
-            for item in json.loads(self._bucket.body(key)).get("replaces", ())
-        ]
+        replaced = [item for key in self._bucket.keys("manifests") for item in self._manifest(key).get("replaces", ())]
         there = self._bucket.keys("data").keys()
         return len(replaced), len({key for item in replaced for key, _ in item["files"]} - there)
 
@@ -169,10 +166,11 @@ class DaysWorld:
         self._look()
 
     def _look(self) -> None:
-        for key in self._bucket.keys("manifests").keys() - self._ranges.keys():
-            found = json.loads(self._bucket.body(key))["ranges"]
-            self._ranges[key] = [(item["partition"], item["start"], item["end"]) for item in found]
-        ends = contiguous(item for ranges in self._ranges.values() for item in ranges)
+        ends = contiguous(
+            (item["partition"], item["start"], item["end"])
+            for key in self._bucket.keys("manifests")
+            for item in self._manifest(key)["ranges"]
+        )
         self._archived.append((time.time_ns(), ends))
         try:
             with self._table(self.name) as table:
