@@ -8,9 +8,11 @@ SOAK ?=
 TESTS ?= tests
 # Each has a local stack and a Spark of its own, about 4 GiB; a file's tests stay together.
 WORKERS ?= 2
+# The order of the files is that of tests/durations.json, longest first.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
+.PHONY: help install java check test test-quick measure-tests soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -35,7 +37,15 @@ check: install ## Lint, types, layers
 	$(BIN)/lint-imports
 
 test: install ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
+	$(PYTEST) --durations 10 $(TESTS)
+
+test-quick: install ## Run the tests that need no server, and one day from Kafka to its proof: three minutes at most
+	$(PYTEST) -m "spine or not (services or soak)" $(TESTS)
+
+measure-tests: install ## Run the tests, show where their time goes, and write how long each file takes
+	@rm -f .tidemark/measured.jsonl
+	$(PYTEST) --measure .tidemark/measured.jsonl $(TESTS)
+	$(BIN)/python -m tests.measure .tidemark/measured.jsonl
 
 soak: install ## Fifty random faults against either speed mode and the batch layer (SOAK="--seed 1 --faults 5": those of that seed)
 	$(BIN)/python -m pytest -m soak tests

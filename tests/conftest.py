@@ -29,6 +29,8 @@ from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.streams import Stream, load_stream
 
+pytest_plugins = ["tests.progress", "tests.measure"]
+
 TRANSFORM = """\
 def transform(records):
     return records.select("source", "event_time", "event.*")

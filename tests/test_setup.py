@@ -284,17 +284,38 @@ def test_make_help_is_the_default_and_lists_every_target() -> None:
     done = subprocess.run(["make", "--no-print-directory"], cwd=PROJECT, capture_output=True, text=True, check=True)
     listed = re.findall(r"(?m)^  make ([\w-]+) +\S", done.stdout)
     benches = [f"bench-{name}" for name in ("archive", "speed", "plan", "rebuild")]
-    assert listed == ["help", "install", "check", "test", "soak", "demo", *benches, "lock", "clean"]
+    tests = ["test", "test-quick", "measure-tests", "soak"]
+    assert listed == ["help", "install", "check", *tests, "demo", *benches, "lock", "clean"]
     phony = re.search(r"(?m)^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     assert phony is not None
     assert set(listed) | {"java"} == set(phony[1].split())
 
 
-@pytest.mark.parametrize(("fails", "ran", "code"), [("none", "check\ntest\n", 0), ("check", "check\n", 2)])
-def test_ci_checks_then_tests_and_stops_at_the_first_failure(tmp_path: Path, fails: str, ran: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("fails", "ran", "code"), [("none", ["install", "check", "test"], 0), ("check", ["install", "check"], 2)]
+)
+def test_ci_stops_at_the_first_failure_and_says_how_long_each_phase_took(
+    tmp_path: Path, fails: str, ran: list[str], code: int
+) -> None:
     executable(tmp_path / "make", f'#!/bin/sh\necho "$1" >> "{tmp_path}/ran"\n[ "$1" != {fails} ] || exit 2\n')
-    done = subprocess.run([PROJECT / ".ci" / "run"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
-    assert (done.returncode, (tmp_path / "ran").read_text()) == (code, ran)
+    command, environment = [PROJECT / ".ci" / "run"], {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, (tmp_path / "ran").read_text().split()) == (code, ran)
+    assert done.stdout == f"Minutes: {', '.join(f'{phase} 0.0' for phase in ran)}, total 0.0\n"
+
+
+def test_ci_warns_where_it_took_longer_than_its_goal(tmp_path: Path) -> None:
+    executable(tmp_path / "make", "#!/bin/sh\nexit 0\n")
+    # A clock that is 13 minutes later each time it is read.
+    executable(
+        tmp_path / "date", f'#!/bin/sh\necho >> "{tmp_path}/reads"\necho $(($(wc -l < "{tmp_path}/reads") * 780))\n'
+    )
+    command, environment = [PROJECT / ".ci" / "run"], {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "Minutes: install 13.0, check 13.0, test 13.0, total 91.0",
+        "Warning: this run took longer than 36 minutes",
+    ]
 
 
 def test_the_compose_file_names_real_settings_and_gives_all_that_are_required() -> None:

@@ -1,0 +1,117 @@
+"""The order of the test files, and how far the run has come.
+
+``durations.json`` has the seconds that each file took in a measured run (``make measure-tests`` writes it). Files go to
+the test processes longest first, so that none of the processes works alone at the end; and from the share of the
+seconds that is done follows the time that is left.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+DURATIONS = Path(__file__).parent / "durations.json"
+UNKNOWN_S = 5.0  # a file that was not there when the durations were measured
+EVERY_S = 30.0
+
+
+def read_durations() -> dict[str, float]:
+    """Seconds by test file, relative to the project's root."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    return found
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.split("::", 1)[0]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Show progress where a person or CI's log reads it: in the process that prints, not in those below it."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        processes = max(1, config.getoption("numprocesses", None) or 1)
+        config.pluginmanager.register(Progress(config, read_durations(), processes), "progress")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Longest file first; a file's tests stay together, in their order. What uses the stack is marked so."""
+    durations = read_durations()
+    for item in items:
+        if "stack" in getattr(item, "fixturenames", ()):
+            item.add_marker("services")
+    items.sort(key=lambda item: (-durations.get(file_of(item.nodeid), UNKNOWN_S), file_of(item.nodeid)))
+
+
+class Work:
+    """How many seconds of measured work a run has, and how many of them are done."""
+
+    def __init__(self, nodeids: Sequence[str], durations: Mapping[str, float], processes: int) -> None:
+        tests = Counter(file_of(nodeid) for nodeid in nodeids)
+        self._per_test = {file: durations.get(file, UNKNOWN_S) / count for file, count in tests.items()}
+        self._processes = processes
+        self.tests = len(nodeids)
+        self.total_s = sum(self._per_test[file] * count for file, count in tests.items())
+        self.done = 0
+        self.done_s = 0.0
+
+    def finish(self, nodeid: str) -> None:
+        self.done += 1
+        self.done_s += self._per_test.get(file_of(nodeid), 0.0)
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds by the clock until the end, at the pace of the run so far; at the measured pace to begin with."""
+        measured = self.done_s / self._processes
+        pace = (elapsed_s + EVERY_S) / (measured + EVERY_S)
+        return (self.total_s - self.done_s) / self._processes * pace
+
+
+class Progress:
+    """Prints a line with the time that is left, at most every 30 seconds."""
+
+    def __init__(self, config: pytest.Config, durations: Mapping[str, float], processes: int) -> None:
+        self._config = config
+        self._durations = durations
+        self._processes = processes
+        self._work: Work | None = None
+        self._began = self._shown = time.monotonic()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:
+            self._begin([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        if self._work is None:
+            self._begin(ids)
+
+    def _begin(self, nodeids: Sequence[str]) -> None:
+        self._work = Work(nodeids, self._durations, self._processes)
+        self._began = self._shown = time.monotonic()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        now = time.monotonic()
+        if self._work is None:
+            return
+        self._work.finish(nodeid)
+        if now - self._shown < EVERY_S:
+            return
+        self._shown = now
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(line(self._work, now - self._began))
+
+
+def line(work: Work, elapsed_s: float) -> str:
+    """What a person sees: ``  412 of 1210 tests, 38 %, 12 min so far, about 20 min left``."""
+    share = work.done_s / work.total_s if work.total_s else 1.0
+    return (
+        f"  {work.done} of {work.tests} tests, {share:.0%} of the work, {_minutes(elapsed_s)} so far,"
+        f" about {_minutes(work.left_s(elapsed_s))} left"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

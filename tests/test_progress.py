@@ -1,0 +1,40 @@
+"""The order of test files and the time that is left."""
+
+import pytest
+
+from tests.progress import UNKNOWN_S, Work, line, read_durations
+from tidemark.stack.local import PROJECT
+
+DURATIONS = {"tests/test_long.py": 100.0, "tests/test_short.py": 20.0}
+TESTS = [*(f"tests/test_long.py::test_{n}" for n in range(10)), "tests/test_short.py::test_0"]
+
+
+def test_the_time_left_is_the_measured_one_before_a_test_has_ended() -> None:
+    assert Work(TESTS, DURATIONS, processes=2).left_s(0) == 60
+
+
+def test_a_run_at_half_the_measured_pace_takes_nearly_twice_the_measured_time() -> None:
+    work = Work(TESTS, {file: 100 * seconds for file, seconds in DURATIONS.items()}, processes=1)
+    for nodeid in TESTS[:5]:
+        work.finish(nodeid)
+    assert work.done_s == 5000
+    assert work.left_s(10000) == pytest.approx(14000, rel=0.01)
+
+
+def test_a_file_without_a_measurement_counts_as_a_few_seconds() -> None:
+    work = Work(["tests/test_new.py::test_a", "tests/test_new.py::test_b"], DURATIONS, processes=1)
+    assert work.total_s == UNKNOWN_S
+    work.finish("tests/test_new.py::test_a")
+    assert work.done_s == UNKNOWN_S / 2
+
+
+def test_the_line_has_tests_share_of_the_work_and_both_times() -> None:
+    work = Work(TESTS, DURATIONS, processes=2)
+    for nodeid in TESTS[:6]:
+        work.finish(nodeid)
+    assert line(work, 30) == "  6 of 11 tests, 50% of the work, 30 s so far, about 30 s left"
+
+
+def test_every_measured_file_exists() -> None:
+    missing = [file for file in read_durations() if not (PROJECT / file).exists()]
+    assert missing == [], "run make measure-tests"
