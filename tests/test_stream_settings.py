@@ -21,7 +21,6 @@ def test_the_fingerprint_changes_with_what_cuts_files_and_with_nothing_else() ->
         with_value("archive.flush_size", 7),
         with_value("archive.max_bytes", 7),
         with_value("archive.partitioner", {"type": "time"}),
-        with_value("archive.format", "jsonl.gz"),
         with_value("archive.rotate_interval_seconds", 60),
         with_value("time_zone", "Asia/Tokyo"),
         (by_field := with_value("event_time", {"extractor": "record_field", "field": "$.at"})),

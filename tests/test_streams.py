@@ -89,7 +89,6 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         "event_time": {"extractor": "record_field", "field": "$.at", "format": "epoch_ms"},
         "archive": {
             "partitioner": {"type": "time", "path_format": "'day='yyyy-MM-dd", "clock": "wall_clock"},
-            "format": "jsonl.zst",
             "flush_size": 90,
             "max_bytes": 100,
             "rotate_interval_seconds": 60.5,
@@ -135,7 +134,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         (
             "archive",
             (
-                "flush_size, format, max_bytes, max_offsets_per_trigger, max_open_files, max_trigger_delay_seconds, "
+                "flush_size, max_bytes, max_offsets_per_trigger, max_open_files, max_trigger_delay_seconds, "
                 "min_offsets_per_trigger, on_loss, part_bytes, partitioner, retention_alarm_hours, "
                 "rotate_interval_seconds, rotate_schedule, storage, trigger_seconds"
             ),
@@ -225,7 +224,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("archive.rotate_schedule", "0 0 31 2 *", ["archive.rotate_schedule: ", "never come", "found '0 0 31 2 *'"]),
         ("batch.schedule", "30 25 * * *", ["batch.schedule: ", "five fields", "found '30 25 * * *'"]),
         ("archive.rotate_interval_seconds", 0, ["archive.rotate_interval_seconds: ", "greater than 0", "found 0"]),
-        ("archive.format", "csv", ["archive.format: ", "'jsonl.gz'", "found 'csv'"]),
+        ("archive.format", "parquet", ["archive.format: unknown key, found 'parquet', allowed keys: flush_size, max_"]),
         ("archive.partitioner", {"type": "field", "fields": []}, ["archive.partitioner.field.fields: ", "at least 1"]),
         ("archive.storage", {"kms_key": "k"}, ["archive.storage: ", "kms_key needs encryption aws:kms, found None"]),
         (

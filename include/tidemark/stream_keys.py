@@ -59,7 +59,6 @@ SourceTopic = Annotated[Topic, AfterValidator(_visible)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
 Renames = Annotated[dict[str, tuple[str, ...]], AfterValidator(require_once)]
 SchemaFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
-Format = Literal["parquet", "jsonl.gz", "jsonl.zst"]
 
 
 class Keys(BaseModel):
@@ -133,7 +132,6 @@ class Archive(Keys):
     partitioner: DefaultPartitioner | FieldPartitioner | TimePartitioner = Field(
         default=DefaultPartitioner(), discriminator="type"
     )
-    format: Format = "parquet"
     flush_size: int = Field(default=500_000, ge=1, description="records per file")
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1, description="bytes of keys and values per file")
     rotate_interval_seconds: float | None = Field(

@@ -135,7 +135,7 @@ class Stream(Keys):
             keys.add("renamed")
         part = self.model_dump(mode="json", include=keys)
         cuts = self.archive.model_dump(
-            mode="json", include={"partitioner", "format", "flush_size", "max_bytes", "rotate_interval_seconds"}
+            mode="json", include={"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds"}
         )
         return digest(canonical_json({**part, **cuts}))[:16]
 

@@ -1,19 +1,15 @@
 """What the archive holds, read with boto3, json and pyarrow alone: nothing of the product's own reading code."""
 
-import base64
-import gzip
 import io
 import json
 import re
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 from botocore.config import Config
 
 from tidemark.settings import Settings
@@ -61,12 +57,7 @@ class Oracle:
         return body
 
     def rows(self, key: str) -> list[dict[str, Any]]:
-        """An object's rows, whatever its format: bytes as bytes, times as datetimes."""
-        if key.endswith(".jsonl.gz"):
-            return [_record(line) for line in gzip.decompress(self.body(key)).splitlines()]
-        if key.endswith(".jsonl.zst"):
-            with zstandard.ZstdDecompressor().stream_reader(self.body(key), read_across_frames=True) as lines:
-                return [_record(line) for line in lines.read().splitlines()]
+        """An object's rows: bytes as bytes, times as datetimes."""
         rows: list[dict[str, Any]] = self.table(key).to_pylist()
         return rows
 
@@ -101,17 +92,3 @@ class Oracle:
             listed=set(files),
             objects=self.keys("data"),
         )
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    raw = json.loads(line)
-    times = {name: datetime.fromisoformat(raw[name]) for name in ("timestamp", "event_time")}
-    headers = [{"key": item["key"], "value": _content(item, "value")} for item in raw["headers"]]
-    plain = {name: raw[name] for name in ("topic", "partition", "offset", "timestamp_type")}
-    return plain | times | {"key": _content(raw, "key"), "value": _content(raw, "value"), "headers": headers}
-
-
-def _content(item: dict[str, Any], name: str) -> bytes | None:
-    if name not in item:
-        return base64.b64decode(item[f"{name}_base64"])
-    return None if item[name] is None else str(item[name]).encode()

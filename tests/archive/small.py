@@ -99,7 +99,6 @@ class Small:
             layout=self.layout,
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
-            format=stream.archive.format,
         )
         files = write_files([table], [(log, span)], target, Cuts.of(stream.archive))
         return commit_batch(

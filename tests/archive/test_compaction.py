@@ -29,14 +29,13 @@ WEEK = timedelta(days=7)
 DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)
 
 
-def make(store: ObjectStore, **archive: object) -> Small:
+def make(store: ObjectStore) -> Small:
     stream = Stream(
         name=unique("small"),
         topic="orders",
         time_zone=str(ZONE),
         value_schema="n INT",
         speed=Speed(topic="orders.live", dead_letter_topic="orders.dead"),
-        archive=Archive.model_validate(archive),
     )
     return Small(store=store, stream=stream)
 
@@ -49,9 +48,8 @@ def delete(small: Small, now: datetime, *, delete: bool = True) -> Deleted:
     return delete_replaced(small.store, small.layout, small.stream, now=now, delete=delete)
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl.gz", "jsonl.zst"])
-def test_small_files_become_one_per_folder_with_every_row_in_order(store: ObjectStore, form: str) -> None:
-    small = make(store, format=form)
+def test_small_files_become_one_per_folder_with_every_row_in_order(store: ObjectStore) -> None:
+    small = make(store)
     before = [small.commit(start, start + 2, writer=f"query-{start // 16}") for start in range(0, 32, 2)]
     small.commit(0, 3, log=small.log(1))  # alone in its partition
     compact(small.store, small.layout, small.stream, read_archived(small.store, small.layout, small.stream))
@@ -252,11 +250,8 @@ def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewher
     assert small.ranges_in_use() == [(0, 8), (2, 4)]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl.zst"])
-def test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replaced(
-    store: ObjectStore, form: str
-) -> None:
-    small = make(store, format=form)
+def test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replaced(store: ObjectStore) -> None:
+    small = make(store)
     small.path = lambda _: "p"
     for start in range(0, 8, 2):
         small.commit(start, start + 2)

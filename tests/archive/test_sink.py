@@ -1,12 +1,16 @@
 """The sink's files: cuts, keys, receipts, and what it refuses. Real S3 server; Arrow batches made here."""
 
+import io
 import os
+import re
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.archive.oracle import Oracle
@@ -17,6 +21,8 @@ from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.objects.columns import object_batches
+from tidemark.objects.footer import Footer, Stored, read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -138,6 +144,24 @@ def test_max_bytes_counts_keys_and_values_and_cuts_behind_the_row_that_reaches_i
     assert [(file.first_offset, file.last_offset) for file in files] == [(100, 101), (102, 103), (104, 105)]
 
 
+def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: Target, oracle: Oracle) -> None:
+    (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
+    head = oracle.client.head_object(Bucket=target.store.bucket, Key=file.key)
+    assert head["ContentType"] == "application/vnd.apache.parquet"
+    assert read_footer(target.store, file.key) == Stored(
+        footer=Footer(
+            rows=7,
+            first_offset=100,
+            last_offset=107,
+            checksum=file.checksum,
+            settings="settings-one",
+            topic_id="id-one",
+        ),
+        bytes=file.bytes,
+        modified=head["LastModified"],
+    )
+
+
 def test_the_same_rows_again_reuse_the_objects_that_are_there(target: Target, oracle: Oracle) -> None:
     rows = [row(*item) for item in ROWS]
     first = write(target, rows, flush_size=3)
@@ -159,9 +183,22 @@ def test_other_content_under_the_same_key_is_a_conflict_that_names_both(target: 
     assert oracle.body(archived(target, "all", 0)) == before
 
 
-def test_a_foreign_object_under_the_key_is_a_conflict(target: Target) -> None:
-    target.store.put(archived(target, "all", 0), b"not parquet")
-    with pytest.raises(ConflictError, match="an object that Tidemark did not write is in the way"):
+def parquet(rows: int) -> bytes:
+    """An object that something else wrote."""
+    body = io.BytesIO()
+    pq.write_table(pa.table({"n": range(rows)}), body)
+    return body.getvalue()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"not parquet", bytes(5_000), parquet(0), parquet(100_000)],
+    ids=["empty", "text", "zeros", "empty table", "table"],
+)
+def test_an_object_that_something_else_wrote_is_a_conflict_that_names_it(target: Target, body: bytes) -> None:
+    key = archived(target, "all", 0)
+    target.store.put(key, body)
+    with pytest.raises(ConflictError, match="an object that Tidemark did not write is in the way: .*" + re.escape(key)):
         write(target, [row(100, "all", b"one")])
 
 
@@ -224,10 +261,31 @@ def test_rows_that_do_not_fit_the_range_are_refused_and_nothing_becomes_visible(
 
 
 def test_many_small_batches_make_few_row_groups(target: Target, oracle: Oracle) -> None:
-    import io
-
-    import pyarrow.parquet as pq
-
     rows = [row(100 + at, "all", b"x" * 100) for at in range(100)]
     (file,) = write(target, rows, size=5)
     assert pq.ParquetFile(io.BytesIO(oracle.body(file.key))).metadata.num_row_groups == 1
+
+
+def test_memory_stays_bounded_while_a_large_object_is_written_and_read(target: Target) -> None:
+    highest = 0
+    tracemalloc.start()
+    try:
+        pool = pa.total_allocated_bytes()
+
+        def arriving() -> Iterator[pa.RecordBatch]:
+            nonlocal highest
+            for offset in range(100, 200):
+                yield from batches([row(offset, "all", os.urandom(2_000_000))])
+                highest = max(highest, pa.total_allocated_bytes() - pool)
+
+        (file,) = write_files(arriving(), [(LOG, RANGE)], target, WIDE)
+        found = 0
+        for batch in object_batches(target.store, file.key, SCHEMA.names) or ():
+            found += batch.num_rows
+            highest = max(highest, pa.total_allocated_bytes() - pool)
+        _, python_peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == 100
+    # 200 MB of values passed: a few row groups of 16 MB, and what S3 is sent or asked for at a time.
+    assert (highest < 80_000_000, python_peak < 100_000_000) == (True, True), (highest, python_peak)

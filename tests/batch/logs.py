@@ -76,14 +76,13 @@ class Log:
         writer: str = "query-a",
         partition: int = 0,
         per_file: int = 1000,
-        form: str = "parquet",
         committed_at_us: int = 0,
     ) -> str:
         """Commit ``[start, end)`` as the writer's next batch, in objects of ``per_file`` rows; the manifest's key."""
         owner, committed = self.owner(partition), OffsetRange(start=start, end=end)
         rows = [(o, ms) for o, ms in sorted(self.produced.get(partition, {}).items()) if o in committed]
         batches = [rows[i : i + per_file] for i in range(0, len(rows), per_file)]
-        files = tuple(self._object(owner, committed, writer, seq, own, form) for seq, own in enumerate(batches))
+        files = tuple(self._object(owner, committed, writer, seq, own) for seq, own in enumerate(batches))
         before = [item for item in self.manifests() if item.writer == writer]
         manifest = Manifest(
             stream=self.stream.name,
@@ -115,21 +114,16 @@ class Log:
         writer: str,
         seq: int,
         rows: Sequence[tuple[int, int]],
-        form: str,
     ) -> DataFile:
-        name = DataName(
-            path=writer, topic=owner.topic, partition=owner.partition, range=committed, seq=seq, extension=form
-        )
+        name = DataName(path=writer, topic=owner.topic, partition=owner.partition, range=committed, seq=seq)
         key = self.layout.data_key(name)
         times = [datetime.fromtimestamp(ms / 1000, UTC) for _, ms in rows]
         nothing = {"topic": owner.topic, "partition": owner.partition, "timestamp_type": 0, "key": None, "value": None}
         body = data_object(
-            form,
             [
                 {**nothing, "offset": offset, "timestamp": time, "event_time": time, "headers": []}
                 for (offset, _), time in zip(rows, times, strict=True)
-            ],
-            topic_id=owner.topic_id,
+            ]
         )
         self.store.put(key, body)
         days = []

@@ -1,9 +1,6 @@
-"""Objects of the archive made by hand, with their manifests: Parquet by pyarrow, JSON Lines by json and zstandard."""
+"""Objects of the archive made by hand, with their manifests."""
 
-import base64
-import gzip
 import io
-import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -11,12 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.objects.footer import Footer
 from tidemark.s3 import ObjectStore
 
 ARROW_SCHEMA = pa.schema(
@@ -45,15 +40,12 @@ def archive_rows(
     span: OffsetRange,
     rows: Sequence[dict[str, Any]],
     path: str = "p",
-    form: str = "parquet",
 ) -> tuple[str, Manifest]:
     """Write ``span`` as one object of these rows, in the columns of ARROW_SCHEMA; its key, and the batch's manifest,
     which is not written."""
     # A writer of its own folder: two writers may have archived the same range, into objects of the same name.
-    name = DataName(
-        path=f"{path}/{writer}", topic=log.topic, partition=log.partition, range=span, seq=0, extension=form
-    )
-    key, body = layout.data_key(name), data_object(form, rows, topic_id=log.topic_id)
+    name = DataName(path=f"{path}/{writer}", topic=log.topic, partition=log.partition, range=span, seq=0)
+    key, body = layout.data_key(name), data_object(rows)
     store.put(key, body)
     stamps = [_micros(row["timestamp"]) for row in rows]
     file = DataFile(
@@ -96,43 +88,8 @@ def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def data_object(form: str, rows: Sequence[dict[str, Any]], *, topic_id: str) -> bytes:
-    """The rows, in the columns of ARROW_SCHEMA, as ``parquet``, ``jsonl.gz`` or ``jsonl.zst``."""
-    if form == "parquet":
-        body = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=ARROW_SCHEMA), body, compression="zstd")
-        return body.getvalue()
-    lines = "".join(json.dumps(_line(row)) + "\n" for row in rows).encode()
-    offsets = [row["offset"] for row in rows]
-    footer = Footer(
-        rows=len(rows),
-        first_offset=offsets[0],
-        last_offset=offsets[-1],
-        checksum="by hand",
-        settings="by hand",
-        topic_id=topic_id,
-    )
-    if form == "jsonl.gz":
-        return gzip.compress(lines) + footer.trailer(".gz")
-    return zstandard.ZstdCompressor().compress(lines) + footer.trailer(".zst")
-
-
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    line = {name: row[name] for name in ("topic", "partition", "offset", "timestamp_type")}
-    line |= {name: _moment(row[name]) for name in ("timestamp", "event_time")}
-    line |= _content("key", row["key"]) | _content("value", row["value"])
-    line["headers"] = [{"key": item["key"], **_content("value", item["value"])} for item in row["headers"]]
-    return line
-
-
-def _moment(value: datetime) -> str:
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _content(name: str, value: bytes | None) -> dict[str, str | None]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
+def data_object(rows: Sequence[dict[str, Any]]) -> bytes:
+    """The rows, in the columns of ARROW_SCHEMA."""
+    body = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=ARROW_SCHEMA), body, compression="zstd")
+    return body.getvalue()

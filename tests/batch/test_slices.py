@@ -1,26 +1,77 @@
-"""Slices in any mix of formats, read by Spark: the writer's objects come back to the byte."""
+"""Slices of objects, read by Spark: what the archive's own writer wrote comes back to the byte."""
 
 import re
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.archive.test_formats import LOG, ODD, RANGE, Row, row, write
 from tests.conftest import MakeStream, unique
-from tidemark.archive.file import Target
+from tidemark.archive.file import OpenFile, Target
 from tidemark.batch.slices import read_slices
 from tidemark.core.errors import IncompleteError
-from tidemark.core.layout import Layout
-from tidemark.core.offsets import OffsetRange
+from tidemark.core.layout import DataName, Layout
+from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA
-from tidemark.stream_keys import Format
 from tidemark.streams import Stream
+
+LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
+RANGE = OffsetRange(start=0, end=1_000_000)
+Row = dict[str, Any]
+
+
+def row(offset: int, value: bytes | None = b"value", **others: Any) -> Row:
+    moment = datetime(2013, 1, 14, 12, tzinfo=UTC) + timedelta(microseconds=offset)
+    return {
+        "topic": "orders",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": moment,
+        "timestamp_type": 0,
+        "key": None,
+        "value": value,
+        "headers": [],
+        "event_time": moment,
+        **others,
+    }
+
+
+ODD = [
+    row(0, None, key=b"gone"),
+    row(1, b"", key=b""),
+    row(2, b"\x00\xff", key=b"\xed\xa0\x80"),  # no UTF-8: half a surrogate pair
+    row(3, 'a\x00"\\\r\n\t\x7f\u2028\ufeff𝄞'.encode(), key="ключ".encode()),
+    row(
+        5,
+        b'{"a": 1}\n',
+        headers=[
+            {"key": "h", "value": b"1"},
+            {"key": "h", "value": b"1"},
+            {"key": "", "value": None},
+            {"key": "é", "value": b""},
+            {"key": "b", "value": b"\xc3\x28"},
+        ],
+    ),
+    row(8, bytes(range(256)) * 20_480),
+    row(9, b"\x01" * 1_000_000, timestamp_type=1),
+]
+
+
+def write(target: Target, rows: list[Row]) -> str:
+    """An object of these rows, in one batch; its key."""
+    file = OpenFile(target, LOG, DataName(path="p", topic="orders", partition=0, range=RANGE, seq=0))
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    days = batch.column("event_time").cast(pa.date32()).cast(pa.int32()).to_numpy()
+    file.add(batch, days, sum(len(item["key"] or b"") + len(item["value"] or b"") for item in rows))
+    return file.finish().key
 
 
 @pytest.fixture
@@ -45,32 +96,28 @@ def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: l
     return sorted(found, key=lambda one: one["offset"])
 
 
-def test_odd_records_written_in_every_format_are_read_back_to_the_byte(
+def test_odd_records_are_read_back_to_the_byte(
     spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
 ) -> None:
-    stream = make_stream()
-    expected: list[Row] = []
-    slices = []
-    formats: list[Format] = ["parquet", "jsonl.gz", "jsonl.zst"]
-    for number, form in enumerate(formats):
-        rows = [item | {"offset": item["offset"] + 100 * number} for item in ODD]
-        key = write(target, rows, form=form).key
-        slices.append(Slice(key=key, log=LOG, range=RANGE, whole=True))
-        expected += rows
-    assert collected(spark, settings, stream, slices) == expected
+    slices = [Slice(key=write(target, ODD), log=LOG, range=RANGE, whole=True)]
+    assert collected(spark, settings, make_stream(), slices) == ODD
 
 
-def test_slices_of_every_format_are_trimmed_to_their_offsets(
+def test_slices_are_trimmed_to_their_offsets(
     spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
 ) -> None:
-    stream = make_stream()
     rows = [row(number) for number in range(0, 100, 2)]
-    slices = []
-    formats: list[tuple[Format, int, int]] = [("parquet", 0, 11), ("jsonl.gz", 11, 55), ("jsonl.zst", 55, 91)]
-    for form, start, end in formats:
-        key = write(target, rows, form=form).key
-        slices.append(Slice(key=key, log=LOG, range=OffsetRange(start=start, end=end), whole=False))
-    assert collected(spark, settings, stream, slices) == [item for item in rows if item["offset"] < 91]
+    slices = [
+        Slice(
+            key=write(replace(target, settings=f"settings-{start}"), rows),
+            log=LOG,
+            range=OffsetRange(start=start, end=end),
+            whole=False,
+        )
+        for start, end in ((0, 11), (11, 55), (55, 91))
+    ]
+    assert len({item.key for item in slices}) == 3
+    assert collected(spark, settings, make_stream(), slices) == [item for item in rows if item["offset"] < 91]
 
 
 def test_only_the_slices_objects_are_read_whatever_folders_are_called(
@@ -87,9 +134,7 @@ def test_only_the_slices_objects_are_read_whatever_folders_are_called(
     layout = Layout(prefix=f"{unique('odd')}/a b%20*é{{1,2}}", stream="slices")
     target = Target(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
     keys = [
-        write(
-            replace(target, settings=f"settings-{number}"), rows[number * 100 : (number + 1) * 100], form="parquet"
-        ).key
+        write(replace(target, settings=f"settings-{number}"), rows[number * 100 : (number + 1) * 100])
         for number in range(3)
     ]
     assert len({key.rsplit("/", 1)[0] for key in keys}) == 1
@@ -108,7 +153,7 @@ def test_only_the_slices_objects_are_read_whatever_folders_are_called(
 def test_a_session_that_ignores_the_list_of_objects_is_refused(
     spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
 ) -> None:
-    key = write(target, ODD, form="parquet").key
+    key = write(target, ODD)
     ignored = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
     spark.conf.set(ignored, True)
     try:

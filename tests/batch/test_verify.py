@@ -377,7 +377,7 @@ def test_copies_of_a_row_count_once_and_rows_of_other_days_not_at_all(log: Log) 
     log.produce(10, NINE)
     log.produce(5, at(TUESDAY, 9))
     log.archive(0, 15, per_file=4)
-    log.archive(3, 12, writer="query-b", form="jsonl.gz")
+    log.archive(3, 12, writer="query-b")
     found, chains, files = derived(log)
     owner = log.owner()
     assert list(found.rows[owner].ranges()) == [OffsetRange(start=0, end=10)]

@@ -71,18 +71,6 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
     )
 
 
-def test_a_record_in_json_lines_is_found_in_its_object(log: Log) -> None:
-    log.produce(10, at(MONDAY, 9))
-    log.archive(0, 10, per_file=4, form="jsonl.gz")
-    log.archive(3, 10, writer="query-b", form="jsonl.zst")
-    found = find(log, 5)
-    assert (found.day, found.event_time) == (MONDAY, datetime(2013, 1, 14, 9, tzinfo=ZONE))
-    assert [item.object for item in found.copies] == [
-        object_key(log, "query-a", 0, 10, 1).replace(".parquet", ".jsonl.gz"),
-        object_key(log, "query-b", 3, 10).replace(".parquet", ".jsonl.zst"),
-    ]
-
-
 def test_a_record_of_a_day_that_is_not_sealed_has_no_seal(log: Log) -> None:
     log.produce(4, at(TUESDAY, 9))
     log.archive(0, 4)

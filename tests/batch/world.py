@@ -134,7 +134,6 @@ class World:
         writer: str = "stream",
         partition: int = 0,
         folder: str = "p",
-        form: str = "parquet",
     ) -> str:
         """Commit offsets ``[start, end)`` as one object and manifest of ``writer``; the object's key."""
         run, log = self.run("archive"), self.log(partition)
@@ -150,7 +149,6 @@ class World:
             span=OffsetRange(start=start, end=end),
             rows=[_row(item) for item in self.records if item.log == log and start <= item.offset < end],
             path=folder,
-            form=form,
         )
         self.manifests.append(manifest)
         return key

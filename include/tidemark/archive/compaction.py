@@ -189,7 +189,6 @@ class Compaction:
             layout=self.layout,
             part_bytes=self.stream.archive.part_bytes,
             settings=self.stream.archive_settings,
-            format=self.stream.archive.format,
             storage=self.stream.archive.storage,
         )
         written: list[DataFile] = []

@@ -15,12 +15,12 @@ from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.columns import checksum_of_rows
-from tidemark.objects.encoders import CONTENT_TYPES, encoder
+from tidemark.objects.encoder import CONTENT_TYPE, Encoder
 from tidemark.objects.footer import Footer, Stored, read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore
-from tidemark.stream_keys import Format, Storage
+from tidemark.stream_keys import Storage
 
 _EPOCH = date(1970, 1, 1)
 
@@ -38,7 +38,6 @@ class Target:
     part_bytes: int
     settings: str
     meter: TaskMeter = field(default_factory=TaskMeter)
-    format: Format = "parquet"
     storage: Storage = field(default_factory=Storage)
     apart: bool = False
     oldest: datetime | None = None
@@ -75,7 +74,7 @@ class OpenFile:
     """Rows of one log and path, up to a cut the sink decides. Memory: the encoder's and one upload part."""
 
     def __init__(self, target: Target, log: TopicPartition, name: DataName) -> None:
-        self.name = _free_name(target, log, replace(name, extension=target.format))
+        self.name = _free_name(target, log, name)
         self.key = target.layout.data_key(self.name)
         self.rows = 0
         self.payload_bytes = 0  # of keys and values: what max_bytes counts
@@ -85,10 +84,10 @@ class OpenFile:
             target.store,
             self.key,
             part_bytes=target.part_bytes,
-            content_type=CONTENT_TYPES[target.format],
+            content_type=CONTENT_TYPE,
             storage=target.storage,
         )
-        self._encoder = encoder(target.format, self._upload)
+        self._encoder = Encoder(self._upload)
         self._checksum = RowChecksum(SCHEMA.names)
         self._days = _Days()
         self._offsets: tuple[int, int] | None = None

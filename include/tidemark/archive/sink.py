@@ -121,7 +121,6 @@ def _writer(
             layout=Layout(prefix=settings.prefix, stream=stream.name),
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
-            format=stream.archive.format,
             storage=stream.archive.storage,
             apart=apart,
             oldest=oldest,

@@ -1,6 +1,6 @@
 """Slices of archive objects as rows, trimmed by offset: no shuffle, and no filter where a slice is a whole object.
 
-Spark reads Parquet itself. Objects of any other kind are streamed by the archive's decoders, a task per some of them.
+Spark reads the archive's own objects itself. Adopted ones are streamed through Python, a task per some of them.
 """
 
 import json
@@ -69,9 +69,6 @@ def _read(
     spark: SparkSession, settings: Settings, stream: Stream, parquet: "_Parquet", slices: Sequence[Slice]
 ) -> list[DataFrame]:
     parts = parquet.read([item for item in slices if not decoded(item.key)])
-    own = [item for item in slices if decoded(item.key) and not is_connect_key(item.key)]
-    if own:
-        parts.append(_streamed(spark, settings, own))
     adopted = [item for item in slices if is_connect_key(item.key)]
     if adopted:
         rows = _streamed(spark, settings, adopted).withColumn("event_time", event_time(stream))
@@ -85,7 +82,7 @@ def together(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _streamed(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
-    """Rows of objects that a decoder reads; of adopted ones without their event time."""
+    """Rows of adopted objects, without their event time."""
     # A row per slice, without a Python object having to pass through Spark.
     numbers = spark.range(0, len(slices), 1, min(len(slices), TASKS_MAX))
     return numbers.mapInArrow(_reader(settings, tuple(slices)), ARCHIVE_SCHEMA)

@@ -1,1 +1,1 @@
-"""Data objects: their formats, how rows become one, and how it is read again, without Spark and never whole."""
+"""Data objects: how rows become one, and how it is read again, without Spark and never whole."""

@@ -1,14 +1,10 @@
-"""What a data object says about itself, in its tail, where readers of its format pass over it.
-
-Parquet: an entry of the footer's key-value metadata. gzip: a last, empty member whose extra field holds it (RFC 1952).
-zstd: a skippable frame (RFC 8878). The last two are ``TRAILER_BYTES`` long, so one ranged read finds them.
+"""What a data object says about itself: an entry of its Parquet footer's key-value metadata.
 
 Two objects of one key were written from the same rows if their footers are the same.
 """
 
 import io
 import json
-import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,16 +19,8 @@ from tidemark.s3 import ObjectStore, error_code
 METADATA_KEY = "tidemark"
 # What pyarrow raises for Parquet with a changed byte, and for a column that is not there.
 PARQUET_DAMAGE = (pa.ArrowException, UnicodeDecodeError, KeyError, OSError)
-TRAILER_BYTES = 1024
 _TAIL_BYTES = 64 * 1024
 _MAGIC = b"PAR1"
-# Before and behind the text of a trailer. gzip: a header with an extra field, without time or name; in the field one
-# entry of ours; an empty deflate block, its CRC and its length.
-_GZIP_END = b"\x03\x00" + bytes(8)
-_GZIP_TEXT = TRAILER_BYTES - 16 - len(_GZIP_END)
-_GZIP_HEAD = struct.pack("<4sIBBH2sH", b"\x1f\x8b\x08\x04", 0, 0, 255, _GZIP_TEXT + 4, b"TM", _GZIP_TEXT)
-_ZSTD_HEAD = struct.pack("<II", 0x184D2A57, TRAILER_BYTES - 8)
-_TRAILERS = {".gz": (_GZIP_HEAD, _GZIP_END), ".zst": (_ZSTD_HEAD, b"")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +38,8 @@ class Footer:
     topic_id: str
 
     def metadata(self) -> dict[str, str]:
-        """The entry as Parquet keeps it."""
+        """The entry as Parquet keeps it; ``read_footer`` reads it back."""
         return {METADATA_KEY: json.dumps(encode(self), sort_keys=True)}
-
-    def trailer(self, suffix: str) -> bytes:
-        """The last ``TRAILER_BYTES`` of an object whose key ends so: ``.gz`` or ``.zst``."""
-        head, end = _TRAILERS[suffix]
-        text = json.dumps({METADATA_KEY: encode(self)}, sort_keys=True).encode()
-        size = TRAILER_BYTES - len(head) - len(end)
-        if len(text) > size:
-            raise ValueError(f"a footer of {len(text)} bytes is longer than {size}")
-        return head + text.ljust(size) + end
 
     def __str__(self) -> str:
         return f"{self.rows} rows, offsets {self.first_offset} to {self.last_offset}, checksum {self.checksum}"
@@ -80,14 +59,11 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
 
     Raises ConflictError for an object that is no file of the archive, ServiceError where S3 refuses.
     """
-    trailer = next((suffix for suffix in _TRAILERS if key.endswith(suffix)), None)
-    found = _tail(store, key, TRAILER_BYTES if trailer else _TAIL_BYTES)
+    found = _tail(store, key, _TAIL_BYTES)
     if found is None:
         return None
     tail, size, modified = found
     try:
-        if trailer:
-            return Stored(footer=parse_trailer(tail, trailer, where="tail"), bytes=size, modified=modified)
         needed = 8 + int.from_bytes(tail[-8:-4], "little")
         if tail[-4:] == _MAGIC and len(tail) < needed <= size:
             found = _tail(store, key, needed)
@@ -101,28 +77,10 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
     except (*PARQUET_DAMAGE, ValueError, FormatError) as error:
         raise ConflictError(
             "an object that Tidemark did not write is in the way",
-            expected="Tidemark's trailer" if trailer else f"Parquet with {METADATA_KEY!r} in its footer",
+            expected=f"Parquet with {METADATA_KEY!r} in its footer",
             found=str(error) if isinstance(error, FormatError) else repr(error),
             where=f"s3://{store.bucket}/{key}",
         ) from error
-
-
-def parse_trailer(tail: bytes, suffix: str, *, where: str) -> Footer:
-    """What ``Footer.trailer`` made of it; raises FormatError for any other bytes."""
-    head, end = _TRAILERS[suffix]
-    if len(tail) != TRAILER_BYTES or not (tail.startswith(head) and tail.endswith(end)):
-        raise FormatError(
-            "a data object does not end in a trailer",
-            expected=f"{TRAILER_BYTES} bytes from {head.hex()} on",
-            found=f"{len(tail)} bytes from {tail[: len(head)].hex()} on",
-            where=where,
-        )
-    try:
-        raw = json.loads(tail[len(head) : len(tail) - len(end)])
-    except ValueError as error:
-        raise FormatError("a data object's trailer does not parse", found=repr(error), where=where) from error
-    entry = raw.get(METADATA_KEY) if isinstance(raw, dict) else raw
-    return decode(Footer, entry, where=where)
 
 
 def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int, datetime] | None:
