@@ -36,7 +36,6 @@ names = st.builds(
     partition=st.integers(0, 10_000),
     range=wide_ranges(),
     seq=st.integers(0, 100_000),
-    extension=st.just("parquet"),
 )
 
 
@@ -69,6 +68,7 @@ def test_a_seals_key_reads_back_and_sorts_by_day_and_version(
     [
         "data/flights/x/flights+0+00000000000000000000+00000000000000000010+0000.parquet/more",
         "data/flights/x/flights+0+0+10+0.parquet",
+        "data/flights/x/flights+0+00000000000000000000+00000000000000000010+0000.json",
         "data/ferries/x/ferries+0+00000000000000000000+00000000000000000010+0000.parquet",
         "manifests/flights/a/000000000001.json",
         "data/flights/flights+0+00000000000000000000+00000000000000000010+0000.parquet",

@@ -12,8 +12,8 @@ from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange
 
 _DATA = re.compile(
-    r"(?P<path>.+)/(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>\d+)\+(?P<start>\d{20})\+(?P<end>\d{20})\+(?P<seq>\d{4,})"
-    r"\.(?P<extension>[a-z0-9.]+)"
+    r"(?P<path>.+)/(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>\d+)\+(?P<start>\d{20})\+(?P<end>\d{20})"
+    r"\+(?P<seq>\d{4,})\.parquet"
 )
 _MANIFEST = re.compile(r"(?P<writer>[^/]+)/(?P<batch>\d{12,})\.json")
 _HEARTBEAT = re.compile(r"(?P<layer>[a-z]+)\.json")
@@ -30,7 +30,6 @@ class DataName:
     partition: int
     range: OffsetRange
     seq: int
-    extension: str = "parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ class Layout:
     def data_key(self, name: DataName) -> str:
         return (
             f"{self.data_prefix}{name.path}/{name.topic}+{name.partition}"
-            f"+{name.range.start:020}+{name.range.end:020}+{name.seq:04}.{name.extension}"
+            f"+{name.range.start:020}+{name.range.end:020}+{name.seq:04}.parquet"
         )
 
     def parse_data_key(self, key: str) -> DataName:
@@ -82,7 +81,7 @@ class Layout:
         if found is None:
             raise FormatError(
                 "not a data object's key",
-                expected=f"{self.data_prefix}<path>/<topic>+<partition>+<start>+<end>+<seq>.<extension>",
+                expected=f"{self.data_prefix}<path>/<topic>+<partition>+<start>+<end>+<seq>.parquet",
                 found=key,
             )
         return DataName(
@@ -91,7 +90,6 @@ class Layout:
             partition=int(found["partition"]),
             range=OffsetRange(start=int(found["start"]), end=int(found["end"])),
             seq=int(found["seq"]),
-            extension=found["extension"],
         )
 
     def manifest_key(self, writer: str, batch: int) -> str:
