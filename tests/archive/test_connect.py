@@ -21,8 +21,7 @@ from tidemark.adopt.scan import meaning
 from tidemark.core.connect import ConnectName, parse_connect_key
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
-from tidemark.objects.connect import read_values
-from tidemark.objects.decoders import read_rows
+from tidemark.objects.connect import read_rows, read_values
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

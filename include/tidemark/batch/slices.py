@@ -20,8 +20,7 @@ from pyspark.sql import functions as F
 from tidemark.core.days import micros
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
-from tidemark.objects.connect import is_connect_key
-from tidemark.objects.decoders import decoded, read_rows
+from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import WITHOUT_OBJECT
@@ -55,7 +54,7 @@ def read_slices(
     what a slice's rows go through; each step is called once, with the rows of all its slices.
 
     Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
-    FormatError and PositionError for an object that is damaged, as ``tidemark.objects.decoders`` tells it.
+    FormatError for an adopted object that is damaged, as ``tidemark.objects.connect`` tells it.
     """
     parquet = _Parquet(spark, settings.bucket, _listed(settings, {item.key for item in slices}))
     steps: dict[Step, list[Slice]] = {}
@@ -68,7 +67,7 @@ def read_slices(
 def _read(
     spark: SparkSession, settings: Settings, stream: Stream, parquet: "_Parquet", slices: Sequence[Slice]
 ) -> list[DataFrame]:
-    parts = parquet.read([item for item in slices if not decoded(item.key)])
+    parts = parquet.read([item for item in slices if not is_connect_key(item.key)])
     adopted = [item for item in slices if is_connect_key(item.key)]
     if adopted:
         rows = _streamed(spark, settings, adopted).withColumn("event_time", event_time(stream))
@@ -130,7 +129,7 @@ def _listed(settings: Settings, keys: set[str]) -> dict[str, ObjectInfo]:
 
 
 class _Parquet:
-    """The objects that Spark reads itself."""
+    """The archive's own objects, which Spark reads itself."""
 
     def __init__(self, spark: SparkSession, bucket: str, listed: Mapping[str, ObjectInfo]) -> None:
         self._spark, self._bucket, self._listed = spark, bucket, listed

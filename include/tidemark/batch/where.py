@@ -19,8 +19,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.objects.columns import object_batches
-from tidemark.objects.connect import is_connect_key
-from tidemark.objects.decoders import decoded, read_rows
+from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.streams import Stream, load_stream
@@ -206,7 +205,7 @@ def _extracted(stream: Stream, rows: pa.RecordBatch) -> datetime:
 
 def _rows(store: ObjectStore, key: str, offset: int) -> Iterator[pa.RecordBatch] | None:
     """The object's row at the offset, in one of the batches or in none; None where there is no object."""
-    if decoded(key):
+    if is_connect_key(key):
         return read_rows(store, key, OffsetRange(start=offset, end=offset + 1))
     batches = object_batches(store, key, ["offset", "event_time"])
     return None if batches is None else (batch.filter(pc.equal(batch["offset"], offset)) for batch in batches)

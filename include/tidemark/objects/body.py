@@ -17,17 +17,12 @@ ATTEMPTS = 5  # in a row without a byte between them; the client's own retries e
 
 
 class ObjectBody(io.RawIOBase):
-    """Reads forward only. ``read`` raises ServiceError, naming the key and S3's code, where the server refuses.
+    """Reads forward only. ``read`` raises ServiceError, naming the key and S3's code, where the server refuses."""
 
-    ``tail`` holds the last bytes that were read, up to ``tail_bytes``.
-    """
-
-    def __init__(self, store: ObjectStore, key: str, *, tail_bytes: int = 0) -> None:
+    def __init__(self, store: ObjectStore, key: str) -> None:
         super().__init__()
         self.key = key
         self._store = store
-        self._tail_bytes = tail_bytes
-        self.tail = b""
         self._at = 0
         self._size: int | None = None
         self._etag = ""
@@ -65,8 +60,6 @@ class ObjectBody(io.RawIOBase):
                 continue
             memoryview(buffer)[: len(data)] = data
             self._at += len(data)
-            if self._tail_bytes:
-                self.tail = (self.tail + data[-self._tail_bytes :])[-self._tail_bytes :]
             return len(data)
         raise AssertionError("the last attempt returns or raises")
 

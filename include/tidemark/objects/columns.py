@@ -1,7 +1,7 @@
-"""Columns of a data object of any kind, a batch at a time, read by ranges: without Spark and without the whole object.
+"""Columns of a data object, a batch at a time, read by ranges: without Spark and without the whole object.
 
-A small object takes one request. Of a large Parquet object the footer is read first, then of one row group after the
-other the columns that are asked for.
+A small object takes one request. Of a large one the footer is read first, then of one row group after the other the
+columns that are asked for. Objects of Kafka Connect are read from their start.
 """
 
 import io
@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.core.errors import FormatError, PositionError, ServiceError
+from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.checksum import RowChecksum
-from tidemark.objects.decoders import decoded, read_rows
+from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.objects.footer import PARQUET_DAMAGE
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, error_code
@@ -33,10 +33,10 @@ _EVERYTHING = OffsetRange(start=0, end=2**63 - 1)
 def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
     """The object's rows in their order, as batches of these columns; None where there is no object.
 
-    Raises FormatError, naming the key, for an object that is damaged or lacks a column, PositionError for rows out of
-    offset order (of kinds that a decoder reads), and ServiceError where S3 refuses.
+    Raises FormatError, naming the key, for an object that is damaged or lacks a column, and ServiceError where S3
+    refuses.
     """
-    if decoded(key):
+    if is_connect_key(key):
         batches = read_rows(store, key, _EVERYTHING)
         return None if batches is None else (batch.select(list(columns)) for batch in batches)
     body = _SeekableBody(store, key)
@@ -52,7 +52,7 @@ def checksum_of_rows(store: ObjectStore, key: str) -> str:
     try:
         for batch in object_batches(store, key, SCHEMA.names) or ():
             checksum.add(batch)
-    except (FormatError, PositionError) as error:
+    except FormatError as error:
         return str(error)
     return checksum.value
 

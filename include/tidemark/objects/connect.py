@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 
 from tidemark.core.connect import ConnectName, parse_connect_key
 from tidemark.core.errors import FormatError, TidemarkError
+from tidemark.core.offsets import OffsetRange
 from tidemark.objects.body import ObjectBody
 from tidemark.objects.schema import SCHEMA
+from tidemark.s3 import ObjectStore
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -36,21 +38,33 @@ CHUNK_BYTES = 1024 * 1024
 
 
 def is_connect_key(key: str) -> bool:
-    """Whether the key names an object of Kafka Connect, so that ``decode_connect`` reads it."""
+    """Whether the key names an object of Kafka Connect, so that ``read_rows`` reads it."""
     return not isinstance(parse_connect_key(key), str)
 
 
-def decode_connect(body: ObjectBody) -> Iterator[pa.RecordBatch]:
-    """The object's rows, in batches of SCHEMA.
+def read_rows(store: ObjectStore, key: str, wanted: OffsetRange) -> Iterator[pa.RecordBatch] | None:
+    """The object's rows with offsets in ``wanted``, as batches of SCHEMA; None where there is no object.
 
-    Such objects hold values only: key, timestamps and event time are null, headers empty. Raises FormatError for a
-    content that does not decode.
+    Such objects hold values only: key, timestamps and event time are null, headers empty. Reads no further than it
+    must. Raises FormatError, naming key and record, for a content that does not decode, and ServiceError where S3
+    refuses.
     """
+    body = ObjectBody(store, key)
+    return _rows(body, wanted) if body.open() else None
+
+
+def _rows(body: ObjectBody, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     name = connect_name(body.key)
-    offset = name.start
-    for batch in batched(read_values(name, body, where=body.key)):
-        yield to_rows(name, offset, batch)
-        offset += len(batch)
+    start = name.start
+    with body:
+        for values in batched(read_values(name, body, where=body.key)):
+            end = start + len(values)
+            inside = wanted.intersect(OffsetRange(start=start, end=end))
+            if inside is not None:
+                yield to_rows(name, inside.start, values[inside.start - start : inside.end - start])
+            if wanted.end < end:
+                return  # not at wanted.end: an object that is wanted whole is read to its end, and its damage found
+            start = end
 
 
 def connect_name(key: str) -> ConnectName:
