@@ -32,7 +32,7 @@ def key(oracle: Oracle) -> str:
 
 def send(store: ObjectStore, oracle: Oracle, body: bytes = BODY, *, storage: Storage | None = None) -> tuple[bool, int]:
     """Whether the object was created, and the parts it took."""
-    upload = Upload(store, key(oracle), part_bytes=PART, content_type="application/zstd", storage=storage)
+    upload = Upload(store, key(oracle), part_bytes=PART, storage=storage)
     try:
         for start in range(0, len(body), 1_000_000):
             upload.write(body[start : start + 1_000_000])
@@ -154,7 +154,7 @@ def test_without_storage_nothing_is_asked_for_but_the_content_type(
     assert send(faulty, oracle, BODY[:size])[0]
     assert [name for _, _, fields in proxy.sent for name in fields if name in STORAGE_FIELDS] == []
     answer = oracle.client.head_object(Bucket=faulty.bucket, Key=key(oracle))
-    assert answer["ContentType"] == "application/zstd"
+    assert answer["ContentType"] == "application/vnd.apache.parquet"
 
 
 def test_a_storage_class_is_kept_with_the_object(store: ObjectStore, oracle: Oracle) -> None:

@@ -15,7 +15,7 @@ from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.columns import checksum_of_rows
-from tidemark.objects.encoder import CONTENT_TYPE, Encoder
+from tidemark.objects.encoder import Encoder
 from tidemark.objects.footer import Footer, Stored, read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.objects.upload import Upload
@@ -80,13 +80,7 @@ class OpenFile:
         self.payload_bytes = 0  # of keys and values: what max_bytes counts
         self._target = target
         self._log = log
-        self._upload = Upload(
-            target.store,
-            self.key,
-            part_bytes=target.part_bytes,
-            content_type=CONTENT_TYPE,
-            storage=target.storage,
-        )
+        self._upload = Upload(target.store, self.key, part_bytes=target.part_bytes, storage=target.storage)
         self._encoder = Encoder(self._upload)
         self._checksum = RowChecksum(SCHEMA.names)
         self._days = _Days()

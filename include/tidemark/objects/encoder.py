@@ -7,7 +7,6 @@ from tidemark.objects.footer import Footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.objects.upload import Upload
 
-CONTENT_TYPE = "application/vnd.apache.parquet"
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 

@@ -16,6 +16,7 @@ from tidemark.stream_keys import Storage
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
+CONTENT_TYPE = "application/vnd.apache.parquet"
 _MIN_PART_BYTES = 5 * 1024 * 1024  # S3's own limit for every part but the last
 _MAX_PARTS = 10_000
 
@@ -37,15 +38,12 @@ class Upload:
     Methods raise ServiceError, naming the key and S3's code, where the server refuses.
     """
 
-    def __init__(
-        self, store: ObjectStore, key: str, *, part_bytes: int, content_type: str, storage: Storage | None = None
-    ) -> None:
+    def __init__(self, store: ObjectStore, key: str, *, part_bytes: int, storage: Storage | None = None) -> None:
         if part_bytes < _MIN_PART_BYTES:
             raise ValueError(f"part_bytes must be at least {_MIN_PART_BYTES}, found {part_bytes}")
         self.key = key
         self._store = store
         self._part_bytes = part_bytes
-        self._content_type = content_type
         self._options = object_options(storage or Storage())
         self._buffer = bytearray()
         self._written = 0
@@ -125,7 +123,7 @@ class Upload:
 
     def _put(self, body: bytes) -> bool:
         try:
-            return self._store.put_if_absent(self.key, body, content_type=self._content_type, options=self._options)
+            return self._store.put_if_absent(self.key, body, content_type=CONTENT_TYPE, options=self._options)
         except ServiceError as error:
             if self._hint is None:
                 raise
@@ -163,7 +161,7 @@ class Upload:
         try:
             if self._upload_id is None:
                 self._upload_id = self._store.client.create_multipart_upload(
-                    Bucket=self._store.bucket, Key=self.key, ContentType=self._content_type, **self._options
+                    Bucket=self._store.bucket, Key=self.key, ContentType=CONTENT_TYPE, **self._options
                 )["UploadId"]
             with memoryview(self._buffer) as view:
                 body = bytes(view[:size])
