@@ -21,6 +21,7 @@ from hypothesis import settings as hypothesis
 from pyspark.sql import SparkSession
 
 from tests.cluster import Cluster, cluster
+from tests.shared_classes import spark_options
 from tidemark.kafka import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -70,7 +71,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     streams = root / "streams"
     shutil.copytree(PROJECT / "include" / "streams", streams, ignore=shutil.ignore_patterns("__pycache__"))
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in BRIEF_JVM.items():
+        for name, value in {**BRIEF_JVM, **spark_options()}.items():
             patch.setenv(name, value)
         with LocalStack(f"test-{os.getpid()}", root=root, streams_dir=streams) as running:
             for name, value in running.env.items():  # Spark's Python workers inherit it, and settings() reads it
