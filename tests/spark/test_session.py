@@ -1,9 +1,15 @@
-"""A session that can't start."""
+"""A session that can't start, and what one starts for its tasks."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tidemark.spark.session import DAEMON
 from tidemark.stack.local import PROJECT, LocalStack
 
 PROGRAM = """\
@@ -29,3 +35,15 @@ def test_a_jvm_that_ends_before_it_is_up_is_told_in_a_sentence(stack: LocalStack
     )
     assert "Spark's JVM did not start: found [JAVA_GATEWAY_EXITED]" in found.stdout, found
     assert "the memory it is given" in found.stdout
+
+
+def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The command line of the worker's parent, instead of every row."""
+    for _ in batches:
+        command = Path(f"/proc/{os.getppid()}/cmdline").read_text().replace("\0", " ")
+        yield pa.record_batch({"parent": pa.array([command])})
+
+
+def test_the_workers_of_a_local_session_are_forked_from_a_daemon_with_imports_done(spark: SparkSession) -> None:
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(parents, "parent string").collect()
+    assert f"-m {DAEMON} pyspark.worker" in row.parent

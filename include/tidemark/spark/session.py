@@ -16,6 +16,8 @@ from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
 from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
 
+DAEMON = "tidemark.spark.daemon"
+
 
 def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "512m") -> SparkSession:
     """A session for a command: no deployment, no jars, quiet. By default one core, for looking at plans.
@@ -86,6 +88,8 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
         "spark.master": settings.spark_master,
         "spark.jars": jars(settings),
         "spark.driver.memory": settings.spark_driver_memory,
+        # Tasks run beside the driver, in the same Python: it has the module. Elsewhere nobody knows.
+        **({"spark.python.daemon.module": DAEMON} if settings.spark_master.startswith("local") else {}),
     }
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit, which was given these
         defaults = {}
