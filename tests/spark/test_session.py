@@ -5,11 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.spark.session import DAEMON
+from tidemark.spark.streaming import start_query
 from tidemark.stack.local import PROJECT, LocalStack
 
 PROGRAM = """\
@@ -47,3 +50,26 @@ def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_the_workers_of_a_local_session_are_forked_from_a_daemon_with_imports_done(spark: SparkSession) -> None:
     (row,) = spark.range(1, numPartitions=1).mapInArrow(parents, "parent string").collect()
     assert f"-m {DAEMON} pyspark.worker" in row.parent
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_query_starts_with_atomic_checkpoints_and_the_session_keeps_its_own_way(
+    spark: SparkSession, fails: bool
+) -> None:
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    seen: list[str | None] = []
+
+    class Query:
+        def start(self) -> None:
+            seen.append(spark.conf.get(name))
+            if fails:
+                raise ValueError("does not start")
+
+    query: Any = Query()
+    if fails:
+        with pytest.raises(ValueError, match="does not start"):
+            start_query(spark, query)
+    else:
+        start_query(spark, query)
+    assert seen == ["org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"]
+    assert spark.conf.get(name, None) is None

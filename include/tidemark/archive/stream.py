@@ -31,6 +31,7 @@ from tidemark.spark.streaming import (
     bind_checkpoint,
     kafka_source,
     log_event,
+    start_query,
     stop_requested,
     stream_session,
     trigger,
@@ -156,13 +157,13 @@ class _Driver:
             min_offsets_per_trigger=None if everything else archive.min_offsets_per_trigger,
             max_trigger_delay_seconds=archive.max_trigger_delay_seconds,
         )
-        return (
+        query = (
             source.writeStream.queryName(f"archive-{self.stream.name}{'-everything' if everything else ''}")
             .foreachBatch(self.batches.archive)
             .option("checkpointLocation", self.url)
             .trigger(**trigger(archive.trigger_seconds, available_now=everything))
-            .start()
         )
+        return start_query(self.spark, query)
 
     def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
         """Until the query ends, or it is to stop and no batch is in hand any more."""

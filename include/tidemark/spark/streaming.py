@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.core.errors import ConflictError, FormatError, ServiceError
 from tidemark.core.layout import Layout
@@ -33,12 +34,9 @@ FINISH_S = 20.0  # supervisors kill after 30 s or so
 # One batch's progress as Spark reports it (``StreamingQueryProgress`` as a dictionary), after the batch.
 BatchHook = Callable[[Mapping[str, Any]], None]
 
-# Survives kill -9 and leaves no temporary files, where the rename-based default does not. Not for batch applications:
-# Spark would read the list of a file source, which lies on the driver's own disk, by it as well.
-_CHECKPOINTS = {
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.internal.io.cloud"
-    ".AbortableStreamBasedCheckpointFileManager"
-}
+# Survives kill -9 and leaves no temporary files, where the rename-based default does not.
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _stop = Event()
 
@@ -102,6 +100,23 @@ def bind_checkpoint(store: ObjectStore, layout: Layout, layer: str, log: TopicPa
     return f"s3a://{store.bucket}/{prefix.rstrip('/')}"
 
 
+def start_query(spark: SparkSession, query: DataStreamWriter) -> StreamingQuery:
+    """Start a query that writes its checkpoint atomically to S3, in any session: a query keeps what it started with.
+
+    Elsewhere in the session Spark must not use that way: it would read the list of a file source, which lies on the
+    driver's own disk, by it as well.
+    """
+    before = spark.conf.get(_FILE_MANAGER, None)
+    spark.conf.set(_FILE_MANAGER, _ABORTABLE)
+    try:
+        return query.start()
+    finally:
+        if before is None:
+            spark.conf.unset(_FILE_MANAGER)
+        else:
+            spark.conf.set(_FILE_MANAGER, before)
+
+
 @contextmanager
 def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A session for one continuous stream, stopped at the end; from here on SIGTERM and SIGINT only ask to stop.
@@ -115,7 +130,7 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        spark = spark_session(settings, name, {**_CHECKPOINTS, **(conf or {})})
+        spark = spark_session(settings, name, conf)
     finally:
         for number in _SIGNALS:
             signal.signal(number, _ask_to_stop)

@@ -32,6 +32,7 @@ from tidemark.spark.streaming import (
     bind_checkpoint,
     kafka_source,
     log_event,
+    start_query,
     stream_session,
     trigger,
 )
@@ -126,7 +127,7 @@ def start(
             found=f"no {', '.join(missing)} among {', '.join(rows.columns)}",
             where=f"transform of stream {stream.name}",
         )
-    return (
+    query = (
         upserts(departures_per_minute(rows))
         .writeStream.format("kafka")
         .queryName(f"{stream.name}-{LAYER}")
@@ -136,8 +137,8 @@ def start(
         .option("topic", topic_of(stream))
         .options(**PRODUCER)
         .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
-        .start()
     )
+    return start_query(spark, query)
 
 
 def figures(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from tidemark.spark.streaming import (
     bind_checkpoint,
     kafka_source,
     log_event,
+    start_query,
     stream_session,
     trigger,
 )
@@ -122,11 +123,11 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         rows = classify(records(source, stream), stream, transform)
         sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
         writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
-    query = (
+    query = start_query(
+        spark,
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
-        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
-        .start()
+        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now)),
     )
     log_event(
         "started",
