@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +23,7 @@ from tidemark.spark.decode import REASON, decoded_schema, twofold
 from tidemark.spark.fields import field
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
-from tidemark.spark.records import require_time
+from tidemark.spark.records import no_rows, require_time
 from tidemark.stream_keys import Check, FieldPartitioner, FieldTime, TimePartitioner
 from tidemark.streams import Stream
 
@@ -63,7 +64,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
     try:
         transform = load_transform(stream, folder)
         if schema is not None:
-            decoded = spark.createDataFrame([], decoded_schema(stream))
+            decoded = no_rows(spark, decoded_schema(stream))
             good = shape(decoded, stream, transform).drop(REASON)
             columns = [name for name in good.columns if name not in PLATFORM_COLUMNS]
             plain = [name for name in columns if not isinstance(good.schema[name].dataType, _NESTED)]
@@ -84,7 +85,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
     wrong = _checks(stream.batch.checks, published.names, where)
     problems += wrong
     if columns and not wrong:
-        problems += _tried(spark.createDataFrame([], published), stream.batch.checks, where)
+        problems += _tried(no_rows(spark, published), stream.batch.checks, where)
     if schema is not None and columns:
         problems += _renamed(stream, {*schema.names, *columns}, where)
     if columns:
@@ -188,7 +189,7 @@ def _partitioner(spark: SparkSession, stream: Stream, schema: StructType | None,
 
 def _time_pattern(spark: SparkSession, pattern: str, key: str, where: str) -> list[ConfigError]:
     """The pattern tried on two moments that differ in every part."""
-    moments = spark.createDataFrame([(1_357_016_399_123_456,), (1_718_801_704_987_654,)], "us BIGINT")
+    moments = spark.createDataFrame(pa.table({"us": [1_357_016_399_123_456, 1_718_801_704_987_654]}))
     text = F.date_format(F.timestamp_micros("us"), pattern)
     try:
         rows = moments.select(text.alias("text"), time_folder(text).alias("folder")).collect()

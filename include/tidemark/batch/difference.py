@@ -113,10 +113,10 @@ def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> d
     apart = counts[0].unionAll(counts[1]).groupBy(*_BUCKET, "rows", "hash").count().where("count = 1")
     moved = apart.select(*_BUCKET).distinct()
     found: dict[date, Value] = {day: {"added": 0, "removed": 0, "changed": 0, "examples": []} for day in days}
-    buckets = moved.collect()
-    if not buckets:
+    buckets = moved.toArrow()
+    if not buckets.num_rows:
         return found
-    few = F.broadcast(later.sparkSession.createDataFrame(buckets, moved.schema))
+    few = F.broadcast(later.sparkSession.createDataFrame(buckets))
     before, after = (side.join(few, on=list(_BUCKET), how="left_semi") for side in sides)
     pairs = before.select(DAY, *PLACE, F.col("_row").alias("_before")).join(
         after.select(DAY, *PLACE, F.col("_row").alias("_after")), on=[DAY, *PLACE], how="full"

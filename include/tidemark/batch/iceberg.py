@@ -24,6 +24,7 @@ from tidemark.batch.tables import DAYS_PROPERTY, INPUTS_PROPERTY, ROWS_PROPERTY,
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
+from tidemark.spark.records import no_rows
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ class IcebergTable:
         except Py4JJavaError:
             if not catalog.databaseExists(self.namespace):
                 raise
-        writer = self._spark.createDataFrame([], schema).writeTo(self.identifier).using("iceberg")
+        writer = no_rows(self._spark, schema).writeTo(self.identifier).using("iceberg")
         for key, value in _PROPERTIES.items():
             writer = writer.tableProperty(key, value)
         try:

@@ -276,7 +276,7 @@ def _aside(spark: SparkSession, sources: list[Source], duplicates: Duplicates, s
         found = duplicates.pick(item.raw)
         if found is not None:
             frames.append(found.withColumn("reason", reason))
-    empty = spark.createDataFrame([], QUARANTINE_SCHEMA)
+    empty = records.no_rows(spark, QUARANTINE_SCHEMA)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames, empty)
 
 

@@ -24,7 +24,7 @@ from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import WITHOUT_OBJECT
-from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
+from tidemark.spark.records import ARCHIVE_SCHEMA, event_time, no_rows
 from tidemark.streams import Stream
 
 Step = Callable[[DataFrame], DataFrame]
@@ -61,7 +61,7 @@ def read_slices(
     for item in slices:
         steps.setdefault(step(item), []).append(item)
     parts = [act(together(_read(spark, settings, stream, parquet, own))) for act, own in steps.items()]
-    return together(parts) if parts else spark.createDataFrame([], ARCHIVE_SCHEMA)
+    return together(parts) if parts else no_rows(spark, ARCHIVE_SCHEMA)
 
 
 def _read(

@@ -194,8 +194,9 @@ def _extracted(stream: Stream, rows: pa.RecordBatch) -> datetime:
     there = SparkSession.getActiveSession()
     spark = there or bare_session("tidemark-where")
     try:
-        plain = [{"value": bytes(rows["value"][0].as_py()), "timestamp": None}]
-        frame = spark.createDataFrame(plain, "value binary, timestamp timestamp")
+        unknown = pa.nulls(1, pa.timestamp("us", tz="UTC"))
+        # As an Arrow table: of plain rows Spark would make an RDD, and start Python workers for it.
+        frame = spark.createDataFrame(pa.table({"value": [bytes(rows["value"][0].as_py())], "timestamp": unknown}))
         found = frame.select(F.unix_micros(records.event_time(stream))).collect()[0][0]
     finally:
         if there is None:

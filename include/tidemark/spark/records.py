@@ -1,7 +1,8 @@
 """Kafka records as rows: the archive's schema, the source, and event time."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -50,6 +51,14 @@ _TIME_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "epoch_ms": (StringType, NumericType),
     "epoch_s": (StringType, NumericType),
 }
+
+
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """An empty DataFrame of the schema, which costs no job.
+
+    As an Arrow table: an empty list would become an RDD, which starts Python workers to read nothing.
+    """
+    return spark.createDataFrame(to_arrow_schema(schema).empty_table(), schema)
 
 
 def records(source: DataFrame, stream: Stream) -> DataFrame:
