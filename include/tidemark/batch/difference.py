@@ -108,10 +108,10 @@ def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> d
     after]}}``, with values fit for JSON. Two values of one hash of 64 bits would count as the same.
     """
     sides = [_hashed(rows, later) for rows in (earlier, later)]
-    counts = [side.groupBy(*_BUCKET).agg(F.count("*").alias("rows"), F.bit_xor("_row").alias("hash")) for side in sides]
-    # A bucket that both sides have alike is there twice.
-    apart = counts[0].unionAll(counts[1]).groupBy(*_BUCKET, "rows", "hash").count().where("count = 1")
-    moved = apart.select(*_BUCKET).distinct()
+    before, after = (side.withColumn("_side", F.lit(sign)) for side, sign in zip(sides, (-1, 1), strict=True))
+    # Of a bucket that both sides have alike every hash is there twice, so that their exclusive or is 0.
+    sums = before.unionAll(after).groupBy(*_BUCKET).agg(F.sum("_side").alias("rows"), F.bit_xor("_row").alias("hash"))
+    moved = sums.where("rows <> 0 OR hash <> 0").select(*_BUCKET)
     found: dict[date, Value] = {day: {"added": 0, "removed": 0, "changed": 0, "examples": []} for day in days}
     buckets = moved.toArrow()
     if not buckets.num_rows:
