@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.steps import pass_audit
 from tests.batch.test_upkeep import offsets, staged, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.compaction import Compaction
 from tidemark.archive.replaced import delete_replaced
 from tidemark.archive.stream import archive
-from tidemark.batch.audit import audit_run
 from tidemark.batch.plan import plan_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run
@@ -33,7 +33,7 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
 
     def reconcile(name: str, *, force: bool = False) -> None:
         run = staged(log, spark, name, *([MONDAY, TUESDAY] if force else [MONDAY]), force=force)
-        audit_run(run, spark)
+        pass_audit(run, spark)
         publish_run(run, spark)
         seal_run(run)
 

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from tests.archive.small import START, ZONE, Small
 from tests.batch.logs import MONDAY, TUESDAY, Log
+from tests.batch.steps import pass_audit
 from tests.batch.test_upkeep import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.batch import upkeep
-from tidemark.batch.audit import audit_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.upkeep import maintain_run
@@ -83,7 +83,7 @@ def test_a_run_and_readers_beside_it_notice_nothing(
     assert seen() == archived  # Monday's from the table, the others from the compacted objects
     assert verdict(log, MONDAY) == "proven []"
 
-    audit_run(tuesday, spark)
+    pass_audit(tuesday, spark)
     publish_run(tuesday, spark)
     seal_run(tuesday)
     done = maintained("today")

@@ -226,7 +226,7 @@ def test_a_day_that_became_empty_is_emptied(world: World) -> None:
     world.records, world.manifests = [], []
     world.produce([(moment(15), value(1)), (moment(15), value(1)), (moment(15), value(2))])
     world.archive(0, 3, writer="other")
-    run = world.reconcile("second", [january(14)])
+    run = world.reconcile("second", [january(14)], audit=audit_run)
     assert [row[0] for row in world.published()] == [january(15)]
     assert world.quarantined() == []
     assert "empty on purpose" in run.require("audit")["note"]
@@ -235,7 +235,7 @@ def test_a_day_that_became_empty_is_emptied(world: World) -> None:
 def test_a_run_without_days_stages_nothing(world: World) -> None:
     world.produce([(moment(14), value(1))])
     world.archive(0, 1)
-    run = world.reconcile("first", [])
+    run = world.reconcile("first", [], audit=audit_run)
     assert run.require("rebuild")["branch"] is None
     assert (run.require("publish")["snapshot_id"], run.require("audit")["passed"]) == (None, True)
 

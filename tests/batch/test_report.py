@@ -58,7 +58,7 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
     world.produce([(moment(14), b"broken"), (moment(15), value(1))])
     world.archive(0, 1000)
     world.archive(400, 1502, writer="refill-first")
-    run = world.reconcile("first", [january(14)])
+    run = world.reconcile("first", [january(14)], audit=audit_run)
     seal_run(run)
     key = report_run(run)
     assert key == run.layout.run_key("first", "report.html")

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.batch.objects import archive_rows
+from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
-from tidemark.batch.audit import audit_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.run import Run
@@ -194,11 +194,13 @@ class World:
         rebuild_run(run, self.spark)
         return run.require("rebuild")
 
-    def reconcile(self, name: str, days: Sequence[date]) -> Run:
+    def reconcile(
+        self, name: str, days: Sequence[date], *, audit: Callable[[Run, SparkSession], None] = pass_audit
+    ) -> Run:
         """Plan, rebuild, audit and publish."""
         run = self.plan(name, days)
         rebuild_run(run, self.spark)
-        audit_run(run, self.spark)
+        audit(run, self.spark)
         publish_run(run, self.spark)
         return run
 
