@@ -7,38 +7,39 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from tests.batch.steps import pass_audit
 from tests.batch.test_current import archived, pinned, rows
-from tests.batch.test_held import archive, finished, planned, reconciled, seals_of
+from tests.batch.test_held import archive, finished, planned, reconciled, sealed, seals_of
 from tests.batch.test_report import page_of
 from tests.batch.world import TRANSFORM, World, january, moment, value
-from tidemark.batch.audit import audit_run
 from tidemark.batch.holding import spoiled
 from tidemark.batch.publish import publish_run
-from tidemark.batch.seal import read_seal, seal_run
+from tidemark.batch.run import Run
+from tidemark.batch.seal import latest_seals, read_seal, seal_run
 from tidemark.batch.tables import Standing, load_table, standing
 from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current.frame import frame
 from tidemark.settings import Settings
-from tidemark.spark.failures import rebuild_error
+from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error
 
-FAILING = [
-    (
+FAILING = {
+    "a cast": (
         TRANSFORM.replace('"event.id"', "F.expr('CAST(if(event.id = 2, event.name, 1) AS INT)').alias('id')"),
         "[CAST_INVALID_INPUT] The value 'row' ",
     ),
-    (
+    "a function": (
         TRANSFORM.replace(
             "def transform",
             "@F.udf('int')\ndef one(number):\n    return number // (number - 2)\n\n\ndef transform",
         ).replace('"event.id"', 'one("event.id").alias("id")'),
         "ZeroDivisionError: integer division or modulo by zero",
     ),
-    (
+    "an error": (
         TRANSFORM.replace('"event.id"', "F.expr(\"if(event.id = 2, CAST(raise_error('no') AS INT), event.id) AS id\")"),
         "[USER_RAISED_EXCEPTION] no",
     ),
-]
+}
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def objects_of(world: World, *days: int) -> list[str]:
 
 def reopened(world: World, name: str, *days: int) -> None:
     """Sealed days and a late record for each of them."""
-    reconciled(world, name, *days)
+    sealed(world, name, *days)
     for day in days:
         archive(world, day, value(100 + day))
 
@@ -75,15 +76,13 @@ def damage(world: World, key: str, how: str) -> bytes:
     return body
 
 
-@pytest.mark.parametrize(
-    ("how", "told"), [("cut off", "a file is damaged"), ("gone", "archive objects of the plan are gone")]
-)
 def test_a_reopened_day_with_an_object_that_is_gone_or_damaged_keeps_its_version_until_that_is_back(
-    world: World, how: str, told: str
+    world: World,
 ) -> None:
+    """Here it is cut off; the next test has one that is gone."""
     key, _ = objects_of(world, 13, 14)
     reopened(world, "first", 13, 14)
-    body = damage(world, key, how)
+    body = damage(world, key, "cut off")
     archive(world, 15, value(1), b"broken")
     report = reconciled(world, "second", 15)
     assert seals_of(world, 13, 14, 15) == [(january(13), 1), (january(14), 1), (january(14), 2), (january(15), 1)]
@@ -92,7 +91,7 @@ def test_a_reopened_day_with_an_object_that_is_gone_or_damaged_keeps_its_version
     assert report["verdict"]["status"] == "days held back"
     assert report["verdict"]["title"].endswith("; 2013-01-13 keeps its version")
     sentence = report["verdict"]["sentences"][0]
-    assert sentence.startswith(f"2013-01-13 keeps the version that it has: 2013-01-13: {told}")
+    assert sentence.startswith("2013-01-13 keeps the version that it has: 2013-01-13: a file is damaged")
     assert key in sentence
     assert [(item["day"], bool(item["held"]), bool(item["seal"])) for item in report["days"]] == [
         ("2013-01-13", True, False),
@@ -112,42 +111,48 @@ def test_a_reopened_day_with_an_object_that_is_gone_or_damaged_keeps_its_version
 
 
 def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None:
-    first, _, third = objects_of(world, 11, 12, 13)
-    reopened(world, "first", 11, 12, 13)
+    """One object is cut off, one is gone, one has fewer rows than its manifest lists."""
+    first, _, third, fourth = objects_of(world, 10, 11, 12, 13)
+    shorter = world.run("any").store.get(world.archive(6, 7, writer="other"))
+    reopened(world, "first", 10, 11, 12, 13)
     damage(world, first, "cut off")
     damage(world, third, "gone")
+    assert shorter is not None
+    world.run("any").store.put(fourth, shorter)
     archive(world, 14, value(1))
     reconciled(world, "second", 14)
-    assert held_days(world.run("second").require("audit")).keys() == {january(11), january(13)}
-    assert seals_of(world, 11, 12, 13, 14) == [
+    held = held_days(world.run("second").require("audit"))
+    assert held.keys() == {january(10), january(12), january(13)}
+    assert "a file is damaged" in held[january(10)]
+    assert first in held[january(10)]
+    assert "archive objects of the plan are gone" in held[january(12)]
+    assert third in held[january(12)]
+    assert "expected 3 rows read, found 2 published" in held[january(13)]
+    assert seals_of(world, 10, 11, 12, 13, 14) == [
+        (january(10), 1),
         (january(11), 1),
+        (january(11), 2),
         (january(12), 1),
-        (january(12), 2),
         (january(13), 1),
         (january(14), 1),
     ]
 
 
-def test_an_object_with_fewer_rows_than_its_manifest_lists_leaves_out_its_day(world: World) -> None:
-    key, _ = objects_of(world, 13, 14)
-    shorter = world.run("any").store.get(world.archive(0, 1, writer="other"))
-    reopened(world, "first", 13, 14)
-    assert shorter is not None
-    world.run("any").store.put(key, shorter)
-    archive(world, 15, value(1))
-    reconciled(world, "second", 15)
-    held = held_days(world.run("second").require("audit"))
-    assert held.keys() == {january(13)}
-    assert "expected 3 rows read, found 2 published" in held[january(13)]
+def failing(folder: Path, name: str, told: str) -> str:
+    """How a run is told to end where the transformation fails on a record of a requested day."""
+    code = re.escape(str(folder / f"{name}.py"))
+    return (
+        rf"^the transformation fails on a record: expected .*, found {re.escape(told)}.* \[{code}\]\. Make what fails"
+    )
 
 
-@pytest.mark.parametrize(("transform", "told"), FAILING, ids=["a cast", "a function", "an error"])
 def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_day(
-    spark: SparkSession, settings: Settings, tmp_path: Path, transform: str, told: str
+    spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
+    transform, told = FAILING["a function"]
     world = World.make(spark, settings, tmp_path, transform=transform)
     archive(world, 13, value(0))
-    reconciled(world, "first", 13)
+    sealed(world, "first", 13)
     archive(world, 13, value(2))
     archive(world, 14, value(3))
     report = reconciled(world, "second", 14)
@@ -158,26 +163,35 @@ def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_d
     assert told in sentence
     assert seals_of(world, 13, 14) == [(january(13), 1), (january(14), 1)]
     archive(world, 15, value(2))
-    code = re.escape(str(tmp_path / f"{world.name}.py"))
-    because = (
-        rf"^the transformation fails on a record: expected .*, found {re.escape(told)}.* \[{code}\]\. Make what fails"
-    )
-    with pytest.raises(ConfigError, match=because):
+    with pytest.raises(ConfigError, match=failing(tmp_path, world.name, told)):
         planned(world, "third", 15)
 
 
-@pytest.mark.parametrize("why", ["requested", "forced", "alone"])
-def test_a_day_that_the_run_can_not_do_without_stops_it(world: World, why: str) -> None:
+@pytest.mark.parametrize(("transform", "told"), FAILING.values(), ids=FAILING)
+def test_a_record_on_which_the_transformation_fails_is_told_with_its_reason(
+    spark: SparkSession, settings: Settings, tmp_path: Path, transform: str, told: str
+) -> None:
+    world = World.make(spark, settings, tmp_path, transform=transform)
+    archive(world, 15, value(2))
+    with pytest.raises(ConfigError, match=failing(tmp_path, world.name, told)) as caught:
+        planned(world, "first", 15)
+    assert caught.value.problem == FAILS_ON_RECORD  # for which the days that can wait are left out
+
+
+def test_a_day_that_the_run_can_not_do_without_stops_it(world: World) -> None:
     key, other = objects_of(world, 13, 14)
     reopened(world, "first", 13, 14)
+
+    def is_stopped(name: str, day: int, *, force: bool = False) -> None:
+        with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are gone"):
+            planned(world, name, day, force=force)
+
     damage(world, key, "cut off")
-    if why == "alone":
-        damage(world, other, "gone")
-    if why == "requested":
-        damage(world, objects_of(world, 15)[0], "cut off")
-    day = {"requested": 15, "forced": 13, "alone": 14}[why]
-    with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are gone"):
-        planned(world, "second", day, force=why == "forced")
+    is_stopped("forced", 13, force=True)
+    damage(world, other, "gone")
+    is_stopped("alone", 14)  # no day is left
+    damage(world, objects_of(world, 15)[0], "cut off")
+    is_stopped("requested", 15)
 
 
 def test_a_day_without_a_sealed_version_is_not_left_out(world: World) -> None:
@@ -185,7 +199,7 @@ def test_a_day_without_a_sealed_version_is_not_left_out(world: World) -> None:
     reopened(world, "first", 13)
     archive(world, 14, value(1))
     other = planned(world, "other", 14)
-    audit_run(other, world.spark)
+    pass_audit(other, world.spark)
     publish_run(other, world.spark)
     damage(world, key, "cut off")
     archive(world, 13, value(2))
@@ -202,12 +216,13 @@ def test_a_run_that_left_out_a_day_can_not_publish_it_behind_its_seals(world: Wo
     body = damage(world, key, "gone")
     archive(world, 15, value(1))
     run = planned(world, "second", 15)
-    audit_run(run, world.spark)
-    finished(world, run)
+    pass_audit(run, world.spark)
+    publish_run(run, world.spark)
+    seal_run(run)
     before = world.published()
     world.run("any").store.put(key, body)
     world.rebuild(run)
-    audit_run(run, world.spark)
+    pass_audit(run, world.spark)
     with pytest.raises(ConflictError, match="this run has sealed the day already, over other rows"):
         publish_run(run, world.spark)
     assert world.published() == before
@@ -230,58 +245,77 @@ def test_rows_that_a_transformation_drops_of_every_day_stop_the_run_at_once(
     assert (world.run("second").load("rebuild") or {})["held"] == []
 
 
-@pytest.mark.parametrize("how", ["cut off", "gone"])
 def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_difference_to_it(
-    world: World, how: str, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    objects_of(world, 13, 14)
-    reopened(world, "first", 13, 14)
+    objects_of(world, 12, 13, 14)
+    reopened(world, "first", 12, 13, 14)
     with world.table_of_another_reader() as table:
         files = [task.file.file_path for task in table.scan().plan_files()]
-    (url,) = [url for url in files if f"_day={january(13)}" in url]
-    damage(world, url.removeprefix(f"s3://{world.settings.bucket}/"), how)
+    for day, how in ((12, "cut off"), (13, "gone")):
+        (url,) = [url for url in files if f"_day={january(day)}" in url]
+        damage(world, url.removeprefix(f"s3://{world.settings.bucket}/"), how)
     archive(world, 15, value(1))
-    assert reconciled(world, "second", 15)["verdict"]["status"] == "complete"
-    assert world.published() == world.expected_rows(january(13), january(14), january(15))
-    assert world.run("second").require("rebuild")["differences"] == {
+    run = planned(world, "second", 15)
+    pass_audit(run, world.spark)
+    assert finished(world, run)["verdict"]["status"] == "complete"
+    assert world.published() == world.expected_rows(*map(january, (12, 13, 14, 15)))
+    assert run.require("rebuild")["differences"] == {
+        "2013-01-12": None,
         "2013-01-13": None,
         "2013-01-14": {"added": 1, "removed": 0, "changed": 0, "examples": []},
     }
-    assert "2013-01-13: what the new version changes is not told" in caplog.text
+    for day in (12, 13):
+        assert f"2013-01-{day}: what the new version changes is not told" in caplog.text
 
 
-@pytest.mark.parametrize("table", ["published", "quarantine"])
-def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_about_it(
-    world: World, table: str
-) -> None:
+def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_about_it(world: World) -> None:
     archive(world, 13, value(0), b"broken")
-    reconciled(world, "first", 13)
-    run, name = world.run("second"), f"{world.name}{'_quarantine' if table == 'quarantine' else ''}"
-    loaded = load_table(world.settings, name)
-    assert loaded is not None
-    (file,) = [task.file.file_path for task in loaded.scan().plan_files()]
-    body = damage(world, file.removeprefix(f"s3://{world.settings.bucket}/"), "gone")
+    sealed(world, "first", 13)
+    run = world.run("second")
+    files = []
+    for name in (world.name, f"{world.name}_quarantine"):
+        loaded = load_table(world.settings, name)
+        assert loaded is not None
+        (file,) = [task.file.file_path for task in loaded.scan().plan_files()]
+        files.append(file.removeprefix(f"s3://{world.settings.bucket}/"))
+    bodies = [damage(world, file, "gone") for file in files]
 
-    def stands(version: int) -> Standing | None:
+    def stands(version: int, offset: int) -> Standing | None:
+        """Offset 0 is published, 1 is in the quarantine; each table's statistics tell that it has not the other."""
         seal = read_seal(run.store, run.layout, january(13), version)
         assert seal is not None
-        return standing(world.settings, run.stream, seal, world.log(), 0 if table == "published" else 1)
+        return standing(world.settings, run.stream, seal, world.log(), offset)
 
-    with pytest.raises(FormatError, match=r"gone or damaged: .* Put it back .* day with force gives readers a new"):
-        stands(1)
+    for offset in (0, 1):
+        with pytest.raises(FormatError, match=r"gone or damaged: .* Put it back .* day with force gives readers a new"):
+            stands(1, offset)
     run = planned(world, "second", 13, force=True)
-    audit_run(run, world.spark)
-    finished(world, run)
+    pass_audit(run, world.spark)
+    publish_run(run, world.spark)
+    seal_run(run)
     assert (world.published(), world.quarantined()) == (
         world.expected_rows(january(13)),
         world.expected_quarantine(january(13)),
     )
-    new = stands(2)
-    assert new is not None
-    with pytest.raises(FormatError, match="versions that have it stay unreadable"):
-        stands(1)
-    run.store.put(file.removeprefix(f"s3://{world.settings.bucket}/"), body)
-    assert stands(1) == new
+    for offset in (0, 1):
+        assert stands(2, offset) is not None
+        with pytest.raises(FormatError, match="versions that have it stay unreadable"):
+            stands(1, offset)
+    for file, body in zip(files, bodies, strict=True):
+        run.store.put(file, body)
+    assert [stands(1, offset) for offset in (0, 1)] == [stands(2, offset) for offset in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def reopened_run(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A planned run of the 14th and of the 13th, which is sealed and has a late record. Tests only read it."""
+    world = World.make(spark, settings, tmp_path_factory.mktemp("reopened"))
+    objects_of(world, 13)
+    reopened(world, "first", 13)
+    archive(world, 14, value(1))
+    run = world.run("second")
+    return world.plan("second", [january(14)], seals=latest_seals(run.store, run.layout))
 
 
 def worker_died_of(raised: str) -> TidemarkError:
@@ -310,11 +344,8 @@ def worker_died_of(raised: str) -> TidemarkError:
         ),
     ],
 )
-def test_no_day_is_left_out_for_what_is_not_its_fault(world: World, error: TidemarkError) -> None:
-    objects_of(world, 13)
-    reopened(world, "first", 13)
-    archive(world, 14, value(1))
-    run = planned(world, "second", 14)
+def test_no_day_is_left_out_for_what_is_not_its_fault(reopened_run: Run, error: TidemarkError) -> None:
+    run = reopened_run
     assert spoiled(run, run.plan(), error) == {}
     assert spoiled(run, run.plan(), IncompleteError("of some day")).keys() == {january(13)}
     assert spoiled(run, run.plan(), IncompleteError("of one", where="2013-01-14")) == {}
