@@ -1,20 +1,20 @@
 """Rollback: an earlier version's rows as a new version, atomically, once, and left alone until late records come."""
 
 import hashlib
-import os
-import subprocess
+import runpy
 import sys
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
+from tidemark.batch import app as step_app_module
 from tidemark.batch import rollback as rollback_module
-from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -24,6 +24,7 @@ from tidemark.batch.seal import day_seals, latest_seals, seal_run
 from tidemark.batch.tables import load_table
 from tidemark.batch.versions import day_versions
 from tidemark.cli import versions as command
+from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
@@ -34,13 +35,17 @@ DAY, NEIGHBOUR = january(14), january(15)
 
 @pytest.fixture
 def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
-    """Two sealed days; ten good records and a broken one of the first."""
     world = World.make(spark, settings, tmp_path)
+    two_days(world)
+    return world
+
+
+def two_days(world: World) -> None:
+    """Two sealed days; ten good records and a broken one of the first."""
     world.produce([*((moment(14), value(number)) for number in range(10)), (moment(14), b"broken")])
     world.produce([(moment(15), value(number)) for number in range(5)])
     world.archive(0, 16)
     rebuilt(world, "first", DAY, NEIGHBOUR)
-    return world
 
 
 def planned(world: World, name: str, *days: date) -> tuple[Run, Plan]:
@@ -52,7 +57,7 @@ def planned(world: World, name: str, *days: date) -> tuple[Run, Plan]:
 
 def rebuilt(world: World, name: str, *days: date) -> tuple[Seal, ...]:
     run, _ = planned(world, name, *days)
-    for step in (rebuild_run, audit_run, publish_run):
+    for step in (rebuild_run, pass_audit, publish_run):
         step(run, world.spark)
     return seal_run(run)
 
@@ -85,33 +90,56 @@ def snapshots(world: World) -> list[int]:
     return [item["id"] for table in history for item in table]
 
 
-@pytest.mark.parametrize("harm", [None, b"PAR1 and nothing of it"], ids=["gone", "damaged"])
-def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_which(
-    world: World, harm: bytes | None
-) -> None:
-    first = rows(world)
-    table = load_table(world.settings, world.name)
-    assert table is not None
-    (file,) = {task.file.file_path for task in table.scan(row_filter=f"_day = '{DAY}'").plan_files()}
+@pytest.fixture(scope="module")
+def two_versions(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The first day in two versions. Tests leave all of it as it is; the last one lets the first version expire."""
+    world = World.make(spark, settings, tmp_path_factory.mktemp("two_versions"))
+    two_days(world)
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
+    return world
+
+
+def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_which(two_versions: World) -> None:
+    world = two_versions
+    (first, _) = day_seals(world.run("x").store, world.run("x").layout, DAY)
+    table = load_table(world.settings, world.name)
+    assert table is not None
+    scan = table.scan(row_filter=f"_day = '{DAY}'", snapshot_id=first.snapshot_id)
+    (file,) = {task.file.file_path for task in scan.plan_files()}
     second = rows(world)
     store, key = world.run("undo").store, file.removeprefix(f"s3://{world.settings.bucket}/")
     body = store.get(key)
     assert body is not None
-    store.delete(key)
-    if harm is not None:
-        store.put(key, harm)
+    for harm in (None, b"PAR1 and nothing of it"):
+        store.delete(key)
+        if harm is not None:
+            store.put(key, harm)
 
-    with pytest.raises(TidemarkError, match=r"^the earlier version's rows can't be copied: found ") as no:
-        back(world, "undo", 1)
+        with pytest.raises(TidemarkError, match=r"^the earlier version's rows can't be copied: found ") as no:
+            back(world, "undo", 1)
 
-    assert isinstance(no.value, FormatError | ServiceError)
-    assert f"'tidemark verify {world.name} {DAY} --version 1'" in str(no.value)
+        assert isinstance(no.value, FormatError | ServiceError)
+        assert f"'tidemark verify {world.name} {DAY} --version 1'" in str(no.value)
     assert rows(world) == second
     store.put(key, body)
-    back(world, "undo", 1)
-    assert rows(world) == first
+
+
+def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(two_versions: World) -> None:
+    world = two_versions
+    now = rows(world)
+    with pytest.raises(ConfigError, match=r"no such version: expected 1, 2, found 3"):
+        back(world, "unknown", 3)
+    with pytest.raises(ConfigError, match=r"expected a day that was sealed, found 1"):
+        rollback_day(world.run("unsealed"), world.spark, day=january(20), version=1)
+    (first, _) = day_seals(world.run("x").store, world.run("x").layout, DAY)
+    table = IcebergTable(world.spark, world.settings, world.name)
+    table._load().expireSnapshots().expireSnapshotId(first.snapshot_id).commit()
+    with pytest.raises(ConflictError, match=f"the snapshot has expired: expected snapshot {first.snapshot_id}"):
+        back(world, "expired", 1)
+    assert rows(world) == now
+    found = day_versions(world.settings, world.run("x").stream, DAY)
+    assert [item.expired for item in found.versions] == [True, False]
 
 
 def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(world: World) -> None:
@@ -149,25 +177,26 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     assert [item.rolled_back_to for item in day_seals(run.store, run.layout, DAY)] == [None, None, 1, 2, 3, None]
 
 
-def test_the_command_and_the_application_of_the_dag_bring_a_version_back(world: World) -> None:
+def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = truth(world)
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
     second = truth(world)
-    environment = {**os.environ, "TIDEMARK_STREAMS_DIR": str(world.settings.streams_dir)}
-
-    def call(*command: str) -> str:
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
-        assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
-        return ended.stdout
-
-    told = call(str(Path(sys.executable).with_name("tidemark")), "rollback", world.name, str(DAY), "--to", "1")
-    assert f"{DAY} of stream {world.name} is rolled back to version 1\nversion 3: 10 rows in snapshot " in told
+    monkeypatch.setattr(command, "connect", lambda _: world.settings)
+    monkeypatch.setattr(step_app_module, "settings", lambda: world.settings)
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # both end their Spark, which is all tests' here
+    done = CliRunner().invoke(app, ["rollback", world.name, str(DAY), "--to", "1"])
+    assert done.exit_code == 0, done.output
+    told = f"{DAY} of stream {world.name} is rolled back to version 1\nversion 3: 10 rows in snapshot "
+    assert told in done.stdout
     assert rows(world) == first != second
 
-    script = Path(__file__).parents[2] / "spark_apps" / "rollback.py"
-    run = world.run("forth")
-    call(sys.executable, str(script), "--stream", world.name, "--run", run.name, f"--day={DAY}", "--version=2")
+    script, run = Path(__file__).parents[2] / "spark_apps" / "rollback.py", world.run("forth")
+    arguments = ["--stream", world.name, "--run", run.name, f"--day={DAY}", "--version=2"]
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    runpy.run_path(str(script), run_name="__main__")
     assert (run.require("rollback")["days"], rows(world)) == ({str(DAY): 4}, second)
 
 
@@ -215,24 +244,6 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
         labels = ("rows", "quarantined", *before, "snapshot", "quarantine snapshot", "sealed", "run")
         lines += [title, *(f"  {label:<21}{value}" for label, value in zip(labels, values, strict=True))]
     assert capsys.readouterr().out.splitlines() == lines
-
-
-def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(world: World) -> None:
-    late(world, 100)
-    rebuilt(world, "second", NEIGHBOUR)
-    now = rows(world)
-    with pytest.raises(ConfigError, match=r"no such version: expected 1, 2, found 3"):
-        back(world, "unknown", 3)
-    with pytest.raises(ConfigError, match=r"expected a day that was sealed, found 1"):
-        rollback_day(world.run("unsealed"), world.spark, day=january(20), version=1)
-    (first, _) = day_seals(world.run("x").store, world.run("x").layout, DAY)
-    table = IcebergTable(world.spark, world.settings, world.name)
-    table._load().expireSnapshots().expireSnapshotId(first.snapshot_id).commit()
-    with pytest.raises(ConflictError, match=f"the snapshot has expired: expected snapshot {first.snapshot_id}"):
-        back(world, "expired", 1)
-    assert rows(world) == now
-    found = day_versions(world.settings, world.run("x").stream, DAY)
-    assert [item.expired for item in found.versions] == [True, False]
 
 
 def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +295,7 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
 def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_versions(world: World) -> None:
     late(world, 100)
     run, _ = planned(world, "first", DAY)  # the whole run cleared in the scheduler: the same name, a second version
-    for step in (rebuild_run, audit_run, publish_run):
+    for step in (rebuild_run, pass_audit, publish_run):
         step(run, world.spark)
     found = day_versions(world.settings, run.stream, DAY)
     assert ([item.published for item in found.versions], found.unsealed) == ([False], "first")
@@ -293,19 +304,3 @@ def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_v
     assert rows(world) == truth(world)
     seal_run(run)
     assert back(world, "undo", 1).version == 3
-
-
-def test_sealing_again_takes_a_seal_that_says_nothing_of_its_plan_for_the_same_one(world: World) -> None:
-    """As one from before seals told it; and a plan that is made anew is of another moment."""
-    late(world, 100)
-    run, _ = planned(world, "again", DAY)
-    with run.step("settled") as out:
-        out |= {**run.require("settled"), "planned_at": "2013-01-15T00:00:00.000+00:00"}
-    for step in (rebuild_run, audit_run, publish_run):
-        step(run, world.spark)
-    (seal,) = seal_run(run)
-    assert seal.planned_at_us == 1358208000000000
-    key = run.layout.seal_key(DAY, seal.version)
-    before = replace(seal, planned_at_us=None)
-    run.store.put(key, before.to_json())
-    assert seal_run(run) == (before,)

@@ -1,6 +1,7 @@
 """Step seal: one proof per day and version, written once."""
 
 import hashlib
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -82,6 +83,19 @@ def test_sealing_again_by_the_same_run_changes_nothing(log: Log) -> None:
     assert seal_run(run) == first
     assert log.store.get(log.layout.seal_key(MONDAY, 1)) == body
     assert len(day_seals(log.store, log.layout, MONDAY)) == 1
+
+
+def test_sealing_again_takes_a_seal_that_says_nothing_of_its_plan_for_the_same_one(log: Log) -> None:
+    """As one from before seals told it; and a plan that is made anew is of another moment."""
+    two_days(log)
+    run = settled(log, "run-1", MONDAY)
+    run.save("settled", {**run.require("settled"), "planned_at": "2013-01-15T00:00:00.000+00:00"})
+    finish(run, {MONDAY: 10})
+    (seal,) = seal_run(run)
+    assert seal.planned_at_us == 1358208000000000
+    before = replace(seal, planned_at_us=None)
+    log.store.put(log.layout.seal_key(MONDAY, 1), before.to_json())
+    assert seal_run(run) == (before,)
 
 
 def test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both(log: Log) -> None:
