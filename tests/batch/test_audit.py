@@ -35,7 +35,7 @@ def test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day(
     world = World.make(spark, settings, tmp_path, checks=[NAMES, DELAYS])
     world.produce([(moment(14), value(number, delay=500.0)) for number in range(4)])
     world.archive(0, 4)
-    first = world.reconcile("first", [january(14)])
+    first = world.reconcile("first", [january(14)], audit=audit_run)
     old = world.published()
     warned = user_checks(first.require("audit"))[1]
     assert (warned["severity"], warned["success"], warned["observed"]["unexpected_count"]) == ("warning", False, 4)
@@ -107,30 +107,21 @@ def test_rows_that_are_doubled_or_gone_from_the_branch_are_found(
     assert audit["checks"][2]["examples"] == [{"day": "2013-01-14", "expected": 3, "found": 4}]
 
 
-@pytest.mark.parametrize(
-    ("expectation", "kwargs"),
-    [
+def test_a_check_that_cannot_run_is_an_error_not_a_pass(spark: SparkSession) -> None:
+    made: list[tuple[str, dict[str, Any]]] = [
         ("expect_column_values_to_not_be_null", {"column": "no_such_column"}),
         ("expect_something_unheard_of", {}),
         ("expect_column_values_to_be_between", {"colum": "id"}),
-    ],
-)
-def test_a_check_that_cannot_run_is_an_error_not_a_pass(
-    spark: SparkSession, expectation: str, kwargs: dict[str, Any]
-) -> None:
-    rows = spark.createDataFrame([(1,)], "id int")
-    broken = Expected(expectation=expectation, kwargs=kwargs, severity="critical", built_in=False)
-    fine = Expected(
-        expectation="expect_column_values_to_not_be_null", kwargs={"column": "id"}, severity="critical", built_in=False
-    )
-    first, second = evaluate(rows, [broken, fine])
-    assert (first.success, first.blocks) == (False, True)
-    assert first.exception
-    assert (second.success, second.blocks, second.exception) == (True, False, None)
+        ("expect_column_values_to_not_be_null", {"column": "id"}),
+    ]
+    checks = [Expected(expectation=name, kwargs=kwargs, severity="critical", built_in=False) for name, kwargs in made]
+    *broken, fine = evaluate(spark.sql("SELECT 1 AS id"), checks)
+    assert [(item.success, item.blocks, bool(item.exception)) for item in broken] == [(False, True, True)] * 3
+    assert (fine.success, fine.blocks, fine.exception) == (True, False, None)
 
 
 def test_a_check_that_is_there_twice_or_breaks_the_library_takes_no_other_with_it(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(1,)], "id int")
+    rows = spark.sql("SELECT 1 AS id")
     made: list[tuple[str, dict[str, Any], Literal["critical", "warning"]]] = [
         ("expect_column_values_to_not_be_null", {"column": "id"}, "critical"),
         ("expect_column_values_to_not_be_null", {"column": "id"}, "warning"),
@@ -152,7 +143,7 @@ def test_a_check_that_is_there_twice_or_breaks_the_library_takes_no_other_with_i
 
 
 def test_evaluation_leaves_nothing_cached(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(1,)], "id int")
+    rows = spark.sql("SELECT 1 AS id")
     check = Expected(
         expectation="expect_column_values_to_not_be_null", kwargs={"column": "id"}, severity="warning", built_in=False
     )
