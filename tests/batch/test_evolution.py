@@ -1,9 +1,6 @@
 """Schema evolution: a table follows its definition, and days of before are rebuilt, verified and rolled back."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -14,11 +11,12 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NullType, StructType
+from typer.testing import CliRunner
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.steps import pass_audit
 from tests.conftest import TRANSFORM, MakeStream, Produce, unique
 from tidemark.archive.stream import archive
-from tidemark.batch.audit import audit_run
 from tidemark.batch.evolution import evolution, table_columns
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
@@ -28,6 +26,7 @@ from tidemark.batch.rollback import rollback_day
 from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
+from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.current.frame import current
 from tidemark.settings import Settings
@@ -166,7 +165,7 @@ def reconciled(log: Log, spark: SparkSession, name: str, *days: date) -> Run:
     run = log.run(name)
     plan_run(run, days, False)
     settle_run(run)
-    for step in (rebuild_run, audit_run, publish_run):
+    for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     seal_run(run)
     return run
@@ -243,7 +242,7 @@ def test_old_days_are_read_rebuilt_verified_and_rolled_back_across_a_change(
 
 
 def test_the_command_tells_what_a_definition_does_to_its_table(
-    spark: SparkSession, settings: Settings, tmp_path: Path
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = unique("evolving"), unique("evolving")
     for name, renamed in zip(names, ({"minutes": ["delay"]}, {}), strict=True):
@@ -252,15 +251,16 @@ def test_the_command_tells_what_a_definition_does_to_its_table(
         wanted["speed"] = {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
         (tmp_path / f"{name}.py").write_text(TRANSFORM, encoding="utf-8")
-    command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", "streams"]
-    environment = {**os.environ, "TIDEMARK_STREAMS_DIR": str(tmp_path), "NO_COLOR": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    own = settings.model_copy(update={"streams_dir": tmp_path})
+    monkeypatch.setattr("tidemark.cli.streams.connect", lambda _: own)
+    # The command ends its Spark, which is all tests' here.
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
+    done = CliRunner().invoke(app, ["streams"])
     right, wrong, problem = done.stdout.splitlines()
     changes = "the next rebuild changes the table: column delay renamed to minutes"
     assert right == f"{names[0]}  ok: definition, transformation (4 columns), 0 checks, table; {changes}"
     assert wrong == f"{names[1]}  wrong: 1 problem"
     assert problem.startswith(f"  table {names[1]} can't take a change: found column delay: table float, definition no")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     for name in names:
         assert IcebergTable(spark, settings, name).ensure(fields(f"{LINEAGE}, {BEFORE}"), {}) == ()

@@ -32,10 +32,13 @@ from tidemark.settings import Settings
 NINE = at(MONDAY, 9)
 
 
-def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v", at_ms: int = NINE) -> None:
-    """Transactions of so many records into partition 0, kept or aborted; those kept are in ``log.produced``."""
+def transact(
+    log: Log, *transactions: tuple[int, bool], value: bytes = b"v", at_ms: int = NINE, partition: int = 0
+) -> None:
+    """Transactions of so many records into a partition, kept or aborted; those kept are in ``log.produced``."""
     bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
-    (mark,) = watermarks(bootstrap, [log.owner()], committed=False)
+    owner = [log.owner(partition)]
+    (mark,) = watermarks(bootstrap, owner, committed=False)
     end = mark.high_watermark + sum(number + 1 for number, _ in transactions)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(60)
@@ -47,12 +50,12 @@ def transact(log: Log, *transactions: tuple[int, bool], value: bytes = b"v", at_
             offsets.append(message.offset())
 
         for _ in range(number):
-            producer.produce(topic, value, partition=0, timestamp=at_ms, on_delivery=delivered)
+            producer.produce(topic, value, partition=partition, timestamp=at_ms, on_delivery=delivered)
         assert producer.flush(60) == 0
         producer.commit_transaction(60) if kept else producer.abort_transaction(60)
         if kept:
-            log.produced.setdefault(0, {}).update(dict.fromkeys(offsets, at_ms))
-    wait_until(lambda: watermarks(bootstrap, [log.owner()])[0].high_watermark == end, "the last marker is written", 120)
+            log.produced.setdefault(partition, {}).update(dict.fromkeys(offsets, at_ms))
+    wait_until(lambda: watermarks(bootstrap, owner)[0].high_watermark == end, "the last marker is written", 120)
 
 
 def holes(run: Run) -> tuple[Hole, ...]:

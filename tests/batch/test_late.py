@@ -97,29 +97,39 @@ def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(s
     assert (changed["changed"], changed["examples"][2]["columns"]) == (3, {"m": [{"k": 2}, {"k": 7}]})
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ((5, None, None, None, None), (None, 5, None, None, None)),
-        ((None, None, [], None, None), (None, None, None, None, None)),
-        ((None, None, [None], None, None), (None, None, [], None, None)),
-        ((None, None, [1, None], None, None), (None, None, [None, 1], None, None)),
-        ((None, None, None, {"a": None, "b": None}, None), (None, None, None, None, None)),
-        ((None, None, None, {"a": 1, "b": None}, None), (None, None, None, {"a": None, "b": 1}, None)),
-        ((None, None, None, None, [moment(14)]), (None, None, None, None, [moment(14) + timedelta(microseconds=1)])),
-    ],
-)
-def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(
-    spark: SparkSession, before: Values, after: Values
-) -> None:
+MOVED: list[tuple[Values, Values]] = [
+    ((5, None, None, None, None), (None, 5, None, None, None)),
+    ((None, None, [], None, None), (None, None, None, None, None)),
+    ((None, None, [None], None, None), (None, None, [], None, None)),
+    ((None, None, [1, None], None, None), (None, None, [None, 1], None, None)),
+    ((None, None, None, {"a": None, "b": None}, None), (None, None, None, None, None)),
+    ((None, None, None, {"a": 1, "b": None}, None), (None, None, None, {"a": None, "b": 1}, None)),
+    ((None, None, None, None, [moment(14)]), (None, None, None, None, [moment(14) + timedelta(microseconds=1)])),
+]
+
+
+def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(spark: SparkSession) -> None:
     place = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT"
     schema = f"{place}, x INT, y INT, many ARRAY<INT>, e STRUCT<a: INT, b: INT>, times ARRAY<TIMESTAMP>"
-    one, other = (spark.createDataFrame([(DAY, "a", 0, 7, *values)], schema) for values in (before, after))
-    found = differences(one, other, [DAY])[DAY]
-    assert (found["added"], found["removed"], found["changed"]) == (0, 0, 1)
-    sides = zip(["x", "y", "many", "e", "times"], before, after, strict=True)
-    assert found["examples"][0]["columns"].keys() == {name for name, left, right in sides if left != right}
-    assert differences(one, one, [DAY])[DAY]["changed"] == 0
+    days = [DAY, january(15)]
+    # Two days, because of each no more than five changed rows are told one by one; each row in a bucket of its own.
+    places = [(days[number // 4], "a", 0, number << 20) for number in range(len(MOVED))]
+    one, other = (
+        spark.createDataFrame([(*origin, *pair[side]) for origin, pair in zip(places, MOVED, strict=True)], schema)
+        for side in (0, 1)
+    )
+    found = differences(one, other, days)
+    assert [(found[day]["added"], found[day]["removed"], found[day]["changed"]) for day in days] == [
+        (0, 0, 4),
+        (0, 0, 3),
+    ]
+    told = [example for day in days for example in found[day]["examples"]]
+    names = ["x", "y", "many", "e", "times"]
+    for example, (*_, offset), (before, after) in zip(told, places, MOVED, strict=True):
+        assert example["offset"] == offset
+        sides = zip(names, before, after, strict=True)
+        assert example["columns"].keys() == {name for name, left, right in sides if left != right}
+    assert [differences(one, one, days)[day]["changed"] for day in days] == [0, 0]
 
 
 def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:

@@ -96,7 +96,7 @@ def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most()
     ]
 
 
-@pytest.mark.parametrize("refused", ["data", "manifests"])
+@pytest.mark.parametrize("refused", [pytest.param("data", marks=pytest.mark.soak), "manifests"])
 def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_there_by_a_retry(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:

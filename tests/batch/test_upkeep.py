@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.batch.steps import pass_audit
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.maintenance import Unfinished, unfinished_uploads
 from tidemark.batch import iceberg, upkeep
-from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable, _is_neighbour
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
@@ -39,10 +39,16 @@ from tidemark.verify.day import verify_day
 
 
 @pytest.fixture
-def log(spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
-    """Monday in two versions, Tuesday in one, and a run that was given up on its audit branch."""
+def raw(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
+    """A log without records."""
     stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch={"wait_seconds": 0})
-    log = Log(stream=stream, settings=settings, produce_records=produce)
+    return Log(stream=stream, settings=settings, produce_records=produce)
+
+
+@pytest.fixture
+def log(spark: SparkSession, raw: Log) -> Log:
+    """Monday in two versions, Tuesday in one, and a run that was given up on its audit branch."""
+    log = raw
     log.produce(4, at(MONDAY, 9))
     log.produce(3, at(TUESDAY, 9))
     reconcile(log, spark, "first", MONDAY, TUESDAY)
@@ -63,7 +69,7 @@ def staged(log: Log, spark: SparkSession, name: str, *days: date, force: bool = 
 
 def reconcile(log: Log, spark: SparkSession, name: str, *days: date) -> None:
     run = staged(log, spark, name, *days)
-    audit_run(run, spark)
+    pass_audit(run, spark)
     publish_run(run, spark)
     seal_run(run)
 
@@ -220,8 +226,11 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
 
 
 def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
-    stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
+    stack: LocalStack, spark: SparkSession, raw: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    log = raw
+    log.produce(1, at(MONDAY, 9))
+    staged(log, spark, "given-up", MONDAY)
     table = upkeep._Upkept(spark, log.settings, log.stream.table)
     (tip,) = (ref.snapshot_id for name, ref in table_of(log, log.stream.table).metadata.refs.items() if name != "main")
     assert table.drop("audit_given-up", tip)
