@@ -6,6 +6,7 @@ It does what Airflow would do next: the steps that have not succeeded, in order.
 one for which it was replaced long enough ago, too: neither a run nor a stream may be under way then.
 Before and behind each step it looks at the live view, and writes what it saw: per look a file of (partition, offset,
 n), without n where the stream has none, whose name begins with the time at which the look began, in ns since the epoch.
+``reconcile unwatched`` does not look.
 """
 
 import fcntl
@@ -47,13 +48,18 @@ def main() -> None:
     try:
         run = Run.open(stream, name, settings())
         with spark_session(run.settings, f"soak-{name}") as spark:
+
+            def look() -> None:
+                if what != "reconcile unwatched":
+                    _look(spark, run, Path(views))
+
             for step, act in _steps(run, spark, what, days, Path(views) / "lock"):
                 if _done(run, step):
                     continue
-                _look(spark, run, Path(views))
+                look()
                 print(f"step {step}", flush=True)  # noqa: T201  # for who started it
                 act()
-            _look(spark, run, Path(views))
+            look()
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 
