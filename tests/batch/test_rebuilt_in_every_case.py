@@ -1,6 +1,7 @@
 """Conformance 16: whatever became of log, checkpoint and archive, a rebuilt day is what was produced, row for row.
 
-``World.reconcile`` compares every row that a run staged, and then readers see, with what the test itself produced.
+``World.reconcile`` compares every row that a run staged, and then readers see, with what the test itself produced. Of
+four cases a second form is longer or simpler: ``pytest -m soak tests/batch/test_rebuilt_in_every_case.py``.
 """
 
 from collections import Counter
@@ -22,11 +23,11 @@ from tests.archive.test_kafka_logs import consumed
 from tests.archive.test_loss import expire
 from tests.archive.test_stream import make_again
 from tests.batch.logs import MONDAY, TUESDAY, ZONE
+from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
 from tests.conftest import MakeStream, MakeTopic
 from tests.waiting import wait_until
 from tidemark.archive.stream import archive
-from tidemark.batch.audit import audit_run
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -137,7 +138,7 @@ class World:
         expected = sorted(row for row in self.produced if row.day in days)
         assert {row.day for row in expected} == set(days)
         assert self.read(f"audit_{run.name}") == expected
-        audit_run(run, self.spark)
+        pass_audit(run, self.spark)
         publish_run(run, self.spark)
         seal_run(run)
         assert self.read("main") == expected
@@ -167,7 +168,9 @@ def make_world(spark: SparkSession, settings: Settings, make_stream: MakeStream)
     return make
 
 
-@pytest.mark.parametrize("put_back", [False, True], ids=["lost", "put back"])
+@pytest.mark.parametrize(
+    "put_back", [pytest.param(False, marks=pytest.mark.soak), True], ids=["lost", "put back and then lost"]
+)
 def test_after_a_checkpoint_was_lost_or_put_back(make_world: MakeWorld, store: ObjectStore, put_back: bool) -> None:
     by_value = {"extractor": "record_field", "field": "$.at"}
     world = make_world(2, archive={"max_offsets_per_trigger": 40}, event_time=by_value)
@@ -225,7 +228,7 @@ def test_of_a_day_in_whose_middle_the_topic_was_made_again(make_world: MakeWorld
 
 
 @pytest.mark.usefixtures("_eager_cleaner")
-@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+@pytest.mark.parametrize("lost", [pytest.param(False, marks=pytest.mark.soak), True], ids=["kept", "lost"])
 def test_of_a_compacted_topic_all_that_archive_or_kafka_still_had(
     make_world: MakeWorld, make_topic: MakeTopic, lost: bool
 ) -> None:
@@ -253,7 +256,7 @@ def test_of_a_compacted_topic_all_that_archive_or_kafka_still_had(
     assert (sum(item.missing for item in log.holes), {item.cause for item in log.holes}) == (10, {"compacted"})
 
 
-@pytest.mark.parametrize("offsets", [4, 13])
+@pytest.mark.parametrize("offsets", [4, pytest.param(13, marks=pytest.mark.soak)])
 def test_of_a_topic_with_aborted_transactions(make_world: MakeWorld, offsets: int) -> None:
     world = make_world(archive={"max_offsets_per_trigger": offsets})
     # 0-2 aborted, 3 marker | 4-7 kept, 8 marker | 9-10 aborted, 11 marker | 12-14 kept, 15 marker | 16-20 aborted,
@@ -266,7 +269,7 @@ def test_of_a_topic_with_aborted_transactions(make_world: MakeWorld, offsets: in
     assert sum(item.missing for item in run.plan().logs[0].holes) == 19
 
 
-@pytest.mark.parametrize("on_loss", ["stop", "go_on"])
+@pytest.mark.parametrize("on_loss", [pytest.param("stop", marks=pytest.mark.soak), "go_on"])
 def test_of_a_day_with_an_accepted_loss_all_that_retention_left(make_world: MakeWorld, on_loss: str) -> None:
     world = make_world(archive={"on_loss": on_loss}, batch={"accept_loss": True})
     world.produce(hours(MONDAY, -3, 7))

@@ -1,4 +1,7 @@
-"""Runs that others overtake start over: one cut off is begun anew, and no row that readers had is lost."""
+"""Runs that others overtake start over: one cut off is begun anew, and no row that readers had is lost.
+
+The plain cases are in the default run. The others: ``pytest -m soak tests/batch/test_start_over.py``.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, Produce, at
+from tests.batch.steps import pass_audit
 from tests.conftest import MakeStream
 from tidemark.batch import audit, plan, start_over
 from tidemark.batch.checks import Outcome
@@ -23,6 +27,7 @@ from tidemark.settings import Settings
 
 FEW = {"expectation": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 5}}
 Patch = Callable[[pytest.MonkeyPatch], None]
+SOAK = pytest.mark.soak
 
 
 class KilledError(Exception):
@@ -55,7 +60,7 @@ def staged(log: Log, spark: SparkSession, name: str) -> Run:
     refill_run(run, spark)
     plan.settle_run(run)
     rebuild_run(run, spark)
-    audit.audit_run(run, spark)
+    pass_audit(run, spark)
     return run
 
 
@@ -171,6 +176,7 @@ def test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals
     assert day_seals(run.store, run.layout, MONDAY) == (first, second)
 
 
+@pytest.mark.soak
 def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_it_too(
     spark: SparkSession, log: Log
 ) -> None:
@@ -195,6 +201,7 @@ def test_a_second_version_that_a_run_has_published_and_not_sealed_is_sealed_for_
     assert (seals[0], seals[2]) == (first, third)
 
 
+@pytest.mark.soak
 def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_earlier_rows(
     spark: SparkSession, log: Log
 ) -> None:
@@ -215,12 +222,32 @@ def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_e
 @pytest.mark.parametrize(
     ("patch", "error", "left"),
     [
-        pytest.param(while_away("plan_run", plan, "read_and_compact"), ServiceError, "plan", id="plan fails"),
-        pytest.param(while_away("settle_run", plan, "read_and_compact"), ServiceError, "settled", id="settle fails"),
-        pytest.param(while_away("audit_run", audit, "evaluate"), ServiceError, "audit", id="audit fails"),
-        pytest.param(checks_that_break, QualityError, "audit", id="checks break"),
+        pytest.param(
+            while_away("plan_run", plan, "read_and_compact"),
+            ServiceError,
+            "plan",
+            id="plan fails",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            while_away("settle_run", plan, "read_and_compact"),
+            ServiceError,
+            "settled",
+            id="settle fails",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            while_away("audit_run", audit, "evaluate"), ServiceError, "audit", id="audit fails", marks=pytest.mark.soak
+        ),
+        pytest.param(checks_that_break, QualityError, "audit", id="checks break", marks=SOAK),
         pytest.param(killed("audit_run", behind=False), KilledError, None, id="killed between rebuild and audit"),
-        pytest.param(killed("publish_run", behind=True), KilledError, None, id="killed behind its publication"),
+        pytest.param(
+            killed("publish_run", behind=True),
+            KilledError,
+            None,
+            id="killed behind its publication",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_start_over_that_was_cut_off_is_finished_by_repeating_the_publish_step_alone(
@@ -256,6 +283,7 @@ def test_a_start_over_that_was_cut_off_is_finished_by_repeating_the_publish_step
     ]
 
 
+@pytest.mark.soak
 def test_what_the_audit_of_a_start_over_found_wrong_stays_however_often_the_step_is_repeated(
     spark: SparkSession, make_log: Callable[..., Log]
 ) -> None:
@@ -281,6 +309,7 @@ def test_without_a_start_over_a_failed_audit_ends_the_run_whatever_it_failed_of(
     assert run.load("start_over") is None
 
 
+@pytest.mark.soak
 def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(spark: SparkSession, log: Log) -> None:
     """Also where the first attempt left no settled plan to tell the days by."""
     _, run = overtaken(spark, log)
@@ -302,6 +331,7 @@ def test_who_publishes_between_two_attempts_of_a_start_over_is_sealed_for_too(sp
     assert (run.plan().unchanged, seal_run(run)) == ((MONDAY,), ())  # it has sealed all there is
 
 
+@pytest.mark.soak
 def test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_away(
     spark: SparkSession, log: Log
 ) -> None:
@@ -328,6 +358,7 @@ def test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_aw
     assert rows_of(log) == 6
 
 
+@pytest.mark.soak
 def test_a_run_that_settles_behind_a_publication_which_can_not_be_sealed_starts_over_once(
     spark: SparkSession, log: Log
 ) -> None:
@@ -348,6 +379,7 @@ def test_a_run_that_settles_behind_a_publication_which_can_not_be_sealed_starts_
     assert rows_of(log) == 5
 
 
+@pytest.mark.soak
 def test_a_run_by_force_that_another_overtakes_before_it_settles_takes_no_row_away(
     spark: SparkSession, log: Log
 ) -> None:
