@@ -23,7 +23,7 @@ def covered(pieces: Sequence[Piece]) -> list[tuple[int, OffsetRange]]:
     return [(piece.index, piece.range) for piece in pieces]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(ranges(), many)
 def test_a_cover_is_disjoint_in_order_and_holds_what_the_ranges_hold(
     target: OffsetRange, archived: list[OffsetRange]
@@ -37,7 +37,7 @@ def test_a_cover_is_disjoint_in_order_and_holds_what_the_ranges_hold(
     assert len({piece.index for piece in pieces}) == len(pieces)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(ranges(12) | st.just(span(0, 12)), few | short)
 @example(span(0, 9), [span(0, 5), span(0, 3), span(3, 6), span(5, 9), span(6, 9)])
 @example(span(0, 9), [span(0, 3), span(3, 6), span(2, 7), span(5, 9)])
@@ -64,7 +64,7 @@ def _trims(target: OffsetRange, chosen: Sequence[OffsetRange]) -> int:
     return trims
 
 
-@settings(max_examples=800)
+@settings(max_examples=400)
 @given(ranges(), many)
 def test_overlaps_are_the_offsets_held_twice_or_more_with_their_number_of_copies(
     target: OffsetRange, archived: list[OffsetRange]

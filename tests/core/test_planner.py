@@ -278,8 +278,9 @@ def test_a_file_outside_its_manifests_ranges_is_refused() -> None:
         plan_of(world_of(broken, end=10))
 
 
-def test_a_hundred_thousand_batches_plan() -> None:
-    number = 100_000
+@pytest.mark.parametrize("number", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_many_thousand_batches_that_overlap_plan(number: int) -> None:
+    """A hundred thousand: ``pytest -m soak tests/core/test_planner.py``."""
     model = batch(0, 0, 15, one_day(15))
     (file,) = model.files
     manifests = []
@@ -289,7 +290,7 @@ def test_a_hundred_thousand_batches_plan() -> None:
         rows = replace(file.days[0], first_offset=first, last_offset=last)
         own = replace(file, key=f"k{at}", range=committed, days=(rows,), first_offset=first, last_offset=last)
         manifests.append(replace(model, batch=at, ranges=(replace(model.ranges[0], range=committed),), files=(own,)))
-    world = world_of(*manifests, end=number * 10 + 5, seals=(seal_of(FIRST, [sealed_log(log(), 0, 500_000)]),))
+    world = world_of(*manifests, end=number * 10 + 5, seals=(seal_of(FIRST, [sealed_log(log(), 0, 5 * number)]),))
     plan = plan_of(world)
     assert len(plan.logs[0].used) == number
     assert plan.days == (DayPlan(day=FIRST, version=2, reason="requested", archived_rows=15 * number),)

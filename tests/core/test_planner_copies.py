@@ -83,7 +83,7 @@ def sealed(found: Plan, copies: list[Written]) -> tuple[Seal, ...]:
     return tuple(seal_of(day, [part]) for day in DAYS)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(archives())
 def test_no_row_of_a_complete_copy_is_ever_passed_over(made: tuple[Truth, list[Written]]) -> None:
     _, copies = made
@@ -100,7 +100,7 @@ def test_no_row_of_a_complete_copy_is_ever_passed_over(made: tuple[Truth, list[W
     assert without <= read
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(archives(), st.data())
 def test_a_day_is_reopened_by_a_late_complete_copy_of_a_hole_and_then_left_alone(
     made: tuple[Truth, list[Written]], data: st.DataObject

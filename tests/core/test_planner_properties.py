@@ -39,7 +39,7 @@ def archive_files(world: World) -> dict[str, DataFile]:
     return {file.key: file for manifest in world.manifests for file in manifest.files}
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(worlds())
 def test_used_ranges_and_gaps_tile_the_target_and_gaps_split_at_the_log_start(world: World) -> None:
     for found in plan_of(world).logs:
@@ -66,7 +66,7 @@ def test_used_ranges_and_gaps_tile_the_target_and_gaps_split_at_the_log_start(wo
         assert pending == set(range(found.target.end, found.target.high_watermark))
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(worlds())
 def test_overlaps_and_holes_are_what_the_offsets_say_and_findings_of_a_kind_share_none(world: World) -> None:
     for found in plan_of(world).logs:
@@ -93,7 +93,7 @@ def test_overlaps_and_holes_are_what_the_offsets_say_and_findings_of_a_kind_shar
         assert not offsets(gaps) & offsets([*with_holes, *(item.range for item in found.overlaps)])
 
 
-@settings(max_examples=900)
+@settings(max_examples=400)
 @given(worlds())
 def test_slices_read_every_archived_row_of_the_affected_days_once(world: World) -> None:
     plan = plan_of(world)
@@ -131,7 +131,7 @@ def _rows(world: World, file: DataFile) -> list[int]:
     return [offset for offset in range(file.first_offset, file.last_offset + 1) if truth[offset] in days]
 
 
-@settings(max_examples=900)
+@settings(max_examples=400)
 @given(worlds())
 def test_affected_days_are_the_requested_ones_and_the_sealed_ones_with_late_rows(world: World) -> None:
     plan = plan_of(world)
@@ -173,7 +173,7 @@ def _has_unseen_row(world: World, seal: Seal) -> bool:
     )
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(worlds())
 def test_archived_rows_count_every_object_once_and_are_exact_where_the_target_is_all(world: World) -> None:
     everything = tuple(
