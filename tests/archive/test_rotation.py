@@ -175,14 +175,17 @@ def test_any_batching_gives_the_files_that_a_row_by_row_reading_of_the_rules_giv
     assert sorted(whole, key=lambda file: file.key) == sorted(files, key=lambda file: file.key)
 
 
-def test_a_thousand_paths_make_a_file_each_with_three_open_at_a_time(
-    settings: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("paths", [300, pytest.param(1_050, marks=pytest.mark.soak)])
+def test_hundreds_of_paths_make_a_file_each_with_three_open_at_a_time(
+    settings: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, paths: int
 ) -> None:
-    paths = 1_050
+    """More paths than buckets, so that some wait for a second pass, and a third. A thousand:
+    ``pytest -m soak tests/archive/test_rotation.py``."""
     rows = [Row(path=f"carrier={number % paths}") for number in range(5 * paths)]
-    monkeypatch.setattr(task, "CHUNK_ROWS", 1_400)
+    monkeypatch.setattr(task, "CHUNK_ROWS", 4 * paths // 3)
     place_of = target(store)
-    files = write_files(batches(rows, [700] * 8), [(LOG, RANGE)], place_of, replace(WIDE, max_open_files=3))
+    sizes = [2 * paths // 3] * 8
+    files = write_files(batches(rows, sizes), [(LOG, RANGE)], place_of, replace(WIDE, max_open_files=3))
     assert {place(file.key): (file.rows, file.first_offset, file.last_offset) for file in files} == {
         (f"carrier={number}", 0): (5, number, number + 4 * paths) for number in range(paths)
     }

@@ -125,7 +125,7 @@ def streams(draw: st.DrawFn) -> tuple[list[Batch], tuple[date | None, ...], list
     return batches, tuple(truth), sorted(runs)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=400)
 @given(streams())
 def test_told_as_one_nothing_else_changes_and_kafka_is_asked_no_more_than_once(
     stream: tuple[list[Batch], tuple[date | None, ...], list[tuple[int, bool]]],
