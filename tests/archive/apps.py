@@ -70,10 +70,6 @@ class ArchiveApp:
                 if os.getsid(process.pid) == self._process.pid:
                     os.kill(process.pid, number)
 
-    def terminate(self) -> None:
-        """SIGTERM to the driver alone, as a container runtime does."""
-        self._process.terminate()
-
     def wait(self) -> int:
         """The exit code; fails with the output where it takes too long."""
         try:

@@ -1,4 +1,5 @@
-"""kill -9 of the archive application at chosen moments, its restarts, and a polite stop. Each start is a real one."""
+"""kill -9 of the archive application at chosen moments, its restarts, and a polite stop. What is killed or signalled is
+a process of its own; a start that only has to end well is one in the session of all tests."""
 
 import json
 import os
@@ -10,15 +11,19 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
 from tests.archive.apps import ArchiveApp
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
-from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
+from tidemark.archive.stream import archive
+from tidemark.core.errors import ConflictError
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream
+from tidemark.streams import Stream, load_stream
 
 STAMP_MS = 1_358_164_800_000
 
@@ -53,10 +58,6 @@ class World:
         # What the killed application sent before may still be on its way.
         wait_until(lambda: self.proxy.quiet, "the proxy forwards the last request of a killed application")
 
-    def run(self, *, master: str | None = None) -> None:
-        with self.start(master=master) as app:
-            assert app.wait() == 0, app.output
-
     def position(self) -> int:
         """Partition 0's next offset, as the newest batch that Spark committed left it."""
         prefix = f"checkpoints/{self.stream.name}/archive/"
@@ -76,16 +77,17 @@ class World:
 
 def test_the_three_scenarios_of_a_megabyte_log(
     stack: LocalStack,
+    spark: SparkSession,
     proxy: FaultProxy,
     settings: Settings,
     make_stream: MakeStream,
     produce: Produce,
     tmp_path: Path,
 ) -> None:
-    """R3: 90 records of 1 MB per file, parts of 25 MB, so four parts a file."""
+    """R3: 90 records of 1 MB per file, parts of 25 MB, so four parts a file. What is before offset 180 is small."""
     megabyte = 1_000_000
-    archive = {"flush_size": 90, "part_bytes": 25_000_000, "max_offsets_per_trigger": 90, "trigger_seconds": 0}
-    stream = make_stream(archive=archive)
+    archive_keys = {"flush_size": 90, "part_bytes": 25_000_000, "max_offsets_per_trigger": 90, "trigger_seconds": 0}
+    stream = make_stream(archive=archive_keys)
     world = World(
         stack=stack, proxy=proxy, stream=stream, oracle=Oracle(settings, stream.name), log=tmp_path / "archive.log"
     )
@@ -100,21 +102,17 @@ def test_the_three_scenarios_of_a_megabyte_log(
 
     sent: list[bytes] = []
 
-    def send(count: int) -> None:
-        values = [os.urandom(megabyte) for _ in range(count)]
+    def send(count: int, size: int = megabyte) -> None:
+        values = [os.urandom(size) for _ in range(count)]
         sent.extend(values)
         produce(stream.topic, [(None, value, STAMP_MS, 0, []) for value in values])
 
-    # (a) from 180 on: all four parts go up, the object appears, the next position is 270
-    send(270)
-    world.run()
+    # (a) from 180 on: all four parts go up, the object appears, the next position is 270;
+    # (b) then killed while part four of the next object goes up: nothing shows, and the position stays
+    send(180, size=10)
+    send(180)
+    world.run_killed_at("PUT", rf"{270:020}\+{360:020}.*partNumber=4(&|$)")
     assert parts(180) == ["1", "2", "3", "4"]
-    assert key(180) in world.oracle.keys("data")
-    assert world.position() == 270
-
-    # (b) killed while part four goes up: nothing shows, and the position stays
-    send(90)
-    world.run_killed_at("PUT", r"partNumber=4(&|$)")
     assert parts(270) == ["1", "2", "3"]
     assert world.oracle.keys("data").keys() == {key(0), key(90), key(180)}
     assert world.position() == 270
@@ -129,7 +127,9 @@ def test_the_three_scenarios_of_a_megabyte_log(
 
     # restarted: 360 is done again, nothing is there twice, the next position is 450
     before = world.oracle.keys("data")
-    world.run()
+    proxy.clear()
+    archive(spark, stream, through(settings, proxy), available_now=True)
+    assert parts(360) == ["1", "2", "3", "4"]
     assert world.position() == 450
     found = world.oracle.archive()
     assert found.objects == before
@@ -138,17 +138,24 @@ def test_the_three_scenarios_of_a_megabyte_log(
     assert [row["value"] for row in found.rows] == sent
 
 
-def records(start: int, count: int) -> list[Record]:
-    return [(None, b"%d" % n, STAMP_MS + n, n % 2, []) for n in range(start, start + count)]
+def records(count: int) -> list[Record]:
+    return [(None, b"%d" % n, STAMP_MS + n, n % 2, []) for n in range(count)]
 
 
 def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other_settings_on_the_way(
-    stack: LocalStack, proxy: FaultProxy, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+    stack: LocalStack,
+    spark: SparkSession,
+    proxy: FaultProxy,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    tmp_path: Path,
 ) -> None:
+    """Each start ends at another point, the last one by SIGTERM, which lets it finish the batch in hand."""
     stream = make_stream(partitions=2, archive={"flush_size": 3, "max_offsets_per_trigger": 12, "trigger_seconds": 0})
     oracle = Oracle(settings, stream.name)
     world = World(stack=stack, proxy=proxy, stream=stream, oracle=oracle, log=tmp_path / "archive.log")
-    sent = records(0, 36)
+    sent = records(48)
     offsets = produce(stream.topic, sent)
 
     world.run_killed_at("PUT", "/data/", master="local[1]")
@@ -168,64 +175,39 @@ def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other
     assert {file["rows"] for file in manifest["files"]} == {2}
     assert not crashed & {file["key"] for file in manifest["files"]}
 
-    # Spark repeats the batch and finds it committed; other settings again change nothing about it.
+    # Spark repeats the batch and finds it committed; other settings again change nothing about it. In the middle of the
+    # next batch, while a data file is on the way, a supervisor signals the driver, its JVM and the Python workers: the
+    # batch is finished, and the one that would come next is not begun.
     world.configure(flush_size=5, max_offsets_per_trigger=24)
-    world.run()
+    with world.start(forever=True) as app:
+        rule = Rule(method="PUT", pattern="/data/", action=lambda _: app.signal_all(signal.SIGTERM), delay_s=0.5)
+        proxy.add(rule)
+        assert app.wait() == 0, app.output
+        assert rule.fired.is_set()
     found = oracle.archive()
     assert found.manifests[0] == manifest
     assert found.ranges == [(0, 0, 6), (1, 0, 6), (0, 6, 18), (1, 6, 18)]
     assert {(row["partition"], row["offset"]): row["value"] for row in found.rows} == {
-        (record[3], offset): record[1] for record, offset in zip(sent, offsets, strict=True)
+        (record[3], offset): record[1] for record, offset in zip(sent, offsets, strict=True) if offset < 18
     }
     assert len(found.rows) == 36
     assert found.objects.keys() == found.listed | crashed  # what crashed stays behind, listed nowhere
-    events = [json.loads(line) for line in world.log.read_text().splitlines() if line.startswith('{"time"')]
+    log = world.log.read_text()
+    events = [json.loads(line) for line in log.splitlines() if line.startswith('{"time"')]
     assert [(line["batch"], line["again"]) for line in events if line["event"] == "batch"] == [
         (0, False),
         (0, True),
         (1, False),
     ]
-
-
-def test_sigterm_finishes_the_batch_in_hand_and_a_failure_exits_with_its_text(
-    stack: LocalStack,
-    proxy: FaultProxy,
-    settings: Settings,
-    make_stream: MakeStream,
-    make_topic: MakeTopic,
-    produce: Produce,
-    tmp_path: Path,
-) -> None:
-    stream = make_stream(archive={"max_offsets_per_trigger": 5, "trigger_seconds": 0})
-    oracle = Oracle(settings, stream.name)
-    world = World(stack=stack, proxy=proxy, stream=stream, oracle=oracle, log=tmp_path / "archive.log")
-    produce(stream.topic, [(None, b"%d" % n, STAMP_MS, 0, []) for n in range(50)])
-    with world.start(forever=True) as app:
-        # The signal comes in the middle of batch 1: while its data file is on the way.
-        rule = proxy.add(Rule(method="PUT", pattern="/data/", nth=2, action=lambda _: app.terminate(), delay_s=0.5))
-        assert app.wait() == 0, app.output
-        assert rule.fired.is_set()
-        assert [line["batch"] for line in app.events("batch")] == [0, 1]
-    assert oracle.archive().positions == Counter((0, offset) for offset in range(10))
-
-    # A signal to the whole session takes the Python workers along: the batch is given up, and comes again.
-    with world.start(forever=True) as app:
-        proxy.add(
-            Rule(method="PUT", pattern="/data/", nth=2, action=lambda _: app.signal_all(signal.SIGTERM), reset=True)
-        )
-        assert app.wait() == 0, app.output
-    kept = oracle.archive().positions
-    assert kept == Counter((0, offset) for offset in range(len(kept)))
+    for secret in (settings.s3_secret_key, settings.s3_access_key):
+        assert secret.get_secret_value() not in log
 
     # An object of somebody else under the next key: the stream says so and does not overwrite it.
-    start = len(kept)
-    taken = f"data/{stream.name}/partition=0/{stream.topic}+0+{start:020}+{start + 5:020}+0000.parquet"
+    taken = f"data/{stream.name}/partition=0/{stream.topic}+0+{18:020}+{24:020}+0000.parquet"
     oracle.client.put_object(Bucket=settings.bucket, Key=taken, Body=b"somebody else's")
-    with world.start() as app:
-        assert app.wait() == 1
-        last = app.output.strip().splitlines()[-1]
-        assert last.startswith("ConflictError: an object that Tidemark did not write is in the way: expected Parquet")
-        assert f"[s3://{settings.bucket}/{taken}]" in last
+    with pytest.raises(
+        ConflictError, match="an object that Tidemark did not write is in the way: expected Parquet"
+    ) as told:
+        archive(spark, load_stream(stream.name, settings.streams_dir), settings, available_now=True)
+    assert f"[s3://{settings.bucket}/{taken}]" in str(told.value)
     assert oracle.body(taken) == b"somebody else's"
-    for secret in (settings.s3_secret_key, settings.s3_access_key):
-        assert secret.get_secret_value() not in world.log.read_text()
