@@ -1,15 +1,29 @@
 """A proxy before the S3 server, for faults, and a topic that gets more partitions."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
 
+from tests.conftest import MakeStream, unique
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark import monitor
+from tidemark.streams import Stream
+
+
+@pytest.fixture(scope="session")
+def make_stream(make_stream: MakeStream) -> MakeStream:
+    """The factory of all tests, but for the speed layer's topics: they are named, and nobody creates them."""
+
+    def make(**overrides: Any) -> Stream:
+        live = unique("live")
+        return make_stream(**{"speed": {"topic": live, "dead_letter_topic": f"{live}.dead"}, **overrides})
+
+    return make
 
 
 @pytest.fixture

@@ -171,15 +171,15 @@ def test_a_stream_that_must_stop_names_what_retention_took_while_it_ran(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
     stream = make_stream(archive={"max_offsets_per_trigger": 5})
-    produce(stream.topic, some(60, size=200_000))  # more than a consumer reads ahead
-    proxy.add(Rule(method="PUT", pattern="/manifests/", action=lambda _: expire(settings, stream.topic, 55)))
+    produce(stream.topic, some(20, size=900_000))  # more than a consumer reads ahead
+    proxy.add(Rule(method="PUT", pattern="/manifests/", action=lambda _: expire(settings, stream.topic, 18)))
     with pytest.raises(IncompleteError) as told:
         archive(spark, stream, through(settings, proxy), available_now=True)
     found = Oracle(settings, stream.name).archive()
     position = max(end for _, _, end in found.ranges)
     assert found.positions == Counter((0, n) for n in range(position))
-    assert f"expected offset {position} inside the log, found [55, 60), so [{position}, 55) is lost" in str(told.value)
-    assert position < 55
+    assert f"expected offset {position} inside the log, found [18, 20), so [{position}, 18) is lost" in str(told.value)
+    assert position < 18
 
 
 @pytest.mark.parametrize("on_loss", ["stop", "go_on"])
