@@ -17,27 +17,21 @@ from tidemark.speed.transactions import Marker, deliver, ensure_markers, marker
 from tidemark.stack.local import LocalStack
 
 
-@pytest.mark.parametrize(
-    ("position", "problem"),
-    [
-        (None, "there is no marker, though earlier batches were delivered"),
-        (
-            4,
-            "the marker is behind the batch: .*found marker 4.*" + r"Source offsets \[4, 5\) are not in the live topic",
-        ),
-        (10, "the marker is ahead of the batch: .*found marker 10"),
-    ],
-    ids=["absent", "behind", "ahead"],
-)
 def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
-    position: int | None, problem: str, make_topic: MakeTopic, make_sink: MakeSink
+    make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
-    live, sink = make_topic(), make_sink()
-    if position is not None:
-        set_marker(sink, position)
-    wanted = span(5, 9, number=3)
-    with pytest.raises(PositionError, match=problem):
-        deliver([numbered(live, 5, 6, 7, 8)], wanted, sink)
+    live, sink, wanted = make_topic(), make_sink(), span(5, 9, number=3)
+    behind = "the marker is behind the batch: .*found marker 4.*"
+    problems = {
+        None: "there is no marker, though earlier batches were delivered",
+        4: behind + r"Source offsets \[4, 5\) are not in the live topic",
+        10: "the marker is ahead of the batch: .*found marker 10",
+    }
+    for position, problem in problems.items():
+        if position is not None:
+            set_marker(sink, position)
+        with pytest.raises(PositionError, match=problem):
+            deliver([numbered(live, 5, 6, 7, 8)], wanted, sink)
     assert values(sink.bootstrap, live) == []
     set_marker(sink, 6)  # as the message tells
     assert marker(sink, LOG) == Marker(position=6, batch=None)
@@ -45,21 +39,17 @@ def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
     assert values(sink.bootstrap, live) == [6, 7, 8]
 
 
-@pytest.mark.parametrize(
-    ("metadata", "error", "problem"),
-    [
+def test_a_marker_that_is_not_ours_stops_delivery(make_sink: MakeSink) -> None:
+    sink = make_sink()
+    cases: tuple[tuple[str, type[Exception], str], ...] = (
         ("elsewhere", FormatError, "a marker does not parse: found elsewhere"),
         ('{"batch": 1}', FormatError, "a marker does not parse"),
         ('{"batch": 1, "log": "other"}', ConflictError, "a marker is another log's: .*found topic id other"),
-    ],
-)
-def test_a_marker_that_is_not_ours_stops_delivery(
-    metadata: str, error: type[Exception], problem: str, make_sink: MakeSink
-) -> None:
-    sink = make_sink()
-    set_marker(sink, 5, metadata=metadata)
-    with pytest.raises(error, match=problem):
-        deliver([], span(5, 9, number=3), sink)
+    )
+    for metadata, error, problem in cases:
+        set_marker(sink, 5, metadata=metadata)
+        with pytest.raises(error, match=problem):
+            deliver([], span(5, 9, number=3), sink)
 
 
 def test_marker_topics_grow_with_the_source_and_never_shrink(settings: Settings) -> None:
@@ -73,14 +63,14 @@ def test_marker_topics_grow_with_the_source_and_never_shrink(settings: Settings)
 
 def test_a_marker_topic_that_lacks_the_partition_is_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live = make_topic()
-    sink = replace(make_sink(timeout_s=20), marker_topic=make_topic(LOG.partition))
+    sink = replace(make_sink(timeout_s=4), marker_topic=make_topic(LOG.partition))
     with pytest.raises(ServiceError, match="UNKNOWN_TOPIC_OR_PART"):
         deliver([numbered(live, 0)], span(0, 1, first=True), sink)
     assert values(sink.bootstrap, live) == []
 
 
 def test_a_topic_that_is_not_there_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
-    live, sink, wanted = unique("missing"), make_sink(), span(0, 1, first=True)
+    live, sink, wanted = unique("missing"), make_sink(timeout_s=12), span(0, 1, first=True)
     with pytest.raises(ServiceError, match=rf"{live}.*UNKNOWN_TOPIC|UNKNOWN_TOPIC.*{live}"):
         deliver([numbered(live, 0)], wanted, sink)
     ensure_topic(sink.bootstrap, live, partitions=1)
@@ -126,9 +116,10 @@ def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: Ma
 
 
 def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
-    stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink
+    stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live, sink, wanted = make_topic(), make_sink(records=4, timeout_s=30), span(0, 20, first=True)
+    monkeypatch.setattr("tidemark.speed.transactions._SETTLE_S", 3)
+    live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
     restarts = 0
 
@@ -142,7 +133,7 @@ def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
         yield numbered(live, *range(10, 20))
 
     try:
-        deliver(rows(), wanted, sink)
+        deliver(rows(), wanted, replace(sink, timeout_s=10))
     except ServiceError:
         deliver(rows(), wanted, sink)
     assert values(sink.bootstrap, live) == list(range(20))
@@ -150,8 +141,9 @@ def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
 
 
 def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes_on(
-    stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink
+    stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tidemark.speed.transactions._SETTLE_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
 
@@ -162,7 +154,7 @@ def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes
 
     try:
         with pytest.raises(ServiceError, match="Kafka did not take a transaction"):
-            deliver(rows(), wanted, replace(sink, timeout_s=10))
+            deliver(rows(), wanted, replace(sink, timeout_s=4))
     finally:
         os.kill(broker.pid, signal.SIGCONT)
     deliver([numbered(live, *range(20))], wanted, sink)

@@ -90,14 +90,13 @@ class _Task:
     """One producer, from its first transaction to its last."""
 
     def __init__(self, span: Span, sink: Sink, consumer: Consumer) -> None:
-        self._span = span
-        self._sink = sink
-        self._consumer = consumer
+        self._span, self._sink, self._consumer = span, sink, consumer
         self._producer = Producer(
             {
                 "bootstrap.servers": sink.bootstrap,
                 "transactional.id": sink.transactional_id(span.log),  # with it come acks=all and idempotence
                 "transaction.timeout.ms": int(sink.timeout_s * 1000),  # bounds a record's delivery, too
+                "topic.metadata.propagation.max.ms": int(sink.timeout_s * 250),  # for a topic that no broker knows
                 "batch.size": sink.batch_bytes,
                 "queue.buffering.max.kbytes": QUEUE_KIB,
                 "message.max.bytes": MAX_BYTES,
