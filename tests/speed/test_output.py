@@ -95,29 +95,30 @@ def test_a_dead_letter_says_what_kind_it_is(spark: SparkSession) -> None:
     ]
 
 
-@pytest.mark.parametrize("length", [10, 300, 9_000, 1_200_000])
 def test_a_record_with_room_goes_to_the_live_topic_and_one_the_topic_would_not_take_never_does(
-    spark: SparkSession, length: int
+    spark: SparkSession,
 ) -> None:
-    plain = stream("text STRING", speed=TOPICS)
-    value = b'{"text":"%s"}' % (b"x" * length)
-    room = 2_000_000
-    wide, narrow = (RecordLimits(live=limit, dead_letter=room) for limit in (room, 0))
-    (live,) = sent(spark, plain, [value], wide, flat)
-    size = wire_bytes(live)
-    # Numbers are counted at their longest.
-    (fits,) = sent(spark, plain, [value], RecordLimits(live=size + 160, dead_letter=room), flat)
-    (large,) = sent(spark, plain, [value], RecordLimits(live=size - 1, dead_letter=room), flat)
-    assert (live.topic, fits.topic, large.topic) == ("live", "live", "dead")
-    assert (bytes(large.key), bytes(large.value), large._good) == (b"k0", value, False)
-    assert headers(large)["exception"] == "too_large"
-    told = re.fullmatch(
-        r"a record of up to (\d+) bytes may be larger than max\.message\.bytes (\d+) of live", headers(large)["reason"]
-    )
-    assert told is not None
-    assert size <= int(told[1]) <= size + 160
-    assert int(told[2]) == size - 1
-    assert sent(spark, plain, [value], narrow, flat)[0].topic == "dead"
+    plain, room = stream("text STRING", speed=TOPICS), 2_000_000
+    values: list[bytes | None] = [b'{"text":"%s"}' % (b"x" * length) for length in (10, 300, 9_000, 1_200_000)]
+
+    def with_limit(limit: int, wanted: list[bytes | None]) -> list[Row]:
+        return sent(spark, plain, wanted, RecordLimits(live=limit, dead_letter=room), flat)
+
+    told: list[int] = []
+    for number, (live, large) in enumerate(zip(with_limit(room, values), with_limit(0, values), strict=True)):
+        assert (live.topic, large.topic) == ("live", "dead")
+        assert (bytes(large.key), bytes(large.value), large._good) == (b"k%d" % number, values[number], False)
+        assert headers(large)["exception"] == "too_large"
+        said = re.fullmatch(
+            r"a record of up to (\d+) bytes may be larger than max\.message\.bytes 0 of live", headers(large)["reason"]
+        )
+        assert said is not None
+        told.append(int(said[1]))
+        # Numbers are counted at their longest.
+        assert wire_bytes(live) <= told[-1] <= wire_bytes(live) + 160
+    (fits,), (large,) = (with_limit(limit, values[2:3]) for limit in (told[2], told[2] - 1))
+    assert (fits.topic, large.topic) == ("live", "dead")
+    assert f"max.message.bytes {told[2] - 1} of live" in headers(large)["reason"]
 
 
 def test_a_record_that_fits_no_topic_fails_with_its_place_its_size_and_the_limit(spark: SparkSession) -> None:
