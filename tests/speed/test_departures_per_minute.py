@@ -1,10 +1,8 @@
-"""The counts per minute and airport: the application once, then its query in this process, over real Kafka and S3."""
+"""The counts per minute and airport, over real Kafka and S3."""
 
 import json
-import os
 import random
-import subprocess
-import sys
+import runpy
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tests.conftest import MakeStream, Produce, Record
 from tests.spark.rows import stream as definition
-from tests.speed.live import read_topic
+from tests.speed.live import printed_events, read_topic
 from tidemark.core.errors import ConfigError
 from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
@@ -25,9 +23,9 @@ from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.streaming import bind_checkpoint
-from tidemark.speed.departures import LAYER, figures, start, topic_of
+from tidemark.speed.departures import LAYER, departures, figures, run_departures, start, topic_of
 from tidemark.speed.refusals import require_exactly_once
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import PROJECT
 from tidemark.streams import Stream
 
 SCHEMA = "origin STRING, departed_at TIMESTAMP"
@@ -41,7 +39,7 @@ def departure(ms: int, origin: str | None, partition: int, *, departed: bool = T
     return (b"", json.dumps({"origin": origin, "departed_at": at}).encode(), NOON_MS + ms, partition, [])
 
 
-def departures(first_minute: int, last_minute: int, seed: int) -> list[Record]:
+def flights(first_minute: int, last_minute: int, seed: int) -> list[Record]:
     """A few hundred flights in no order on two partitions, some of them cancelled, and some values that are broken."""
     chosen = random.Random(seed)  # noqa: S311 - not for secrets
     found = []
@@ -87,24 +85,21 @@ def count_all(spark: SparkSession, stream: Stream, settings: Settings, checkpoin
 
 
 def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_what_is_too_late_is_told(
-    stack: LocalStack,
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
     make_stream: MakeStream,
     produce: Produce,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(partitions=2, value_schema=SCHEMA)
     layout = Layout(prefix=settings.prefix, stream=stream.name)
-    parts = [departures(0, 25, 1), departures(18, 35, 2), departures(30, 45, 3)]  # by minutes; none too late
+    parts = [flights(0, 25, 1), flights(18, 35, 2), flights(30, 45, 3)]  # by minutes; none too late
     late = [departure(ms, origin, 1) for ms, origin in ((500, "JFK"), (900, "JFK"), (700, "EWR"), (60_500, "JFK"))]
 
     produce(stream.topic, parts[0])
-    app = [sys.executable, str(PROJECT / "spark_apps" / "departures_per_minute.py"), stream.name, "--available-now"]
-    environment = {**os.environ, **stack.env, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"}
-    done = subprocess.run(app, env=environment, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    departures(spark, stream, settings, available_now=True)
+    events = printed_events(capsys)
     assert [line["event"] for line in events if line["event"] != "batch"] == ["started", "stopped"]
     assert sum(line["rows"] for line in events if line["event"] == "batch") == 300
     told = parse_heartbeat(store.get(layout.heartbeat_key(LAYER)) or b"", where=LAYER)
@@ -134,6 +129,13 @@ def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_w
     assert [line["rows"] for line in lines if line["rows"]] == [304, 300]
     assert {Counter(third)[upsert] for upsert in Counter(second) - Counter(first)} == {2}
     assert dict(third) == counted([*parts[0], *parts[1], *parts[2]])
+
+
+def test_the_application_counts_departures(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[object] = []
+    monkeypatch.setattr("tidemark.spark.app.stream_app", lambda run, _about: ran.append(run))
+    runpy.run_path(str(PROJECT / "spark_apps" / "departures_per_minute.py"), run_name="__main__")
+    assert ran == [run_departures]
 
 
 def test_a_stream_without_departures_is_refused(

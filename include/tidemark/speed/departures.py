@@ -60,6 +60,12 @@ def run_departures(stream: Stream, settings: Settings, *, available_now: bool = 
     Creates its topic where it is missing. Raises ConfigError for a stream without the columns it needs, ConflictError
     when the topic was made again, ServiceError when Kafka or S3 refuses or retention took records not yet counted.
     """
+    with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
+        departures(spark, stream, settings, available_now=available_now)
+
+
+def departures(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
+    """``run_departures`` in a session that is there already."""
     with Monitor(stream, settings, layer=LAYER) as monitor:
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
         layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
@@ -71,12 +77,11 @@ def run_departures(stream: Stream, settings: Settings, *, available_now: bool = 
             log_event("batch", layer=LAYER, stream=stream.name, **figures(progress))
             monitor.batch(batch_figures({"observedMetrics": {}, **progress}))  # nothing is observed here
 
-        with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
-            position = checkpoint.position() or {}
-            query = start(spark, stream, settings, url, available_now=available_now)
-            log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
-            monitor.started(str(query.id), position)
-            await_stop(query, on_batch, monitor.beat)
+        position = checkpoint.position() or {}
+        query = start(spark, stream, settings, url, available_now=available_now)
+        log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
+        monitor.started(str(query.id), position)
+        await_stop(query, on_batch, monitor.beat)
     log_event("stopped", layer=LAYER, stream=stream.name)
 
 
