@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,15 +16,14 @@ from pyspark.sql import functions as F
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of
-from tests.test_cli import tidemark
 from tidemark.batch.run import Run
+from tidemark.cli.app import app
 from tidemark.delivery import topics
 from tidemark.delivery.audit import audit_delivery
 from tidemark.delivery.compare import hour_start
 from tidemark.delivery.span import parse_span
 from tidemark.delivery.topics import safe_since
 from tidemark.settings import Settings
-from tidemark.stack.local import LocalStack
 
 SEED = 20131103
 NINE, TEN = "2013-01-14T09:00", "2013-01-14T10:00"
@@ -291,26 +290,43 @@ def test_hours_are_those_of_the_time_zone_also_where_it_is_half_an_hour_off(spar
     assert told == ["2013-01-14T10:00:00+05:30", "2013-01-14T10:00:00+05:30", "1969-12-31T23:00:00+05:30"]
 
 
+@pytest.fixture
+def command(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    """``tidemark delivery`` in this process and session: its exit code, standard output and standard error."""
+    monkeypatch.setattr("tidemark.cli.delivery.quiet_session", lambda _settings, _name: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
+    for name, value in (("COLUMNS", "200"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["delivery", *arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
 def test_the_command_tells_what_it_found_by_its_table_its_examples_and_its_exit_code(
-    stack: LocalStack, hour: Delivery
+    command: Callable[..., tuple[object, str, str]], hour: Delivery
 ) -> None:
     hour.deliver([hour.right(source) for source in hour.sources.values() if source.offset != 19])
-    done = tidemark("delivery", hour.stream.name, "--from", NINE, "--to", TEN, **stack.env)
-    assert done.returncode == 1, done.stderr
-    assert f"{hour.stream.name}: findings" in done.stdout
-    assert "missing: source partition 0 offset 19, 2013-01-14T09:00:00-05:00, on neither topic" in done.stdout
-    assert "Traceback" not in done.stderr
-    last = json.loads(done.stdout.splitlines()[-1])
+    code, out, _ = command(hour.stream.name, "--from", NINE, "--to", TEN)
+    assert code == 1
+    assert f"{hour.stream.name}: findings" in out
+    assert "missing: source partition 0 offset 19, 2013-01-14T09:00:00-05:00, on neither topic" in out
+    last = json.loads(out.splitlines()[-1])
     assert (last["verdict"], last["counts"]["missing"], last["counts"]["delivered"]) == ("findings", 1, 19)
     (key,) = [item.key for item in hour.store.list(hour.layout.run_prefix)]
-    assert key in done.stdout
+    assert key in out
 
 
-def test_a_command_that_could_not_audit_ends_as_unknown(stack: LocalStack) -> None:
+def test_a_command_that_could_not_audit_ends_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:
     for arguments in (["no_such_stream"], ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]):
-        done = tidemark("delivery", *arguments, **stack.env)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("ConfigError: ")
+        code, out, error = command(*arguments)
+        assert (code, out) == (2, "")
+        assert error.startswith("ConfigError: ")
 
 
 def test_topics_are_read_from_as_early_as_the_source_topic_lets_timestamps_be_ahead(
