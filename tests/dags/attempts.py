@@ -1,25 +1,40 @@
-"""Run as a program: attempts of steps as their operators make them; prints how each task ended, a line of JSON.
+"""Run as a program: attempts of runs' steps as their operators make them; prints how each task ended, a line of JSON.
 
 No application of a Spark step runs: each leaves the results that it is told and dies. Other steps find those results.
+Under ``form``: the arguments that the stream's rollback gives its application, and what it announces of its result.
 """
 
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tidemark.batch.run import Run
+from tidemark.batch.run import Run, run_name
+from tidemark.orchestration.by_hand import ROLLBACK
 from tidemark.orchestration.operators import PythonStep, SparkStep
+from tidemark.orchestration.steps import reconciles
 from tidemark.orchestration.work import STEPS_BY_PLAN
 from tidemark.settings import settings
 
 
-def main(stream: str, run: str, attempts: list[tuple[str, dict[str, Any]]]) -> None:
-    ended = [_attempt(stream, run, step, results) for step, results in attempts]
-    sys.stdout.write(json.dumps(ended) + "\n")
+def main(stream: str, attempts: dict[str, list[tuple[str, dict[str, Any]]]]) -> None:
+    ended = {run: [_attempt(stream, run, *attempt) for attempt in own] for run, own in attempts.items()}
+    sys.stdout.write(json.dumps({**ended, "form": _rolled_back(stream)}) + "\n")
+
+
+def _rolled_back(stream: str) -> tuple[str, list[str], dict[str, Any]]:
+    item = next(item for item in reconciles(settings().streams_dir) if item.name == stream)
+    task: Any = ROLLBACK.dag(item).get_task("rollback")
+    announced = {task.outlets[0]: SimpleNamespace(extra=None)}
+    run = Run.open(stream, run_name("by hand"), settings())
+    with patch.object(SparkSubmitOperator, "execute", lambda *_: run.save("rollback", {"days": {"2013-01-14": 3}})):
+        form = {"day": "2013-01-14", "version": 1}
+        task.execute({"run_id": "by hand", "params": form, "outlet_events": announced})
+    return task.application, task.application_args, announced[task.outlets[0]].extra
 
 
 def _attempt(stream: str, run: str, step: str, results: dict[str, Any]) -> tuple[str, str]:
@@ -43,4 +58,4 @@ def _attempt(stream: str, run: str, step: str, results: dict[str, Any]) -> tuple
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,8 +1,8 @@
 """Runs under a real Airflow as a test looks at them, strikes at them, and reads beside them."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tests.dags.days import Days
@@ -14,30 +14,50 @@ from tidemark.stack.airflow_api import AirflowApi
 
 PATIENCE_S = 3600
 ENDED = frozenset({"success", "failed"})
+# Its API server answers the running tasks too: a test that calls it all the time holds them up.
+EVERY_S = 1
+
+
+def wait_for_dags(api: AirflowApi, dags: Collection[str]) -> None:
+    """Return once Airflow knows all of them; they may run then."""
+    for dag in dags:
+        wait_until(partial(api.dag_known, dag), f"{dag} is known", 600, every_s=EVERY_S)
+        api.unpause(dag)
+
+
+def wait_for_end(api: AirflowApi, dag: str, run: str) -> None:
+    """Return once the run has ended."""
+    wait_until(lambda: _true(lambda: api.run_state(dag, run) in ENDED), f"{dag} ends", PATIENCE_S, every_s=EVERY_S)
 
 
 def read_until(ended: Callable[[], bool], days: Days) -> None:
-    """Read the table until Airflow says so. On a busy machine it may take longer to answer than its client waits."""
-    asked_at = 0.0
+    """Read the table every second until Airflow says so."""
 
     def over() -> bool:
-        nonlocal asked_at
         days.read()
-        if time.monotonic() < asked_at + 2:
-            return False
-        with suppress(ServiceError):
-            if ended():
-                return True
-        asked_at = time.monotonic()
-        return False
+        return _true(ended)
 
-    wait_until(over, "the runs end", PATIENCE_S)
+    wait_until(over, "the runs end", PATIENCE_S, every_s=EVERY_S)
+
+
+def wait_for_kill(airflow: LocalAirflow, dag: str, run: str, task: str) -> None:
+    """Kill the process of a run's task as soon as there is one."""
+    killed = partial(kill_task, airflow, dag, run, task)
+    wait_until(lambda: _true(killed), f"{task} is killed", PATIENCE_S, every_s=EVERY_S / 2)
+
+
+def _true(condition: Callable[[], bool]) -> bool:
+    """Whether Airflow says so. A busy one may take longer to answer than its client waits."""
+    with suppress(ServiceError):
+        return condition()
+    return False
 
 
 def kill_task(airflow: LocalAirflow, dag: str, run: str, task: str) -> bool:
     """Kill the process of a run's task; whether it was there."""
-    (own,) = (item for item in instances(airflow.api, dag, run) if item["task_id"] == task)
-    return strike_task(airflow.components["airflow-scheduler"].pid, own["id"])
+    scheduler_pid = airflow.components["airflow-scheduler"].pid
+    own = [item["id"] for item in instances(airflow.api, dag, run) if item["task_id"] == task]
+    return any(strike_task(scheduler_pid, identity) for identity in own)
 
 
 def run_states(api: AirflowApi, dag: str) -> dict[str, str]:

@@ -1,28 +1,30 @@
-"""Airflow of the local stack, for real: what its own scheduler and DAG processor make of our DAGs."""
+"""Airflow of the local stack, for real: what its own scheduler and DAG processor make of our DAGs.
 
+It starts once, and every run that does not follow another one is under way from the beginning: a test awaits its own.
+"""
+
+import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.conftest import MakeStream, Produce
-from tests.dags.days import PARTITIONS, SATURDAY, SUNDAY, Days
-from tests.dags.runs import ENDED, kill_task, read_until, run_states
+from tests.dags.days import SUNDAY, Days
+from tests.dags.runs import ENDED, EVERY_S, read_until, run_states, wait_for_dags, wait_for_end, wait_for_kill
 from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.batch.run import Run, run_name
-from tidemark.core.errors import ServiceError
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 ZONE = ZoneInfo("Europe/Berlin")
 
 
@@ -43,46 +45,80 @@ def berlin(make_stream: MakeStream) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def two_days(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
-    days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY))
+def sunday(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    """A stream with one day."""
+    days = Days.make(settings, make_stream, produce, (SUNDAY,))
     days.archive()
     return days
 
 
 @pytest.fixture(scope="module")
-def airflow(stack: LocalStack, mended: Stream, berlin: Stream, two_days: Days) -> Iterator[LocalAirflow]:
-    """Started when every definition is there: it looks for new ones only now and then."""
-    broken = stack.streams_dir / "trains.yaml"
-    text = (stack.streams_dir / "flights.yaml").read_text(encoding="utf-8")
-    broken.write_text(text.replace("name: flights", "name: trains").replace("schedule:", "scedule:"), encoding="utf-8")
-    running = LocalAirflow(stack, schedules=False)
+def airflow(
+    stack: LocalStack, tmp_path_factory: pytest.TempPathFactory, mended: Stream, berlin: Stream, sunday: Days
+) -> Iterator[LocalAirflow]:
+    """Started when every definition is there, of streams of its own: each of its tasks loads them all."""
+    streams = tmp_path_factory.mktemp("streams")
+    for name in ("flights", mended.name, berlin.name, sunday.stream.name):
+        for path in stack.streams_dir.glob(f"{name}.*"):
+            shutil.copy(path, streams)
+    text = (streams / "flights.yaml").read_text(encoding="utf-8")
+    broken = text.replace("name: flights", "name: trains").replace("schedule:", "scedule:")
+    (streams / "trains.yaml").write_text(broken, encoding="utf-8")
+    # No definition changes from here on, so that nothing needs parsing again.
+    own = {"TIDEMARK_STREAMS_DIR": str(streams), "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
+    running = LocalAirflow(stack, schedules=False, extra_env=own)
     try:
         running.start()
         yield running
     finally:
         running.stop()
-        broken.unlink()
 
 
-def test_a_broken_definition_is_an_import_error_and_the_other_streams_run_on(airflow: LocalAirflow) -> None:
-    api = airflow.api
-    wait_until(
-        lambda: api.dag_known("reconcile_flights") and bool(api.import_errors()),
-        "the definitions are parsed",
-        timeout_s=240,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """The ids of the runs."""
+
+    backfill: str
+    sunday: str  # that the backfill starts
+    replay: str
+    tomorrow: str
+    no_days: str
+
+
+@pytest.fixture(scope="module")
+def runs(airflow: LocalAirflow, mended: Stream, berlin: Stream, sunday: Days) -> Runs:
+    """All under way, and the rebuild of Sunday's killed."""
+    api, name = airflow.api, sunday.stream.name
+    fill, late_fill, replay = f"backfill_{name}", f"backfill_{berlin.name}", f"replay_{mended.name}"
+    wait_for_dags(api, (f"reconcile_{name}", "reconcile_flights", fill, late_fill, replay))
+    tomorrow = str(datetime.now(ZONE).date() + timedelta(days=1))
+    backfill = api.trigger(fill, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
+    runs = Runs(
+        backfill=backfill,
+        sunday=f"{SUNDAY}__{backfill}__1",
+        replay=api.trigger(replay, {}),
+        tomorrow=api.trigger(late_fill, {"from_day": tomorrow, "to_day": tomorrow}),
+        no_days=api.trigger("reconcile_flights", {}),
     )
+    wait_for_kill(airflow, f"reconcile_{name}", runs.sunday, "rebuild")
+    return runs
+
+
+def test_a_broken_definition_is_an_import_error_and_the_other_streams_run_on(airflow: LocalAirflow, runs: Runs) -> None:
+    api = airflow.api
+    wait_until(lambda: bool(api.import_errors()), "every file is parsed", timeout_s=240, every_s=EVERY_S)
     ((file, error),) = api.import_errors().items()
     assert Path(file).name == "stream_definitions.py"
     assert "batch.scedule: unknown key" in error
     assert api.dag_known("reconcile_trains")
+    assert run_states(api, "reconcile_flights").keys() == {runs.no_days}
 
 
-def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported(airflow: LocalAirflow) -> None:
-    api, dag = airflow.api, "reconcile_flights"
-    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
-    api.unpause(dag)
-    run = api.trigger(dag, {})
-    wait_until(lambda: api.run_state(dag, run) in {"success", "failed"}, "the run ends", timeout_s=300)
+def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported(
+    airflow: LocalAirflow, runs: Runs
+) -> None:
+    api, dag, run = airflow.api, "reconcile_flights", runs.no_days
+    wait_for_end(api, dag, run)
 
     assert api.run_state(dag, run) == "failed"
     tasks = {item.task: item for item in api.task_states(dag, run)}
@@ -93,21 +129,16 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
         "complete": "upstream_failed",
     }
     assert tasks["wait"].tries == 1
-    (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=wait").glob("*.log")
-    assert "Trigger the DAG again and fill in from_day and to_day" in log.read_text(encoding="utf-8")
+    assert "Trigger the DAG again and fill in from_day and to_day" in log(airflow, dag, run, "wait")
 
 
 def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_became_of_the_letters(
-    airflow: LocalAirflow, settings: Settings, mended: Stream
+    airflow: LocalAirflow, settings: Settings, mended: Stream, runs: Runs
 ) -> None:
-    api, dag = airflow.api, f"replay_{mended.name}"
-    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
-    api.unpause(dag)
-    run = api.trigger(dag, {})
-    wait_until(lambda: api.run_state(dag, run) in {"success", "failed"}, "the run ends", timeout_s=600)
+    api, dag, run = airflow.api, f"replay_{mended.name}", runs.replay
+    wait_for_end(api, dag, run)
 
-    (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=replay").glob("*.log")
-    told = log.read_text(encoding="utf-8")
+    told = log(airflow, dag, run, "replay")
     assert [(item.task, item.state) for item in api.task_states(dag, run)] == [("replay", "success")], told
     assert '\\"event\\": \\"replayed\\"' in told
     live = read_topic(settings, mended.speed.topic)
@@ -119,10 +150,9 @@ def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_
 
 
 def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_takes_those_days(
-    airflow: LocalAirflow, berlin: Stream
+    airflow: LocalAirflow, berlin: Stream, runs: Runs
 ) -> None:
     api, dag = airflow.api, f"reconcile_{berlin.name}"
-    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
     span = (date(2024, 3, 30), date(2024, 4, 1))  # the one between them has 23 hours
     start, end = (datetime.combine(day, datetime.min.time(), tzinfo=ZONE) for day in span)
     asked = {"dag_id": dag, "from_date": start.isoformat(), "to_date": (end + timedelta(hours=23)).isoformat()}
@@ -133,74 +163,45 @@ def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_tak
 
 
 def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_and_starts_no_run(
-    airflow: LocalAirflow, berlin: Stream
+    airflow: LocalAirflow, berlin: Stream, runs: Runs
 ) -> None:
-    api, dag = airflow.api, f"backfill_{berlin.name}"
-    wait_until(lambda: api.dag_known(dag), "the DAG is known", timeout_s=240)
-    api.unpause(dag)
-    tomorrow = str(datetime.now(ZONE).date() + timedelta(days=1))
-    run = api.trigger(dag, {"from_day": tomorrow, "to_day": tomorrow})
-
-    def ended() -> bool:
-        with suppress(ServiceError):  # a busy Airflow may take longer to answer than its client waits
-            return api.run_state(dag, run) in {"success", "failed"}
-        return False
-
-    wait_until(ended, "the run ends", timeout_s=600)
+    api, dag, run = airflow.api, f"backfill_{berlin.name}", runs.tomorrow
+    wait_for_end(api, dag, run)
 
     states = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
     assert states == {"reconcile": ("failed", 1), "day": ("upstream_failed", 0)}
-    (log,) = (airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / "task_id=reconcile").glob("*.log")
-    assert "the last day of the backfill is not over" in log.read_text(encoding="utf-8")
-    assert api._authorised("GET", f"/api/v2/dags/reconcile_{berlin.name}/dagRuns")["dag_runs"] == []
+    assert "the last day of the backfill is not over" in log(airflow, dag, run, "reconcile")
+    assert run_states(api, f"reconcile_{berlin.name}") == {}
 
 
-@pytest.mark.timeout(2400)
-def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
-    airflow: LocalAirflow, settings: Settings, two_days: Days
+def test_a_run_of_a_backfill_whose_rebuild_is_killed_publishes_and_seals_its_day_once(
+    airflow: LocalAirflow, runs: Runs, sunday: Days
 ) -> None:
-    """Behind them another version of a day while the stream is maintained, and a rollback to the first one, by form."""
-    api, name = airflow.api, two_days.stream.name
-    kinds = ("reconcile", "backfill", "rollback", "maintain")
-    dag, backfill_dag, rollback_dag, maintain_dag = (f"{kind}_{name}" for kind in kinds)
-    for known in (dag, backfill_dag, rollback_dag, maintain_dag):
-        wait_until(partial(api.dag_known, known), f"{known} is known", timeout_s=240)
-        api.unpause(known)
-    backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SATURDAY)})
-    run = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
-    wait_until(lambda: kill_task(airflow, dag, run, "rebuild"), "the rebuild is killed", timeout_s=900)
-
-    read_until(lambda: {api.run_state(backfill_dag, backfill), api.run_state(dag, run)} <= ENDED, two_days)
+    api, run = airflow.api, runs.sunday
+    dag, backfill_dag = f"reconcile_{sunday.stream.name}", f"backfill_{sunday.stream.name}"
+    read_until(lambda: api.run_state(dag, run) in ENDED, sunday)
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
     assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
-    of_saturday = f"{SATURDAY}__{backfill}__1"
-    assert run_states(api, dag) == {run: "success", of_saturday: "success"}
-    assert two_days.seals() == [(str(SATURDAY), 1, run_name(of_saturday)), (str(SUNDAY), 1, run_name(run))]
-    assert sorted(two_days.publishers(two_days.stream.table)) == sorted([run_name(of_saturday), run_name(run)])
-    two_days.require_proven((SATURDAY, SUNDAY))
+    assert run_states(api, dag) == {run: "success"}
+    assert sunday.seals() == [(str(SUNDAY), 1, run_name(run))]
+    for table in (sunday.stream.table, sunday.stream.quarantine_table):
+        assert sunday.publishers(table) == [run_name(run)]
+    sunday.require_proven((SUNDAY,))
 
-    again = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
-    upkeep = api.trigger(maintain_dag, {})
-    read_until(lambda: {api.run_state(dag, again), api.run_state(maintain_dag, upkeep)} <= ENDED, two_days)
-    back = api.trigger(rollback_dag, {"day": str(SUNDAY), "version": 1})
-    read_until(lambda: api.run_state(rollback_dag, back) in ENDED, two_days)
-
-    for of, ended, task in ((maintain_dag, upkeep, "maintain"), (rollback_dag, back, "rollback")):
-        assert [(item.task, item.state) for item in api.task_states(of, ended)] == [(task, "success")]
-    told = Run.open(name, run_name(upkeep), settings).require("maintain")
-    assert (told["ledger"]["manifests"], told["tables"].keys()) == (
-        len(PARTITIONS),
-        {two_days.stream.table, two_days.stream.quarantine_table},
-    )
-    told = Run.open(name, run_name(back), settings).require("rollback")
-    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 3}, 1, False)
-    of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
-    assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
-    two_days.require_proven((SATURDAY, SUNDAY))
+    wait_for_end(api, backfill_dag, runs.backfill)
+    days = [(item.task, item.state) for item in api.task_states(backfill_dag, runs.backfill)]
+    assert sorted(days) == [("day", "success"), ("reconcile", "success")]
 
 
 def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:
     modes = {path.name: path.stat().st_mode & 0o777 for path in (airflow.password_file, airflow.home / "airflow.cfg")}
     assert modes == {"passwords.json": 0o600, "airflow.cfg": 0o600}
     assert airflow.home.stat().st_mode & 0o777 == 0o700
+
+
+def log(airflow: LocalAirflow, dag: str, run: str, task: str) -> str:
+    """What the task's only attempt logged."""
+    folder = airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
+    (path,) = folder.glob("*.log")
+    return path.read_text(encoding="utf-8")

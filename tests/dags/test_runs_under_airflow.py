@@ -1,6 +1,7 @@
 """Whole runs and backfills under a real Airflow: killed in every step, and beside each other. For make soak.
 
-A run takes two minutes and more on two cores: three Spark applications, one after the other.
+A run takes two minutes and more on two cores: three Spark applications, one after the other. Each test has a name of
+its own to be run by: ``.venv/bin/python -m pytest -m soak -k NAME tests/dags``.
 """
 
 import os
@@ -8,18 +9,26 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 
 import pytest
 
 from tests.conftest import MakeStream, Produce
-from tests.dags.days import MONDAY, SATURDAY, SUNDAY, TUESDAY, ZONE, Days
+from tests.dags.days import MONDAY, PARTITIONS, SATURDAY, SUNDAY, TUESDAY, ZONE, Days
 from tests.dags.kills import Killer, each_step_twice
-from tests.dags.runs import ENDED, PATIENCE_S, instances, kill_task, read_until, run_states
+from tests.dags.runs import (
+    ENDED,
+    PATIENCE_S,
+    instances,
+    kill_task,
+    read_until,
+    run_states,
+    wait_for_dags,
+    wait_for_kill,
+)
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
-from tidemark.batch.run import run_name
+from tidemark.batch.run import Run, run_name
 from tidemark.orchestration.steps import STEPS
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
@@ -58,6 +67,13 @@ def native(settings: Settings, make_stream: MakeStream, produce: Produce) -> Day
 
 
 @pytest.fixture(scope="module")
+def two_days(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
+    days = Days.make(settings, make_stream, produce, (SATURDAY, SUNDAY))
+    days.archive()
+    return days
+
+
+@pytest.fixture(scope="module")
 def proxy(stack: LocalStack) -> Iterator[FaultProxy]:
     """In front of the S3 server, for everything that Airflow runs."""
     with FaultProxy(str(stack.settings.s3_endpoint)) as running:
@@ -66,15 +82,14 @@ def proxy(stack: LocalStack) -> Iterator[FaultProxy]:
 
 @pytest.fixture(scope="module")
 def airflow(
-    stack: LocalStack, proxy: FaultProxy, unarchived: Days, by_form: Days, struck: Days, native: Days
+    stack: LocalStack, proxy: FaultProxy, unarchived: Days, by_form: Days, struck: Days, native: Days, two_days: Days
 ) -> Iterator[LocalAirflow]:
     running = LocalAirflow(stack, schedules=False, extra_env={"TIDEMARK_S3_ENDPOINT": proxy.url})
     try:
         running.start()
-        for days in (unarchived, by_form, struck, native):
-            for dag in (f"reconcile_{days.stream.name}", f"backfill_{days.stream.name}"):
-                wait_until(partial(running.api.dag_known, dag), f"{dag} is known", 600)
-                running.api.unpause(dag)
+        for days in (unarchived, by_form, struck, native, two_days):
+            kinds = ("reconcile", "backfill", "rollback", "maintain")
+            wait_for_dags(running.api, [f"{kind}_{days.stream.name}" for kind in kinds])
         yield running
     finally:
         running.stop()
@@ -197,6 +212,47 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
     assert [item[:2] for item in sealed] in (both, [both[0], both[2]])
     assert [run for day, _, run in sealed if day == str(SUNDAY)][-1] == run_name(by_hand)
     days.require_proven((SUNDAY, MONDAY))
+
+
+def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
+    airflow: LocalAirflow, settings: Settings, two_days: Days
+) -> None:
+    """Behind them another version of a day while the stream is maintained, and a rollback to the first one, by form."""
+    api, name = airflow.api, two_days.stream.name
+    kinds = ("reconcile", "backfill", "rollback", "maintain")
+    dag, backfill_dag, rollback_dag, maintain_dag = (f"{kind}_{name}" for kind in kinds)
+    backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SATURDAY)})
+    run = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
+    wait_for_kill(airflow, dag, run, "rebuild")
+
+    read_until(lambda: {api.run_state(backfill_dag, backfill), api.run_state(dag, run)} <= ENDED, two_days)
+
+    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
+    of_saturday = f"{SATURDAY}__{backfill}__1"
+    assert run_states(api, dag) == {run: "success", of_saturday: "success"}
+    assert two_days.seals() == [(str(SATURDAY), 1, run_name(of_saturday)), (str(SUNDAY), 1, run_name(run))]
+    assert sorted(two_days.publishers(two_days.stream.table)) == sorted([run_name(of_saturday), run_name(run)])
+    two_days.require_proven((SATURDAY, SUNDAY))
+
+    again = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
+    upkeep = api.trigger(maintain_dag, {})
+    read_until(lambda: {api.run_state(dag, again), api.run_state(maintain_dag, upkeep)} <= ENDED, two_days)
+    back = api.trigger(rollback_dag, {"day": str(SUNDAY), "version": 1})
+    read_until(lambda: api.run_state(rollback_dag, back) in ENDED, two_days)
+
+    for of, ended, task in ((maintain_dag, upkeep, "maintain"), (rollback_dag, back, "rollback")):
+        assert [(item.task, item.state) for item in api.task_states(of, ended)] == [(task, "success")]
+    told = Run.open(name, run_name(upkeep), settings).require("maintain")
+    assert (told["ledger"]["manifests"], told["tables"].keys()) == (
+        len(PARTITIONS),
+        {two_days.stream.table, two_days.stream.quarantine_table},
+    )
+    told = Run.open(name, run_name(back), settings).require("rollback")
+    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 3}, 1, False)
+    of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
+    assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
+    two_days.require_proven((SATURDAY, SUNDAY))
 
 
 def _trigger_daily(api: AirflowApi, dag: str, day: date) -> str:
