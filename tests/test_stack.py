@@ -7,6 +7,8 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -118,66 +120,106 @@ def test_servers_listen_on_this_machine_only(stack: LocalStack) -> None:
     assert {name for name, _ in listening} == {"kafka", "s3proxy"}
 
 
-def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(tmp_path: Path) -> None:
-    stack = LocalStack("again", root=tmp_path)
-    with stack:
-        first = stack.settings
-        pids = [managed.pid for managed in stack.processes]
-        assert running_stacks(tmp_path) == ("again",)
-        with pytest.raises(StackError, match=f"'again' is running already: found pid {os.getpid()} ") as caught:
-            LocalStack("again", root=tmp_path).start()
-        assert str(stack.folder) in str(caught.value)
-        assert ensure_topic(first.kafka_bootstrap, "kept", partitions=2)
-        ObjectStore(first).put("kept", b"object")
-    assert running_stacks(tmp_path) == ()
-    assert not any(alive(pid) for pid in pids)
-    with pytest.raises(StackError, match="not running"):
-        _ = stack.settings
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """What is known of a stack, with a topic and an object of the name ``kept``, whose supervisor was killed."""
 
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", int(first.kafka_bootstrap.rpartition(":")[2])))
-        taken.listen()
-        with stack:
-            second = stack.settings
-            assert log_ends(second, "kept") == [(0, 0), (0, 0)]
-            assert ObjectStore(second).get("kept") == b"object"
-    assert second.kafka_bootstrap != first.kafka_bootstrap
-    assert second == first.model_copy(update={"kafka_bootstrap": second.kafka_bootstrap})
+    root: Path
+    settings: Settings
+    pids: tuple[int, ...]
 
 
-def test_a_killed_broker_is_named_with_its_log_and_comes_back_with_its_data(tmp_path: Path) -> None:
-    with LocalStack("killed", root=tmp_path) as stack:
-        bootstrap = stack.settings.kafka_bootstrap
-        assert ensure_topic(bootstrap, "kept", partitions=1)
-        kafka, s3 = stack.processes
-        os.kill(kafka.pid, signal.SIGKILL)
-        wait_until(lambda: kafka.died, "the broker is seen to be dead")
-        with pytest.raises(StackError, match="kafka: ended by signal SIGKILL") as caught:
-            stack.processes.check()
-        assert str(stack.logs / "kafka.log") in str(caught.value)
-        assert s3.returncode is None
-        kafka.restart()
-        assert log_ends(stack.settings, "kept") == [(0, 0)]
-
-
-def test_a_stack_whose_supervisor_was_killed_can_be_started_again_at_once(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def orphan(tmp_path_factory: pytest.TempPathFactory) -> Orphan:
+    root = tmp_path_factory.mktemp("orphan")
     script = (
         "import signal\nfrom pathlib import Path\nfrom tidemark.stack.local import LocalStack\n"
-        f"stack = LocalStack('orphan', root=Path({str(tmp_path)!r}))\nstack.start()\n"
+        f"stack = LocalStack('again', root=Path({str(root)!r}))\nstack.start()\n"
         "print(*(managed.pid for managed in stack.processes), flush=True)\nsignal.pause()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include")}
     supervisor = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
-    assert supervisor.stdout is not None
-    pids = [int(word) for word in supervisor.stdout.readline().split()]
-    assert len(pids) == 2
-    assert all(alive(pid) for pid in pids)
-    supervisor.kill()
-    supervisor.communicate()
-    with LocalStack("orphan", root=tmp_path) as stack:
-        assert not any(alive(pid) for pid in pids)
-        assert ObjectStore(stack.settings).get("nothing") is None
+    try:
+        assert supervisor.stdout is not None
+        pids = tuple(int(word) for word in supervisor.stdout.readline().split())
+        assert len(pids) == 2
+        assert all(alive(pid) for pid in pids)
+        file = LocalStack("again", root=root).env_file
+        settings = Settings(_env_file=file)  # type: ignore[call-arg]  # read from the file
+        assert ensure_topic(settings.kafka_bootstrap, "kept", partitions=2)
+        ObjectStore(settings).put("kept", b"object")
+    finally:
+        supervisor.kill()
+        supervisor.communicate()
+    return Orphan(root=root, settings=settings, pids=pids)
+
+
+@pytest.fixture(scope="module")
+def again(orphan: Orphan) -> Iterator[LocalStack]:
+    """That stack, started at once, by a shell of another deployment, while another server has the broker's port."""
+    stack = LocalStack("again", root=orphan.root)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(orphan.settings.kafka_bootstrap.rpartition(":")[2])))
+        taken.listen()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TIDEMARK_BUCKET", "production")
+            patch.setenv("TIDEMARK_PREFIX", "precious")
+            stack.start()
+        yield stack
+        stack.stop()
+
+
+@pytest.mark.services
+def test_a_stack_whose_supervisor_was_killed_can_be_started_again_at_once(orphan: Orphan, again: LocalStack) -> None:
+    assert not any(alive(pid) for pid in orphan.pids)
+    assert ObjectStore(again.settings).get("nothing") is None
+
+
+@pytest.mark.services
+def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(orphan: Orphan, again: LocalStack) -> None:
+    first, second = orphan.settings, again.settings
+    assert log_ends(second, "kept") == [(0, 0), (0, 0)]
+    assert ObjectStore(second).get("kept") == b"object"
+    assert second.kafka_bootstrap != first.kafka_bootstrap
+    assert second == first.model_copy(update={"kafka_bootstrap": second.kafka_bootstrap})
+
+
+@pytest.mark.services
+def test_a_stack_that_runs_is_listed_and_refused_a_second_time(orphan: Orphan, again: LocalStack) -> None:
+    assert running_stacks(orphan.root) == ("again",)
+    with pytest.raises(StackError, match=f"'again' is running already: found pid {os.getpid()} ") as caught:
+        LocalStack("again", root=orphan.root).start()
+    assert str(again.folder) in str(caught.value)
+
+
+@pytest.mark.services
+def test_another_deployments_variables_do_not_reach_the_stacks_settings(again: LocalStack) -> None:
+    assert (again.settings.bucket, again.settings.prefix) == ("tidemark", "")
+
+
+@pytest.mark.services
+def test_a_killed_broker_is_named_with_its_log_and_comes_back_with_its_data(again: LocalStack) -> None:
+    kafka, s3 = again.processes
+    os.kill(kafka.pid, signal.SIGKILL)
+    wait_until(lambda: kafka.died, "the broker is seen to be dead")
+    with pytest.raises(StackError, match="kafka: ended by signal SIGKILL") as caught:
+        again.processes.check()
+    assert str(again.logs / "kafka.log") in str(caught.value)
+    assert s3.returncode is None
+    kafka.restart()
+    assert log_ends(again.settings, "kept") == [(0, 0), (0, 0)]
+
+
+@pytest.mark.services
+def test_a_stack_that_was_stopped_has_no_process_and_no_settings(orphan: Orphan, again: LocalStack) -> None:
+    """The last of those that share it."""
+    pids = [managed.pid for managed in again.processes]
+    again.stop()
+    assert running_stacks(orphan.root) == ()
+    assert not any(alive(pid) for pid in pids)
+    with pytest.raises(StackError, match="not running"):
+        _ = again.settings
 
 
 def test_missing_jars_and_java_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,15 +231,6 @@ def test_missing_jars_and_java_say_what_to_do(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StackError, match=r"no jars: expected \*\.jar .*make install"):
         stack.start()
     assert running_stacks(tmp_path) == ()
-
-
-def test_another_deployments_variables_do_not_reach_the_stacks_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TIDEMARK_BUCKET", "production")
-    monkeypatch.setenv("TIDEMARK_PREFIX", "precious")
-    with LocalStack("own", root=tmp_path) as stack:
-        assert (stack.settings.bucket, stack.settings.prefix) == ("tidemark", "")
 
 
 @pytest.mark.parametrize("name", ["", "../elsewhere", "/etc", "a/b", ".", "-x"])
@@ -225,6 +258,7 @@ def test_no_outgoing_connection_is_given_a_servers_port_while_the_server_is_down
     assert all(1024 < port < lowest for port in free_ports(20))
 
 
+@pytest.mark.services
 def test_a_port_that_another_process_was_given_is_free_to_nobody_else_until_that_one_ends() -> None:
     """Though its server does not listen yet."""
     give = "from tidemark.stack.files import free_ports; print(*free_ports(1), flush=True); input()"
