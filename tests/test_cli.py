@@ -4,23 +4,22 @@ import fcntl
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.conftest import TRANSFORM, MakeStream, unique
-from tests.waiting import wait_until
 from tidemark.batch.where import Copy, Located, Sealed
 from tidemark.cli import app as command_line
 from tidemark.cli import connect as connection
@@ -33,6 +32,7 @@ from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
 from tidemark.stack.local import LOCK, PROJECT, LocalStack
 
+Called = Callable[..., tuple[int, str, str]]
 STREAM: dict[str, Any] = {
     "value_schema": "id BIGINT",
     "topic": "orders",
@@ -48,6 +48,21 @@ def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Called:
+    """Runs the command in this process, with its variables; the exit code and what it printed on either output."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tidemark", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return call
+
+
 def define(
     folder: Path, name: str, transform: str = "def transform(records):\n    return records\n", **speed: str
 ) -> None:
@@ -56,6 +71,7 @@ def define(
     (folder / f"{name}.py").write_text(transform, encoding="utf-8")
 
 
+@pytest.mark.services
 def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
     script = (
         "import sys\nfrom tidemark.cli.app import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
@@ -96,14 +112,22 @@ def test_every_argument_and_option_has_a_help_text() -> None:
     assert unexplained == []
 
 
-def test_streams_lists_right_definitions_without_any_server(tmp_path: Path) -> None:
+def test_streams_lists_right_definitions_and_ends_with_0(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    monkeypatch.setattr("tidemark.cli.streams._deployment", lambda _: None)
+    monkeypatch.setenv("TIDEMARK_STREAMS_DIR", str(tmp_path))
     define(tmp_path, "orders")
-    done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
+    done = CliRunner().invoke(command_line.app, ["streams"])
+    assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == "orders  ok: definition, transformation (1 column), 0 checks\n"
 
 
+@pytest.mark.services
 def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path) -> None:
+    """Without any server, on a Spark of its own."""
     define(tmp_path, "good")
     (tmp_path / "typo.yaml").write_text(
         yaml.safe_dump({**STREAM, "name": "typo", "flush": 1, "topic": "a b"}), encoding="utf-8"
@@ -131,6 +155,7 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     }
     text = done.stdout
     assert len(text.splitlines()) == 8 + 7
+    assert re.search(r"(?m)^good +ok: definition, transformation \(1 column\), 0 checks$", text)
     assert (
         f"topic: String should match pattern '^[a-zA-Z0-9._-]{{1,249}}$', found 'a b' [{tmp_path / 'typo'}.yaml]"
         in text
@@ -147,6 +172,7 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     assert done.stderr == ""
 
 
+@pytest.mark.services
 def test_a_folder_without_streams_is_an_explained_error(tmp_path: Path) -> None:
     done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
@@ -163,12 +189,12 @@ def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyP
         command_line.main()
 
 
-def test_an_unknown_local_stack_is_named() -> None:
+def test_an_unknown_local_stack_is_named(called: Called) -> None:
     name = f"no-such-{os.getpid()}"
-    done = tidemark("report", "--stack", name)
-    assert done.returncode == 1
-    assert done.stderr.startswith("ConfigError: no such local stack: expected a file ")
-    assert done.stderr.endswith(f"{name}/stack.env, found {name}\n")
+    code, _, problem = called("report", "--stack", name)
+    assert code == 1
+    assert problem.startswith("ConfigError: no such local stack: expected a file ")
+    assert problem.endswith(f"{name}/stack.env, found {name}\n")
 
 
 def test_a_stack_that_is_named_wins_over_another_deployments_variables(
@@ -192,11 +218,11 @@ def test_a_stack_that_is_named_wins_over_another_deployments_variables(
         process_settings.cache_clear()
 
 
-def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack) -> None:
-    done = tidemark("where", "nothing", "topic", "0", "0", TIDEMARK_ENV_FILE=str(stack.env_file))
-    assert done.returncode == 1
-    assert done.stderr.startswith("ConfigError: no such stream: expected one of: ")
-    assert "found nothing" in done.stderr
+def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack, called: Called) -> None:
+    code, _, problem = called("where", "nothing", "topic", "0", "0")
+    assert code == 1
+    assert problem.startswith("ConfigError: no such stream: expected one of: ")
+    assert "found nothing" in problem
 
 
 def test_where_names_object_manifest_seal_and_snapshot(
@@ -258,16 +284,12 @@ def test_where_names_object_manifest_seal_and_snapshot(
 
 
 def test_report_names_the_newest_reports_verdict_and_place(
-    settings: Settings, store: ObjectStore, make_stream: MakeStream, stack: LocalStack
+    settings: Settings, store: ObjectStore, make_stream: MakeStream, called: Called
 ) -> None:
     stream = make_stream(name=unique("reported"))
     layout = Layout(prefix=settings.prefix, stream=stream.name)
-    variables = {"TIDEMARK_ENV_FILE": str(stack.env_file)}
-    none = tidemark("report", stream.name, **variables)
-    assert (none.returncode, none.stderr) == (
-        1,
-        f"ConfigError: no report yet [{stream.name}]. Start a reconcile run\n",
-    )
+    none = called("report", stream.name)
+    assert none == (1, "", f"ConfigError: no report yet [{stream.name}]. Start a reconcile run\n")
     for run, moment, status in (
         ("b-older", "2026-01-01T00:00:00+00:00", "failed"),
         ("a-newer", "2026-01-02T00:00:00+00:00", "complete"),
@@ -284,9 +306,9 @@ def test_report_names_the_newest_reports_verdict_and_place(
         }
         store.put(layout.run_key(run, "report.json"), json.dumps(value).encode())
         store.put(page, b"<html>")
-    done = tidemark("report", stream.name, **variables)
-    assert (done.returncode, done.stderr) == (0, "")
-    *lines, place = done.stdout.splitlines()
+    code, told, problem = called("report", stream.name)
+    assert (code, problem) == (0, "")
+    *lines, place = told.splitlines()
     assert lines == [
         "a-newer is complete",
         "One.",
@@ -295,60 +317,6 @@ def test_report_names_the_newest_reports_verdict_and_place(
     ]
     assert Path(place).read_bytes() == b"<html>"
     assert place.endswith(layout.run_key("a-newer", "report.html"))
-
-
-@pytest.mark.parametrize(("number", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--airflow"])])
-def test_up_says_where_everything_is_and_a_signal_stops_it_cleanly(
-    tmp_path: Path, number: signal.Signals, options: list[str]
-) -> None:
-    script = (
-        "from pathlib import Path\nimport tidemark.cli.up as up\n"
-        f"up.PROJECT = Path({str(tmp_path)!r})\nfrom tidemark.cli.app import main\nmain()\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", script, "up", "--name", "mine", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as running:
-        assert running.stdout is not None
-        lines = []
-        for line in running.stdout:
-            lines.append(line.rstrip())
-            if line.startswith("Up."):
-                break
-        pids = [child.pid for child in psutil.Process(running.pid).children(recursive=True)]
-        running.send_signal(number)
-        rest, problems = running.communicate(timeout=180)
-    assert (running.returncode, problems) == (0, "")
-    assert rest.endswith("Stopping; the data stays in its folder.\n")
-    told = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines[:-1]}
-    assert re.fullmatch(r"127\.0\.0\.1:\d+", told["Kafka"])
-    assert told["settings and keys"] == f"TIDEMARK_ENV_FILE={tmp_path}/.tidemark/mine/stack.env"
-    assert len(pids) >= 3
-    assert ("Airflow" in told) == bool(options)
-    wanted = rf"http://127\.0\.0\.1:\d+, user admin, password in {tmp_path}/.*/passwords\.json"
-    assert not options or re.fullmatch(wanted, told["Airflow"])
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "everything has ended")
-
-
-def test_up_ends_with_an_explained_error_when_a_server_dies(tmp_path: Path) -> None:
-    script = (
-        "from pathlib import Path\nimport tidemark.cli.up as up\n"
-        f"up.PROJECT = Path({str(tmp_path)!r})\nfrom tidemark.cli.app import main\nmain()\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "include"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", script, "up", "--name", "mine"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as running:
-        assert running.stdout is not None
-        line = next(line for line in running.stdout if line.startswith("s3proxy, pid "))
-        server = psutil.Process(int(line.split()[2]))
-        server.kill()
-        _, problems = running.communicate(timeout=180)
-    assert running.returncode == 1
-    assert problems.startswith("StackError: a process of the local stack died: found s3proxy: ended by signal SIGKILL")
-    assert "Traceback" not in problems
 
 
 def test_demo_ends_with_the_demos_own_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,30 +2,26 @@
 
 import ast
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.spark.rows import kafka_rows
+from tidemark.cli.app import app
+from tidemark.orchestration.steps import reconciles
+from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform, process
 from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import PROJECT
 from tidemark.streams import load_stream
 
 TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
 STEPS = TEXT.split("## Add a stream\n", 1)[1].split("\n## ", 1)[0]
-PARSE_DAGS = """\
-import runpy
-from airflow.sdk import DAG
-print(sorted(item.dag_id for item in runpy.run_path("dags/reconcile.py").values() if isinstance(item, DAG)))
-"""
 
 
 @pytest.fixture
@@ -40,30 +36,20 @@ def streams(tmp_path: Path) -> Path:
     return folder
 
 
-def run(stack: LocalStack, *command: str, cwd: Path = PROJECT, **env: str) -> str:
-    """The command's output; it must end well."""
-    done = subprocess.run(
-        command,
-        env={**os.environ, **stack.env, **env},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_a_stream_added_by_the_readmes_steps_is_checked_processed_by_both_layers_and_has_its_dag(
-    stack: LocalStack, spark: SparkSession, streams: Path, tmp_path: Path
+    settings: Settings, spark: SparkSession, streams: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (command,) = re.findall(r"```sh\n(.*?)\n```", STEPS, re.DOTALL)
     program, *arguments = command.split()
     assert program == "tidemark"
-    main = "from tidemark.cli.app import main; main()"
-    told = run(stack, sys.executable, "-c", main, *arguments, TIDEMARK_STREAMS_DIR=str(streams), COLUMNS="200")
-    assert re.search(r"(?m)^rides +ok: definition, transformation \(4 columns\), 1 check$", told)
+    deployment = settings.model_copy(update={"streams_dir": streams})
+    monkeypatch.setattr("tidemark.cli.streams.connect", lambda _: deployment)
+    monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    monkeypatch.setenv("COLUMNS", "200")
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    assert re.search(r"(?m)^rides +ok: definition, transformation \(4 columns\), 1 check$", told.stdout)
 
     stream = load_stream("rides", streams)
     transform = load_transform(stream, streams)
@@ -82,9 +68,7 @@ def test_a_stream_added_by_the_readmes_steps_is_checked_processed_by_both_layers
     assert [item.reason for item in processed.rejected.collect()] == ["no distance"]
 
     (dag,) = re.findall(r"The DAG `(\w+)`", STEPS)
-    home = str(tmp_path / "airflow")
-    found = run(stack, sys.executable, "-c", PARSE_DAGS, AIRFLOW_HOME=home, TIDEMARK_STREAMS_DIR=str(streams))
-    assert f"'{dag}'" in found.splitlines()[-1]
+    assert {item.dag_id: item.error for item in reconciles(streams)}[dag] is None
 
 
 def test_the_two_commands_and_the_picture_come_first() -> None:
