@@ -17,6 +17,7 @@ from dotenv import dotenv_values
 
 from tidemark.stack.local import PROJECT
 
+pytestmark = pytest.mark.services
 FOLDER = PROJECT / ".tidemark" / "demo"
 CLAIMS = (
     "records produced = distinct records published + quarantined",
@@ -148,8 +149,10 @@ def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> 
     assert any("rebuild.py --stream flights" in text for text in demo.commands)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_demo_without_its_broker_says_so_and_ends() -> None:
+    """``.venv/bin/python -m pytest -m soak tests/test_demo.py``; its plain form is in test_demo_supervisor."""
     with performance() as demo:
         demo.watch(until=lambda line: "Sent 275 events" in line)
         (broker,) = (item for item in of_the_demo() if "kafka.Kafka" in command(item))

@@ -1,4 +1,4 @@
-"""How the demo looks after its processes."""
+"""How the demo looks after its processes, and how it ends without one that it needs."""
 
 import io
 import os
@@ -9,13 +9,21 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
+from tests.waiting import wait_until
 from tidemark.core.errors import ServiceError, StackError
+from tidemark.demo import run
+from tidemark.demo.scenes import Demo
 from tidemark.demo.show import Show
 from tidemark.demo.supervise import RESTARTS_MAX, Supervisor
+from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed, Processes
+
+pytestmark = pytest.mark.services
+SLEEPER = "import time; time.sleep(600)"
 
 
 @pytest.fixture
@@ -53,7 +61,7 @@ def test_a_process_that_keeps_dying_is_restarted_aloud_and_then_named(
 
 
 def test_without_an_essential_process_it_ends_at_once(processes: Processes, said: io.StringIO, tmp_path: Path) -> None:
-    start(processes, "kafka", "import time; time.sleep(60)", tmp_path)
+    start(processes, "kafka", SLEEPER, tmp_path)
     watcher = supervisor(processes, said)
     watcher.check()
     (running,) = processes
@@ -94,3 +102,33 @@ def test_what_fails_on_another_thread_ends_the_wait(processes: Processes, said: 
     watcher.follow(work)
     with pytest.raises(StackError, match="Airflow's database could not be made"):
         watcher.until(lambda: True, "anything", timeout_s=60)
+
+
+@pytest.mark.parametrize("notices", ["the supervisor", "a client"])
+def test_a_demo_without_its_broker_says_so_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], notices: str
+) -> None:
+    """With programs that sleep in the servers' place; soak: the same name in tests/test_demo.py, the real ones."""
+    pids: list[int] = []
+
+    def start_stack(stack: LocalStack) -> None:
+        pids.extend(start(stack.processes, name, SLEEPER, stack.logs).pid for name in ("kafka", "s3proxy"))
+
+    def lose_the_broker(demo: Demo) -> None:
+        broker, _ = demo.stack.processes
+        os.kill(broker.pid, signal.SIGKILL)
+        if notices == "a client":
+            wait_until(lambda: broker.died, "the broker is dead")
+            raise ServiceError("an event could not be sent")
+        demo.supervisor.until(lambda: False, "the first events are archived", timeout_s=60)
+
+    monkeypatch.setattr(run, "PROJECT", tmp_path)
+    monkeypatch.setattr(LocalStack, "_start", start_stack)
+    monkeypatch.setattr(Demo, "_open", lambda _: None)
+    monkeypatch.setattr(Demo, "_stream_begins", lose_the_broker)
+    assert run.demo(exit_after=True) == 1
+    text = capsys.readouterr().out
+    assert "The demo failed: the demo can't go on: a process of the local stack died: found kafka: ended by" in text
+    assert f"kafka: ended by signal SIGKILL [log: {tmp_path}/.tidemark/demo/logs/kafka.log]" in text
+    assert len(pids) == 2
+    assert not any(psutil.pid_exists(pid) for pid in pids)
