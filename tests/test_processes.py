@@ -15,6 +15,7 @@ from tidemark.core.errors import StackError
 from tidemark.stack.local import PROJECT
 from tidemark.stack.processes import Managed, Processes
 
+pytestmark = pytest.mark.services
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
 
