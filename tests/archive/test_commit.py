@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
+from tests.faults import FaultProxy, Rule
 from tidemark.archive.commit import commit_batch, last_manifest, read_manifests
 from tidemark.core.chain import broken_links
 from tidemark.core.errors import ConflictError
@@ -68,6 +70,17 @@ def test_the_first_manifest_of_a_batch_stays_whatever_a_repeat_says(store: Objec
         commit(store, stream, 3, 0, 6)
     assert "expected orders-0 [0, 6), found orders-0 [0, 5)" in str(told.value)
     assert read_manifests(store, Layout(prefix="", stream=stream.name)) == (first,)
+
+
+def test_a_batch_committed_by_another_writer_in_between_keeps_its_manifest(
+    store: ObjectStore, settings: Settings, stream: Stream, proxy: FaultProxy
+) -> None:
+    """In between: after this writer found none, and before it writes its own."""
+    theirs: list[Manifest] = []
+    proxy.add(Rule(method="PUT", pattern="/manifests/", action=lambda _: theirs.append(commit(store, stream, 0, 0, 6))))
+    with pytest.raises(ConflictError, match=r"expected orders-0 \[0, 5\), found orders-0 \[0, 6\)"):
+        commit(ObjectStore(through(settings, proxy)), stream, 0, 0, 5)
+    assert read_manifests(store, Layout(prefix="", stream=stream.name)) == tuple(theirs)
 
 
 def test_a_manifest_that_is_being_written_is_none_yet(store: ObjectStore, stream: Stream) -> None:

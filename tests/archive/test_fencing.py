@@ -84,6 +84,20 @@ def test_of_many_who_start_at_once_one_holds_the_lease(store: ObjectStore) -> No
                 lease.check()
 
 
+def test_a_lease_that_another_writer_takes_in_between_is_taken_from_it(
+    store: ObjectStore, settings: Settings, proxy: FaultProxy
+) -> None:
+    """In between: after this writer found none, and before it writes its own."""
+    prefix = f"{unique('lease')}/"
+    others: list[Lease] = []
+    proxy.add(Rule(method="PUT", pattern=r"/lease\.json", action=lambda _: others.append(Lease.take(store, prefix))))
+    own = Lease.take(ObjectStore(through(settings, proxy)), prefix)
+    assert [lease.epoch for lease in (*others, own)] == [1, 2]
+    own.check()
+    with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+        others[0].check()
+
+
 def test_an_object_is_replaced_only_where_it_is_what_was_expected(store: ObjectStore) -> None:
     key = unique("replace")
     assert not store.replace(key, b"two", expected=b"one")

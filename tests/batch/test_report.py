@@ -179,6 +179,15 @@ def test_an_accepted_loss_and_an_unexplained_hole_are_not_called_complete(run: R
     assert verdict["status"] == "complete"
 
 
+def test_a_hostile_writer_and_error_are_shown_and_not_run(run: Run) -> None:
+    steps = finished(log_plan(used=(used(100, 200, writer=f'">{HOSTILE}'),)))
+    steps["rebuild"] = {**OK, "status": "failed", "error": HOSTILE}
+    page = Page(render(make_report(run, steps)))
+    assert HOSTILE in page.text
+    assert "script" not in page.tags
+    assert f'">{HOSTILE}' in "".join(page.attributes["title"])
+
+
 def test_the_bar_places_every_range_between_origin_and_high_watermark(run: Run) -> None:
     log = log_plan(
         used=(used(100, 110), used(110, 120), used(120, 140, "refill-r")),

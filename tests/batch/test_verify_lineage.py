@@ -35,6 +35,17 @@ def derived(
     return found, [told(item) for check in (chains, files) for item in check.differences], chains.looked_at
 
 
+def test_a_value_that_changed_in_an_object_is_found_by_its_checksum(store: ObjectStore) -> None:
+    small = make(store)
+    (file,) = small.commit(0, 4).files
+    other = replace(small, prefix="elsewhere", values=lambda _: b"another", batches={})
+    (changed,) = other.commit(0, 4).files
+    small.store.put(file.key, small.store.get(changed.key) or b"")
+    found, wrong, _ = derived(small)
+    assert list(found.rows[small.log()].ranges()) == [OffsetRange(start=0, end=4)]
+    assert wrong == [f"checksum of an object's rows: expected {file.checksum}, found {changed.checksum} [{file.key}]"]
+
+
 def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_deletion(store: ObjectStore) -> None:
     """24 rows of the first day in ten-minute steps, the last eight archived later; then rows of the next day."""
     small = make(store)

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.speed.delivering import LOG, span
-from tidemark.core.errors import PositionError
-from tidemark.speed.marker import Marker, Sink, Span, resume_at
+from tidemark.core.errors import PositionError, ServiceError
+from tidemark.speed.marker import Marker, Sink, Span, read_marker, resume_at
 
 SINK = Sink(bootstrap="kafka:9092", group="tidemark-speed-x-id", marker_topic="live.markers", records=3, timeout_s=60)
 
@@ -134,6 +137,14 @@ def test_without_a_marker_only_the_very_first_reading_may_begin() -> None:
     assert resume_at(None, span(5, 9, first=True), SINK) == 5
     with pytest.raises(PositionError, match=r"there is no marker.*found marker none"):
         resume_at(None, span(5, 9, number=3), SINK)
+
+
+def test_an_error_beside_a_marker_is_not_taken_for_no_marker() -> None:
+    """The client gives an error per partition, beside an offset that says "none"."""
+    answer = SimpleNamespace(error=KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT), offset=-1001, metadata=None)
+    consumer: Any = SimpleNamespace(committed=lambda *_, **__: [answer])
+    with pytest.raises(ServiceError, match=r"Kafka did not tell a marker: found .*UNSTABLE_OFFSET_COMMIT"):
+        read_marker(consumer, SINK, LOG)
 
 
 @pytest.mark.parametrize(("start", "until"), [(-1, 4), (4, 3)])

@@ -2,9 +2,12 @@
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.conftest import MakeTopic
 from tests.speed.delivering import (
@@ -21,8 +24,11 @@ from tests.speed.delivering import (
 )
 from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, PositionError, ServiceError
+from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import describe_topic, watermarks
-from tidemark.speed.transactions import Marker, deliver, marker
+from tidemark.speed import transactions
+from tidemark.speed.marker import marker_offset, marker_reader, read_marker
+from tidemark.speed.transactions import Marker, Sink, deliver, marker
 
 
 def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(
@@ -128,6 +134,49 @@ def test_a_process_that_wakes_up_after_its_successor_adds_nothing(make_topic: Ma
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
+def test_an_earlier_attempt_can_commit_nothing_once_the_marker_is_read(
+    make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, sink, wanted = make_topic(), make_sink(), span(0, 8, first=True)
+    earlier = Producer({"bootstrap.servers": sink.bootstrap, "transactional.id": sink.transactional_id(LOG)})
+    earlier.init_transactions()
+    earlier.begin_transaction()
+    for offset in range(4):
+        earlier.produce(live, b"%d" % offset)
+    earlier.flush()
+
+    def read(consumer: Consumer, own: Sink, log: TopicPartition) -> Marker | None:
+        found = read_marker(consumer, own, log)
+        with marker_reader(own) as reader, suppress(KafkaException):  # it is fenced
+            earlier.send_offsets_to_transaction([marker_offset(wanted, own, 4)], reader.consumer_group_metadata())
+            earlier.commit_transaction()
+        return found
+
+    monkeypatch.setattr(transactions, "read_marker", read)
+    deliver([numbered(live, *range(8))], wanted, sink)
+    assert values(sink.bootstrap, live) == list(range(8))
+
+
+def test_a_commit_that_fails_moves_no_marker(
+    make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, sink, wanted = make_topic(), make_sink(), span(0, 3, first=True)
+    whole = transactions._Task._bounded
+
+    def bounded(task: transactions._Task, name: str, *arguments: Any, **options: Any) -> None:
+        if name == "commit_transaction":
+            raise ServiceError("killed before the commit")
+        whole(task, name, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions._Task, "_bounded", bounded)
+        with pytest.raises(ServiceError, match="killed before the commit"):
+            deliver([numbered(live, 0, 1, 2)], wanted, sink)
+    assert marker(sink, LOG) is None
+    assert deliver([numbered(live, 0, 1, 2)], wanted, sink) == delivered(wanted, good=3, transactions=1)
+    assert values(sink.bootstrap, live) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("before", [0, 3, 4], ids=["nothing", "an-open-transaction", "a-committed-one"])
 def test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on(
     before: int, make_topic: MakeTopic, make_sink: MakeSink
@@ -173,6 +222,21 @@ def test_a_failing_source_leaves_nothing_to_be_seen(make_topic: MakeTopic, make_
         deliver(failing(), span(0, 4, first=True), sink)
     assert values(sink.bootstrap, live) == []
     assert marker(sink, LOG) is None
+
+
+def test_a_failed_attempts_dead_letters_are_not_seen(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+    live, dead, sink, wanted = make_topic(), make_topic(), make_sink(), span(0, 2, first=True)
+    rows = [row(live, 0), row(dead, 1, _good=False)]
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(rows)
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        deliver(failing(), wanted, sink)
+    assert values(sink.bootstrap, dead) == []
+    assert deliver([batch(rows)], wanted, sink) == delivered(wanted, good=1, dead=1, transactions=1)
+    assert (values(sink.bootstrap, live), values(sink.bootstrap, dead)) == ([0], [1])
 
 
 def test_rows_that_are_not_the_spans_are_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
