@@ -5,6 +5,7 @@ CODE := include spark_apps dags plugins scripts benchmarks tests
 EXIT ?=
 BENCH ?=
 SOAK ?=
+GUARDS ?=
 TESTS ?= tests
 # Each has a local stack and a Spark of its own, about 4 GiB; a file's tests stay together.
 WORKERS ?= 2
@@ -12,7 +13,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test test-quick measure-tests soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
+.PHONY: help install java check test test-quick measure-tests guards soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -46,6 +47,9 @@ measure-tests: install ## Run the tests, show where their time goes, and write h
 	@rm -f .tidemark/measured.jsonl
 	$(PYTEST) --measure .tidemark/measured.jsonl $(TESTS)
 	$(BIN)/python -m tests.measure .tidemark/measured.jsonl
+
+guards: install ## Switch each guard off in a copy of the project and show that a test notices; 20 minutes (GUARDS="name name": some)
+	@$(BIN)/python -u -m tests.run_guards --workers $(WORKERS) $(GUARDS)
 
 soak: install ## Fifty random faults against either speed mode and the batch layer (SOAK="--seed 1 --faults 5": those of that seed)
 	$(BIN)/python -m pytest -m soak tests

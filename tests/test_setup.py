@@ -284,7 +284,7 @@ def test_make_help_is_the_default_and_lists_every_target() -> None:
     done = subprocess.run(["make", "--no-print-directory"], cwd=PROJECT, capture_output=True, text=True, check=True)
     listed = re.findall(r"(?m)^  make ([\w-]+) +\S", done.stdout)
     benches = [f"bench-{name}" for name in ("archive", "speed", "plan", "rebuild")]
-    tests = ["test", "test-quick", "measure-tests", "soak"]
+    tests = ["test", "test-quick", "measure-tests", "guards", "soak"]
     assert listed == ["help", "install", "check", *tests, "demo", *benches, "lock", "clean"]
     phony = re.search(r"(?m)^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     assert phony is not None

@@ -1,0 +1,164 @@
+"""Guards of rebuild, audit, publication and seal: a day is proven, published once, and never half of it."""
+
+from tests.guards.guard import Guard
+
+GUARDS = (
+    Guard(
+        name="conservation",
+        promise="No row is lost or doubled between the archive and the rebuilt day.",
+        path="include/tidemark/batch/rebuild.py",
+        old='    _require_conserved(out["days"], staged, kept)\n',
+        new="",
+        tests=("tests/batch/test_rebuild.py::test_rows_a_transformation_drops_are_noticed",),
+    ),
+    Guard(
+        name="planned-days-only",
+        promise="A rebuild writes rows of its planned days only, though its files hold others.",
+        path="include/tidemark/batch/rebuild.py",
+        old="return rows.where(day.isin(list(days)))",
+        new="return rows",
+        tests=("tests/batch/test_rebuild.py::test_only_the_planned_day_changes_though_its_files_hold_others",),
+    ),
+    Guard(
+        name="schema-change-refused",
+        promise="A table's column is never changed to a type that cannot hold its values.",
+        path="include/tidemark/batch/evolution.py",
+        old="if _widens(table, definition):",
+        new="if table != definition:",
+        tests=(
+            (
+                "tests/batch/test_evolution.py"
+                "::test_every_change_that_would_lose_something_is_refused_with_both_types_and_what_to_do"
+            ),
+        ),
+    ),
+    Guard(
+        name="unknown-check-blocks",
+        promise="A critical check that saw no value blocks publication: it is unknown, not passed.",
+        path="include/tidemark/batch/checks.py",
+        old='return self.expected.severity == "critical" and self.success is not True',
+        new='return self.expected.severity == "critical" and self.success is False',
+        tests=("tests/batch/test_audit.py::test_a_day_whose_every_record_was_quarantined_is_unknown_not_passed",),
+    ),
+    Guard(
+        name="audit-gate",
+        promise="Only a branch that passed its audit is published.",
+        path="include/tidemark/batch/publish.py",
+        old='if audit is None or audit.get("status") != "ok" or audit.get("passed") is not True:',
+        new="if audit is None:",
+        tests=("tests/batch/test_audit.py::test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day",),
+    ),
+    Guard(
+        name="audit-of-this-rebuild",
+        promise="The audit that counts is that of the very rows to be published.",
+        path="include/tidemark/batch/publish.py",
+        old='if audit.get("staged_snapshot") != staged:',
+        new="if False:",
+        tests=("tests/batch/test_audit.py::test_publication_needs_an_audit_and_one_of_this_very_rebuild",),
+    ),
+    Guard(
+        name="late-day-may-wait",
+        promise="Only a day that has a sealed version keeps it when its new rows do not pass.",
+        path="include/tidemark/batch/holding.py",
+        old='item.day: item.reason == "late" or (item.version > 1 and not force)',
+        new="item.day: True",
+        tests=("tests/batch/test_left_out.py::test_a_day_that_the_run_can_not_do_without_stops_it[requested]",),
+    ),
+    Guard(
+        name="published-since",
+        promise="A run does not publish over a day that another run has published since it was planned.",
+        path="include/tidemark/batch/iceberg.py",
+        old="self._require_still(table, wanted)",
+        new="pass",
+        tests=(
+            (
+                "tests/batch/test_publish.py"
+                "::test_a_run_settled_before_another_published_its_day_is_refused_although_it_rebuilt_after"
+            ),
+        ),
+    ),
+    Guard(
+        name="publication-compares",
+        promise="Iceberg refuses a publication where another writer has changed the day since the branch was made.",
+        path="include/tidemark/batch/iceberg.py",
+        old="change = change.validateNoConflictingData().validateNoConflictingDeletes()",
+        new="pass",
+        tests=("tests/batch/test_publish.py::test_a_foreign_writer_of_the_same_day_is_refused_by_iceberg",),
+    ),
+    Guard(
+        name="same-plan",
+        promise="A run whose plan was finalized again after the rebuild is neither published nor sealed.",
+        path="include/tidemark/batch/inputs.py",
+        old='if rebuilt["plan"] != plan_fingerprint(plan):',
+        new="if False:",
+        tests=(
+            "tests/batch/test_publish.py::test_a_plan_settled_anew_after_the_rebuild_is_neither_published_nor_sealed",
+        ),
+    ),
+    Guard(
+        name="superseded-run-restarts",
+        promise="A run that finalized its plan after another run's unsealed publication takes no row away.",
+        path="include/tidemark/batch/start_over.py",
+        old="        _require_sealed(run)\n        publish_run(run, spark)",
+        new="        publish_run(run, spark)",
+        tests=(
+            (
+                "tests/batch/test_start_over.py"
+                "::test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_away"
+            ),
+        ),
+    ),
+    Guard(
+        name="seal-of-visible-rows",
+        promise="A run seals a day only while readers see the rows that it has published.",
+        path="include/tidemark/batch/seal.py",
+        old="if seen is not None and seen.snapshot_id != own:",
+        new="if False:",
+        tests=(
+            (
+                "tests/batch/test_publish.py"
+                "::test_a_day_that_another_run_published_keeps_no_other_day_of_the_run_from_its_seal"
+            ),
+        ),
+    ),
+    Guard(
+        name="seal-once",
+        promise="A version of a day is sealed once, by one run.",
+        path="include/tidemark/batch/seal.py",
+        old="if run.store.put_if_absent(key, seal.to_json()):",
+        new="if run.store.put(key, seal.to_json()) is None:",
+        tests=("tests/batch/test_seal.py::test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both",),
+    ),
+    Guard(
+        name="seal-chain",
+        promise="A later version's seal names the digest of the version before it.",
+        path="include/tidemark/batch/seal.py",
+        old="return digest(body)",
+        new='return digest(b"")',
+        tests=("tests/batch/test_seal.py::test_late_rows_seal_a_second_version_that_chains_to_the_first",),
+    ),
+    Guard(
+        name="seal-needs-audit",
+        promise="A day that failed its checks is not sealed.",
+        path="include/tidemark/batch/seal.py",
+        old='if unfit or not audit["passed"]:',
+        new="if False:",
+        tests=("tests/batch/test_seal.py::test_a_day_that_failed_its_checks_is_not_sealed",),
+    ),
+    Guard(
+        name="seal-conserves",
+        promise="A seal counts every row that was read as published, quarantined or removed by key.",
+        path="include/tidemark/core/seal.py",
+        old="if self.rows_read != self.rows_published + self.rows_quarantined + self.rows_removed:",
+        new="if False:",
+        tests=("tests/core/test_roundtrips.py::test_a_seal_whose_rows_are_not_conserved_is_refused",),
+    ),
+    Guard(
+        name="seal-tiles",
+        promise="The ranges of a seal follow each other without a gap or an overlap.",
+        path="include/tidemark/core/seal.py",
+        old="if piece.start != at:",
+        new="if False:",
+        tests=("tests/core/test_roundtrips.py::test_a_seal_whose_ranges_do_not_tile_its_log_is_refused",),
+    ),
+)

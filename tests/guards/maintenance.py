@@ -1,0 +1,119 @@
+"""Guards of ledger, compaction and deletion: what is compacted stays true, and nothing that is needed goes."""
+
+from tests.guards.guard import Guard
+
+_LEDGER_DAMAGE = "tests/archive/test_ledger.py::test_damage_is_told_and_the_ledger_made_anew_from_the_manifests"
+
+GUARDS = (
+    Guard(
+        name="ledger-digest",
+        promise="A ledger segment with a changed byte is refused.",
+        path="include/tidemark/archive/ledger_format.py",
+        old="if actual.encode() != found:",
+        new="if False:",
+        tests=(_LEDGER_DAMAGE,),
+    ),
+    Guard(
+        name="ledger-link",
+        promise="A ledger segment continues exactly the one before it.",
+        path="include/tidemark/archive/ledger.py",
+        old="if segment.number != number or (expected and found != expected):",
+        new="if False:",
+        tests=(_LEDGER_DAMAGE,),
+    ),
+    Guard(
+        name="ledger-last-manifest",
+        promise="The ledger is refused where a writer's last compacted manifest has changed.",
+        path="include/tidemark/archive/ledger.py",
+        old="if body is None or digest(body) != position.digest:",
+        new="if False:",
+        tests=(_LEDGER_DAMAGE,),
+    ),
+    Guard(
+        name="ledger-agreement",
+        promise="Maintenance notices a compacted manifest that was removed.",
+        path="include/tidemark/archive/ledger.py",
+        old="if found != position:",
+        new="if False:",
+        tests=("tests/archive/test_ledger.py::test_maintenance_finds_any_compacted_manifest_that_was_removed",),
+    ),
+    Guard(
+        name="upload-age",
+        promise="Maintenance aborts only uploads that are old enough to be nobody's.",
+        path="include/tidemark/archive/maintenance.py",
+        old="stale = tuple(item for item in uploads if item.started < before)",
+        new="stale = tuple(uploads)",
+        tests=(
+            (
+                "tests/archive/test_maintenance.py"
+                "::test_stale_uploads_of_the_stream_alone_are_aborted_and_younger_ones_left"
+            ),
+        ),
+    ),
+    Guard(
+        name="compaction-input-read",
+        promise="Compaction copies no row of an object that does not hold what its manifest says.",
+        path="include/tidemark/archive/compaction.py",
+        old="if checksum.value != file.checksum:",
+        new="if False:",
+        tests=("tests/archive/test_compaction.py::test_a_damaged_input_is_named_and_nothing_becomes_visible",),
+    ),
+    Guard(
+        name="compaction-once",
+        promise="Of two compactions at once, one commits.",
+        path="include/tidemark/archive/compaction.py",
+        old="if not self.store.put_if_absent(self.layout.manifest_key(COMPACTION, batch), body):",
+        new="if self.store.put(self.layout.manifest_key(COMPACTION, batch), body) is not None:",
+        tests=("tests/archive/test_compaction.py::test_of_two_compactions_at_once_no_range_is_replaced_twice",),
+    ),
+    Guard(
+        name="replaced-is-complete",
+        promise="A manifest replaces only ranges that its own complete range tiles.",
+        path="include/tidemark/core/manifest.py",
+        old="_require_tiles(self)",
+        new="pass",
+        tests=("tests/archive/test_compacted_plans.py::test_what_does_not_replace_its_range_whole_is_no_manifest",),
+    ),
+    Guard(
+        name="replaced-age",
+        promise="Objects of a replaced range stay for a week, for runs that were planned with them.",
+        path="include/tidemark/archive/replaced.py",
+        old="if manifest.committed_at_us > before_us:",
+        new="if False:",
+        tests=(
+            (
+                "tests/archive/test_compaction.py"
+                "::test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewhere"
+            ),
+        ),
+    ),
+    Guard(
+        name="replaced-read-again",
+        promise="Objects of a replaced range go only if their rows were just read elsewhere.",
+        path="include/tidemark/archive/replaced.py",
+        old="found = checksum_of_rows(self.store, file.key)\n        if found != file.checksum:",
+        new="found = None\n        if False:",
+        tests=(
+            (
+                "tests/archive/test_compaction.py"
+                "::test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replaced"
+            ),
+        ),
+    ),
+    Guard(
+        name="unsealed-snapshot-kept",
+        promise="No snapshot expires since the oldest publication that has no seal.",
+        path="include/tidemark/batch/expiry.py",
+        old="last = max([last, *(places[item.id] for item, _ in unsealed)])",
+        new="last = max([last])",
+        tests=("tests/batch/test_expiry.py::test_history_stays_from_the_oldest_publication_on_that_nobody_sealed",),
+    ),
+    Guard(
+        name="tagged-snapshot-kept",
+        promise="A snapshot that somebody has tagged does not expire.",
+        path="include/tidemark/batch/expiry.py",
+        old="keep = set(state.tags.values())",
+        new="keep: set[int] = set()",
+        tests=("tests/batch/test_expiry.py::test_branches_and_tags_of_others_stay_with_their_own_snapshots",),
+    ),
+)

@@ -1,0 +1,139 @@
+"""Guards of a plan: every offset once, every missing one named for what it is, no day proven too early."""
+
+from tests.guards.guard import Guard
+
+GUARDS = (
+    Guard(
+        name="cover-trimmed",
+        promise="Where two ranges overlap, the later one is trimmed, so no offset is read twice.",
+        path="include/tidemark/core/cover.py",
+        old="start, trims = before.end, before.trims",
+        new="start, trims = item.start, before.trims",
+        tests=("tests/core/test_cover.py::test_an_overlap_trims_the_later_range_at_the_end_of_the_earlier_one",),
+    ),
+    Guard(
+        name="complete-copy-first",
+        promise="No row of a complete copy is passed over for a copy with holes.",
+        path="include/tidemark/core/cover.py",
+        old="complete = [index for index, copy in enumerate(copies) if copy.is_best]",
+        new="complete = list(range(len(copies)))",
+        tests=(
+            "tests/core/test_cover_copies.py::test_a_complete_copy_is_taken_although_one_with_a_hole_reaches_farther",
+        ),
+    ),
+    Guard(
+        name="gap-lost",
+        promise="Offsets that retention has taken are lost, and never planned as a refill.",
+        path="include/tidemark/core/planner.py",
+        old='if missing.end <= log_start:\n        return (Gap(range=missing, kind="lost"),)',
+        new='if missing.end <= log_start:\n        return (Gap(range=missing, kind="refill"),)',
+        tests=(
+            (
+                "tests/core/test_planner_properties.py"
+                "::test_used_ranges_and_gaps_tile_the_target_and_gaps_split_at_the_log_start"
+            ),
+        ),
+    ),
+    Guard(
+        name="gap-refillable",
+        promise="Missing offsets that Kafka still holds are refilled, not given up.",
+        path="include/tidemark/core/planner.py",
+        old='if missing.start >= log_start:\n        return (Gap(range=missing, kind="refill"),)',
+        new='if missing.start >= log_start:\n        return (Gap(range=missing, kind="lost"),)',
+        tests=(
+            (
+                "tests/core/test_planner_properties.py"
+                "::test_used_ranges_and_gaps_tile_the_target_and_gaps_split_at_the_log_start"
+            ),
+        ),
+    ),
+    Guard(
+        name="gap-pending",
+        promise="What is not archived behind the target is shown as pending.",
+        path="include/tidemark/core/planner.py",
+        old="pending=range_or_none(target.end, max(target.end, target.high_watermark)),",
+        new="pending=None,",
+        tests=("tests/core/test_planner.py::test_what_is_not_archived_behind_the_target_is_pending",),
+    ),
+    Guard(
+        name="silence-unexplained",
+        promise="An offset without a record is unexplained unless the log has transactions or is compacted.",
+        path="include/tidemark/batch/evidence.py",
+        old='return Nature(cause="transactional" if proven and policy is not None else None, from_offset=start)',
+        new='return Nature(cause="transactional", from_offset=start)',
+        tests=("tests/batch/test_holes.py::test_a_log_without_transactions_explains_no_silence",),
+    ),
+    Guard(
+        name="readable-refilled",
+        promise="An offset at which Kafka gives a committed record is never explained as a hole.",
+        path="include/tidemark/batch/evidence.py",
+        old="readable=_some(asked[visible & ~aborted]),",
+        new="readable=Some(),",
+        tests=("tests/batch/test_holes.py::test_a_record_that_kafka_still_gives_is_never_explained",),
+    ),
+    Guard(
+        name="no-gap-settles",
+        promise="No plan with a gap that Kafka can fill is finalized.",
+        path="include/tidemark/batch/plan.py",
+        old='unfilled = [f"{log} {gap} not refilled" for log, gap in _unfilled(plan)]',
+        new="unfilled: list[str] = []",
+        tests=(
+            "tests/batch/test_plan.py::test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept",
+        ),
+    ),
+    Guard(
+        name="loss-accepted",
+        promise="A loss stops the run until the stream accepts it.",
+        path="include/tidemark/batch/plan.py",
+        old="lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)",
+        new="lost: list[str] = []",
+        tests=(
+            "tests/batch/test_plan.py::test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_it",
+        ),
+    ),
+    Guard(
+        name="day-is-over",
+        promise="No day is planned before it is over in the stream's time zone.",
+        path="include/tidemark/batch/targets.py",
+        old="if end > now:",
+        new="if False:",
+        tests=("tests/batch/test_plan.py::test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time",),
+    ),
+    Guard(
+        name="open-transaction-waited-for",
+        promise="No day is planned while an open transaction hides a part of it.",
+        path="include/tidemark/batch/targets.py",
+        old="if hidden:",
+        new="if False:",
+        tests=("tests/batch/test_day_end.py::test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned",),
+    ),
+    Guard(
+        name="log-rewritten",
+        promise="A log that ends before what is archived of it stops the plan.",
+        path="include/tidemark/batch/targets.py",
+        old="if reached > found.high_watermark:",
+        new="if False:",
+        tests=(
+            (
+                "tests/batch/test_plan.py"
+                "::test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends"
+            ),
+        ),
+    ),
+    Guard(
+        name="late-rows-reopen",
+        promise="Rows archived after a day's seal reopen that day.",
+        path="include/tidemark/core/planner.py",
+        old="if span is not None and (sealed is None or sealed.unseen(span, item)):",
+        new="if False:",
+        tests=("tests/core/test_planner.py::test_late_rows_reopen_a_sealed_day_and_leave_its_neighbour_as_it_is",),
+    ),
+    Guard(
+        name="time-zone-kept",
+        promise="A manifest whose days were made in another time zone is refused.",
+        path="include/tidemark/core/planner.py",
+        old="if found_zone != time_zone:",
+        new="if False:",
+        tests=("tests/core/test_planner.py::test_a_manifest_cut_in_another_time_zone_is_refused_by_both_names",),
+    ),
+)

@@ -1,0 +1,120 @@
+"""Guards of exactly-once delivery: one attempt writes, the marker moves with the records, nothing is skipped."""
+
+from tests.guards.guard import Guard
+
+_MARKER_FITS = (
+    "tests/speed/test_marker.py::test_a_marker_within_the_range_is_where_to_go_on_and_any_other_is_an_error_with_both"
+)
+
+GUARDS = (
+    Guard(
+        name="init-before-marker",
+        promise="Earlier attempts are fenced before the marker is read, so none can move it after.",
+        path="include/tidemark/speed/transactions.py",
+        old='self._bounded("init_transactions")  # before the marker is read, or a zombie could still move it\n'
+        "        found = read_marker(self._consumer, sink, span.log)",
+        new='found = read_marker(self._consumer, sink, span.log)\n        self._bounded("init_transactions")',
+        tests=("tests/speed/test_transactions.py::test_an_earlier_attempt_can_commit_nothing_once_the_marker_is_read",),
+    ),
+    Guard(
+        name="marker-error",
+        promise="A marker that Kafka could not read is an error, not a log without a marker.",
+        path="include/tidemark/speed/marker.py",
+        old="if item.error is not None:",
+        new="if False:",
+        tests=("tests/speed/test_marker.py::test_an_error_beside_a_marker_is_not_taken_for_no_marker",),
+    ),
+    Guard(
+        name="marker-before-batch",
+        promise="A marker before the batch stops delivery: records between them were never delivered.",
+        path="include/tidemark/speed/marker.py",
+        old="if found.position < span.start:",
+        new="if False:",
+        tests=(_MARKER_FITS,),
+    ),
+    Guard(
+        name="marker-after-batch",
+        promise="A marker after the batch stops delivery: more was delivered than the checkpoint says.",
+        path="include/tidemark/speed/marker.py",
+        old="if found.position > span.until:",
+        new="if False:",
+        tests=(_MARKER_FITS,),
+    ),
+    Guard(
+        name="marker-missing",
+        promise="A marker that is missing after the first batch stops delivery.",
+        path="include/tidemark/speed/marker.py",
+        old="if span.first:",
+        new="if True:",
+        tests=("tests/speed/test_marker.py::test_without_a_marker_only_the_very_first_reading_may_begin",),
+    ),
+    Guard(
+        name="marker-of-this-log",
+        promise="The marker of a topic that was recreated counts for nothing.",
+        path="include/tidemark/speed/marker.py",
+        old="if topic_id != log.topic_id:",
+        new="if False:",
+        tests=("tests/speed/test_delivery_errors.py::test_a_marker_that_is_not_ours_stops_delivery",),
+    ),
+    Guard(
+        name="delivered-rows-skipped",
+        promise="Rows below the marker are not delivered a second time.",
+        path="include/tidemark/speed/transactions.py",
+        old="self._write(self._undelivered(batch, resumed))",
+        new="self._write(batch)",
+        tests=(
+            (
+                "tests/speed/test_transactions.py"
+                "::test_a_long_range_is_several_transactions_and_the_next_begins_where_it_ended"
+            ),
+        ),
+    ),
+    Guard(
+        name="fencing",
+        promise="An attempt that wakes up late can write nothing.",
+        path="include/tidemark/speed/transactions.py",
+        old='"transactional.id": sink.transactional_id(span.log),',
+        new='"transactional.id": f"{sink.transactional_id(span.log)}-{id(self)}",',
+        tests=("tests/speed/test_transactions.py::test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on",),
+    ),
+    Guard(
+        name="marker-in-transaction",
+        promise="The marker moves in the transaction that holds the records.",
+        path="include/tidemark/speed/transactions.py",
+        old='self._bounded("send_offsets_to_transaction", [offset], group)',
+        new="self._consumer.commit(offsets=[offset], asynchronous=False)",
+        tests=("tests/speed/test_transactions.py::test_a_commit_that_fails_moves_no_marker",),
+    ),
+    Guard(
+        name="dead-letter-in-transaction",
+        promise="A dead letter of an attempt that failed is not seen.",
+        path="include/tidemark/speed/transactions.py",
+        old="self._producer.produce(topic, value, key, partition, failed, None, timestamp, headers)",
+        new="""good = piece.column("_good")[row].as_py()
+                    plain = self._producer if good else Producer({"bootstrap.servers": self._sink.bootstrap})
+                    plain.produce(topic, value, key, partition, failed, None, timestamp, headers)
+                    _ = good or plain.flush()""",
+        tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_seen",),
+    ),
+    Guard(
+        name="rows-of-the-span",
+        promise="A task delivers only rows of its own range, in order.",
+        path="include/tidemark/speed/transactions.py",
+        old="if not before < offset < span.until:",
+        new="if False:",
+        tests=("tests/speed/test_transactions.py::test_rows_that_are_not_the_spans_are_refused",),
+    ),
+    Guard(
+        name="source-header",
+        promise="Every delivered record says which source record it was made from.",
+        path="include/tidemark/speed/output.py",
+        old="coordinates = _headers(_coordinates(stream, topic_id) if with_coordinates else {})",
+        new="coordinates = _headers({})",
+        tests=(
+            (
+                "tests/speed/test_output.py"
+                "::test_every_row_says_where_and_when_it_came_from_and_only_good_ones_keep_their_partition"
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,69 @@
+"""Guards of verification and of the current view: nothing counts as proven that was not read, no row comes twice."""
+
+from tests.guards.guard import Guard
+
+GUARDS = (
+    Guard(
+        name="nothing-checked-is-unknown",
+        promise="A verification without any check, or with one that could not be made, is unknown and not a pass.",
+        path="include/tidemark/verify/result.py",
+        old='return "unknown" if "unknown" in found or not self.checks else "proven"',
+        new='return "proven"',
+        tests=("tests/batch/test_verify_result.py::test_what_could_not_be_checked_is_unknown",),
+    ),
+    Guard(
+        name="verified-checksum",
+        promise="Verification notices a value that changed in an object.",
+        path="include/tidemark/verify/archive.py",
+        old='check.equal("checksum of an object\'s rows", expected=file.checksum, found=checksum.value,',
+        new='check.equal("checksum", expected=file.checksum, found=file.checksum,',
+        tests=("tests/batch/test_verify_lineage.py::test_a_value_that_changed_in_an_object_is_found_by_its_checksum",),
+    ),
+    Guard(
+        name="verified-chain",
+        promise="Verification notices a manifest that was altered.",
+        path="include/tidemark/verify/archive.py",
+        old="for link in broken_links(manifests, behind):",
+        new="for link in ():",
+        tests=(
+            "tests/batch/test_verify.py::test_an_altered_manifest_shows_in_the_chain_and_a_deleted_one_in_the_ranges",
+        ),
+    ),
+    Guard(
+        name="verified-counts",
+        promise="Verification recounts what a seal claims.",
+        path="include/tidemark/verify/day.py",
+        old="check.equal(name, expected=number, found=claimed, where=where)",
+        new="pass",
+        tests=("tests/batch/test_verify.py::test_an_edited_count_in_the_seal_is_found",),
+    ),
+    Guard(
+        name="delivery-unknown",
+        promise="A comparison of the live topic that read nothing is unknown and not a pass.",
+        path="include/tidemark/delivery/report.py",
+        old='open_ends or not self.archived or not self.records("delivered")',
+        new="open_ends",
+        tests=("tests/speed/test_delivery_report.py::test_only_a_span_that_was_seen_whole_passes",),
+    ),
+    Guard(
+        name="view-after-published",
+        promise="The current view takes from the archive only what the table does not have.",
+        path="include/tidemark/current/plan.py",
+        old="subtract([spans[day, log]], _parts(trusted.get(day, {}).get(log, ()), spans[day, log]))",
+        new="(spans[day, log],)",
+        tests=("tests/batch/test_current_plan.py::test_every_archived_record_is_in_the_view_once",),
+    ),
+    Guard(
+        name="view-without-worse-copies",
+        promise="The current view leaves out published rows of which the archive has a better copy.",
+        path="include/tidemark/current/plan.py",
+        old="return normalise(item.range for item in inside if sealed is None or sealed.unseen(item.range, item.best))",
+        new="return normalise(item.range for item in inside if False)",
+        tests=(
+            (
+                "tests/batch/test_current_plan.py"
+                "::test_a_record_that_some_copies_lack_is_never_there_twice_and_there_where_a_whole_copy_has_it"
+            ),
+        ),
+    ),
+)
