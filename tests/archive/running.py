@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.waiting import wait_until
+from tidemark.archive import stream as archive_stream
 from tidemark.archive.schedule import Alarm
 from tidemark.archive.stream import archive
 from tidemark.settings import Settings
@@ -37,9 +39,10 @@ class Running:
 
 @contextmanager
 def running(spark: SparkSession, stream: Stream, settings: Settings, alarm: Alarm | None = None) -> Iterator[Running]:
-    """Start it; at the end stop it as SIGTERM does, and raise what it raised."""
+    """Start it; at the end stop it as SIGTERM does, and raise what it raised. It notices either, and an alarm, soon."""
     streaming._stop.clear()
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_stream, "POLL_S", 0.1)
         ended = pool.submit(archive, spark, stream, settings, alarm=alarm)
         try:
             yield Running(spark, stream, ended)
