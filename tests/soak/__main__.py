@@ -51,7 +51,7 @@ def main() -> None:
                 found[mode] = soak_days(stack, Path(stack.logs) / mode, name, faults_of_days, stamped=DAYS[mode])
                 continue
             faults = draw(FAULTS[mode], options.faults, chance)
-            soaked = soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults), audit=True)
+            soaked = soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults))
             console.print(_table(soaked))
             found[mode] = _summary(soaked)
     console.print(json.dumps({"seed": options.seed, **found}), soft_wrap=True, highlight=False)

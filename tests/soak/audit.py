@@ -7,19 +7,27 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from tests.soak.oracle import Verdict
+from tidemark.archive.stream import archive
+from tidemark.batch.run import Run
+from tidemark.delivery.audit import audit_delivery
+from tidemark.delivery.span import parse_span
 from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.streams import Stream
 
 TIMEOUT_S = 1800
 
 
-def disagreements(stack: LocalStack, stream: str, verdict: Verdict) -> list[str]:
-    """Archive the source, let ``tidemark delivery`` compare; each count in which it differs from the oracle's."""
-    _run(stack, sys.executable, str(PROJECT / "spark_apps" / "archive_stream.py"), stream, "--available-now")
+def disagreements(stack: LocalStack, stream: Stream, verdict: Verdict, spark: SparkSession | None = None) -> list[str]:
+    """Archive the source and compare as ``tidemark delivery`` does; each count in which it differs from the oracle's.
+
+    In that session, or by an application and the command.
+    """
     now = datetime.now(UTC)
-    days = ("--from", f"{now - timedelta(days=1):%Y-%m-%d}", "--to", f"{now + timedelta(days=1):%Y-%m-%d}")
-    told = _run(stack, str(Path(sys.executable).parent / "tidemark"), "delivery", stream, *days)
-    counts = json.loads(told.splitlines()[-1])["counts"]
+    days = tuple(f"{now + timedelta(days=days):%Y-%m-%d}" for days in (-1, 1))
+    counts = _by_commands(stack, stream, *days) if spark is None else _in_session(spark, stack, stream, *days)
     wanted = {
         "archived": verdict.expected,
         "duplicated": verdict.duplicates,
@@ -31,6 +39,22 @@ def disagreements(stack: LocalStack, stream: str, verdict: Verdict) -> list[str]
         for name, number in wanted.items()
         if counts[name] != number
     ]
+
+
+def _in_session(spark: SparkSession, stack: LocalStack, stream: Stream, first: str, last: str) -> dict[str, int]:
+    archive(spark, stream, stack.settings, available_now=True)
+    run = Run.open(stream.name, "soak-delivery", stack.settings)
+    audit_delivery(run, spark, parse_span(first, last, stream.zone, datetime.now(UTC)))
+    counts: dict[str, int] = run.require("delivery")["counts"]
+    return counts
+
+
+def _by_commands(stack: LocalStack, stream: Stream, first: str, last: str) -> dict[str, int]:
+    _run(stack, sys.executable, str(PROJECT / "spark_apps" / "archive_stream.py"), stream.name, "--available-now")
+    command = str(Path(sys.executable).parent / "tidemark")
+    told = _run(stack, command, "delivery", stream.name, "--from", first, "--to", last)
+    counts: dict[str, int] = json.loads(told.splitlines()[-1])["counts"]
+    return counts
 
 
 def _run(stack: LocalStack, *command: str) -> str:

@@ -2,9 +2,11 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from tests.soak.audit import disagreements
 from tests.soak.faults import Fault, strike
@@ -35,7 +37,7 @@ class Soaked:
     starts: int
     endings: dict[str, int]
     verdict: Verdict
-    audit: list[str]  # where the product's own audit disagrees; empty where it was not asked
+    audit: list[str]  # where the product's own audit disagrees
 
     @property
     def problems(self) -> list[str]:
@@ -48,15 +50,16 @@ def soak(
     stack: LocalStack,
     mode: str,
     folder: Path,
-    faults: list[Fault],
+    faults: Sequence[Fault],
     chance: random.Random,
     tell: Callable[[Struck], None] = lambda _: None,
     *,
-    audit: bool = False,
+    spark: SparkSession | None = None,
 ) -> Soaked:
-    """Do all the faults to a stream of that mode, one behind the other, and judge what it delivered.
+    """Do all the faults to a stream of that mode, one after the other, and judge what it delivered.
 
-    ``audit``: the product's delivery audit must come to the same counts.
+    The product's delivery audit must come to the same counts. ``spark``: a session in which to deliver what is left
+    and to audit; without one, applications of their own do it.
     """
     struck = []
     with world(stack, mode, folder, chance) as one:
@@ -73,7 +76,7 @@ def soak(
                 )
             )
             tell(struck[-1])
-    one.finish()
+    one.finish(spark)
     one.close()
     verdict = judge(
         one.bootstrap,
@@ -89,5 +92,5 @@ def soak(
         starts=one.starts,
         endings=dict(one.endings),
         verdict=verdict,
-        audit=disagreements(stack, one.stream.name, verdict) if audit else [],
+        audit=disagreements(stack, one.stream, verdict, spark),
     )

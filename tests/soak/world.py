@@ -13,11 +13,13 @@ from typing import Any
 
 import psutil
 import yaml
+from pyspark.sql import SparkSession
 
 from tests.soak.feed import Feeder
 from tests.soak.oracle import ends
 from tests.speed.live import SpeedApp, speed_app
 from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed
 from tidemark.streams import load_stream
@@ -104,13 +106,16 @@ class World:
         """The ends of both output topics, whatever is committed."""
         return ends(self.bootstrap, self.stream.speed.topic, self.stream.speed.dead_letter_topic)
 
-    def finish(self) -> None:
-        """Deliver everything there is."""
+    def finish(self, spark: SparkSession | None = None) -> None:
+        """Kill what runs and deliver everything there is: in that session, or by applications."""
         if self.app is not None:
             signal_all(self.app, signal.SIGKILL)
             self.app.process.wait(60)
             self.note(self.app)
             self.app = None
+        if spark is not None:
+            speed(spark, self.stream, self.stack.settings, available_now=True)
+            return
         for _ in range(STARTS_IN_VAIN):
             app = self.start("--available-now")
             code = app.wait()

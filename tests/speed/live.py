@@ -162,10 +162,3 @@ def speed_app(stack: LocalStack, stream: Stream, log: Path, *arguments: str) -> 
     """Start the speed stream; whatever is left of it at the end is killed."""
     program = str(PROJECT / "spark_apps" / "speed_stream.py")
     return running([sys.executable, program, stream.name, *arguments], log, stack.env)
-
-
-def deliver_all(stack: LocalStack, stream: Stream, log: Path) -> SpeedApp:
-    """Run the app over everything there is; it must end well."""
-    with speed_app(stack, stream, log, "--available-now") as app:
-        assert app.wait() == 0, app.output
-    return app

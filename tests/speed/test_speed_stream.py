@@ -1,21 +1,28 @@
-"""The speed stream, end to end: real broker, real S3, the application as a process."""
+"""The speed stream, end to end: real broker, real S3; as a process where signals and kills matter."""
 
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from tests.conftest import MakeStream, Produce, Record
-from tests.speed.live import Delivered, deliver_all, read_topic, speed_app
+from tests.speed.live import Delivered, printed_events, read_topic, speed_app
+from tests.waiting import wait_until
+from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
-from tidemark.kafka import describe_topic, ensure_topic, watermarks
+from tidemark.kafka import describe_topic, ensure_topic, logs_of, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.app import stream_app
+from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 from tidemark.streams import Stream
 
@@ -60,7 +67,11 @@ def coordinates(item: Delivered) -> dict[str, str]:
 
 
 def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_rest_on_the_dead_letter_topic(
-    stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(
         partitions=3,
@@ -85,7 +96,8 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
     offsets = produce(stream.topic, records)
     topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
 
-    app = deliver_all(stack, stream, tmp_path / "app.log")
+    speed(spark, stream, settings, available_now=True)
+    events = printed_events(capsys)
 
     def source_of(at: int) -> dict[str, str]:
         _, _, timestamp_ms, partition, _ = records[at]
@@ -95,16 +107,18 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
             "stream": f"{stream.name}:4",
         }
 
-    live = {item.source: item for item in read_topic(settings, "live_all")}
-    assert len(read_topic(settings, "live_all")) == len(good)
+    found = read_topic(settings, "live_all")
+    live = {item.source: item for item in found}
+    assert len(found) == len(good)
     for at, n in enumerate(good):
         item = live[n % 3, offsets[at]]
         assert json.loads(item.value or b"") == live_value(n)
         assert item.key == (f"name {n} é".encode() if n % 3 else None)
         assert coordinates(item) == source_of(at)
 
-    dead = {item.source: item for item in read_topic(settings, "dead_all")}
-    assert len(read_topic(settings, "dead_all")) == len(bad)
+    found = read_topic(settings, "dead_all")
+    dead = {item.source: item for item in found}
+    assert len(found) == len(bad)
     for number, (raw, reason) in enumerate(bad):
         at = len(good) + number
         item = dead[1, offsets[at]]
@@ -113,20 +127,30 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
         assert coordinates(item) == source_of(at)
         assert item.header("reason") == reason
 
-    batches = app.events("batch")
+    started, *batches, stopped = events
+    assert (started["event"], {line["event"] for line in batches}, stopped["event"]) == (
+        "started",
+        {"batch"},
+        "stopped",
+    )
     assert sum(line["published"] for line in batches) == len(good)
     assert sum(line["dead_lettered"] for line in batches) == len(bad)
-    assert app.events("lost") == []
 
     ends = {partition: sum(record[3] == partition for record in records) for partition in range(3)}
     beat = heartbeat(settings, stream)
     assert (beat.state, beat.version, beat.error) == ("stopped", 4, None)
     assert (beat.positions, beat.batch) == (tuple(ends.items()), batches[-1]["batch"])
-    assert (beat.lag_records, beat.lag_seconds, beat.writer) == (0, 0.0, app.events("started")[0]["query"])
+    assert (beat.lag_records, beat.lag_seconds, beat.writer) == (0, 0.0, started["query"])
 
 
 def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show_by_their_coordinates(
-    stack: LocalStack, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce, tmp_path: Path
+    stack: LocalStack,
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    produce: Produce,
+    tmp_path: Path,
 ) -> None:
     stream = make_stream(
         partitions=2, speed={"topic": "live_kill", "dead_letter_topic": "dead_kill", "trigger_seconds": 0}
@@ -134,7 +158,7 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
     # All of it is there before the start, so that the first batch holds all of it: whatever was delivered at the
     # kill belongs to the one batch that begins again.
     records: list[Record] = [
-        (KEYS[n % 4], b'{"n":%d}' % n if n % 10 else b"{", START_MS, n % 2, []) for n in range(40_000)
+        (KEYS[n % 4], b'{"n":%d}' % n if n % 10 else b"{", START_MS, n % 2, []) for n in range(20_000)
     ]
     offsets = produce(stream.topic, records)
     produced = {(n % 2, offset): KEYS[n % 4] for n, offset in enumerate(offsets)}
@@ -144,14 +168,14 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
         logs = describe_topic(settings.kafka_bootstrap, "live_kill")
         return sum(mark.high_watermark for mark in watermarks(settings.kafka_bootstrap, logs))
 
-    with speed_app(stack, stream, tmp_path / "first.log") as app:
+    with speed_app(stack, stream, tmp_path / "app.log") as app:
         app.wait_until(lambda: any(item.key.endswith("/offsets/0") for item in store.list(checkpoint)))
         app.wait_until(lambda: delivered_so_far() > 0)
         app.kill()
         assert app.process.returncode == -signal.SIGKILL
     store.delete(f"{checkpoint}commits/0")  # where the kill came a moment too late: as if it had not
 
-    deliver_all(stack, stream, tmp_path / "second.log")
+    speed(spark, stream, settings, available_now=True)
     delivered = read_topic(settings, "live_kill") + read_topic(settings, "dead_kill")
     counts = Counter(item.source for item in delivered)
     assert {item.source: item.key for item in delivered} == produced
@@ -162,12 +186,18 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
 
 
 def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_retention_took_meanwhile(
-    stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+    stack: LocalStack,
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(speed={"topic": "live_term", "dead_letter_topic": "dead_term", "trigger_seconds": 0})
     rows: list[Record] = [(None, b'{"n":%d}' % n, START_MS, 0, []) for n in range(30)]
     produce(stream.topic, rows[:10])
-    with speed_app(stack, stream, tmp_path / "first.log") as app:
+    with speed_app(stack, stream, tmp_path / "app.log") as app:
         app.wait_until(lambda: sum(line["rows"] for line in app.events("batch")) == 10)
         os.killpg(app.process.pid, signal.SIGTERM)
         assert app.wait() == 0, app.output
@@ -179,36 +209,32 @@ def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_r
     (deleted,) = admin.delete_records([TopicPartition(stream.topic, 0, 17)]).values()
     assert deleted.result().low_watermark == 17
 
-    app = deliver_all(stack, stream, tmp_path / "second.log")
-    assert [(line["partition"], line["start"], line["end"]) for line in app.events("lost")] == [(0, 10, 17)]
+    speed(spark, stream, settings, available_now=True)
+    lost = [line for line in printed_events(capsys) if line["event"] == "lost"]
+    assert [(line["partition"], line["start"], line["end"]) for line in lost] == [(0, 10, 17)]
     assert sorted(item.source[1] for item in read_topic(settings, "live_term")) == [*range(10), *range(17, 30)]
 
 
 def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
-    stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce, tmp_path: Path
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(speed={"topic": "live_new", "dead_letter_topic": "dead_new"})
     produce(stream.topic, [(None, b'{"n":1}', START_MS, 0, [])])
-    deliver_all(stack, stream, tmp_path / "first.log")
+    speed(spark, stream, settings, available_now=True)
     old = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([stream.topic])[stream.topic].result()
-    with speed_app(stack, stream, tmp_path / "gone.log", "--available-now") as app:
-        assert app.wait() == 1
-        assert stream.topic in app.output
-        assert "Traceback" not in app.output
-    while not ensure_topic(settings.kafka_bootstrap, stream.topic, partitions=1):
-        pass  # the broker still takes the old one away
+    wait_until(lambda: not logs_of(settings.kafka_bootstrap, stream.topic), "the old topic is gone")
+    with pytest.raises(ServiceError, match=rf"Kafka has no such topic: found {stream.topic}"):
+        speed(spark, stream, settings, available_now=True)
+    wait_until(lambda: ensure_topic(settings.kafka_bootstrap, stream.topic, partitions=1), "the new one is there")
     new = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
-    with speed_app(stack, stream, tmp_path / "second.log", "--available-now") as app:
-        assert app.wait() == 1
-        assert "Traceback" not in app.output
+    with pytest.raises(ConflictError) as caught:
+        speed(spark, stream, settings, available_now=True)
     for text in (old, new, f"checkpoints/{stream.name}/speed/"):
-        assert text in app.output
+        assert text in str(caught.value)
     beat = heartbeat(settings, stream)
-    assert beat.state == "failed"
-    assert beat.error is not None
-    assert beat.error in app.output
+    assert (beat.state, beat.error) == ("failed", f"ConflictError: {caught.value}")
 
 
 def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
@@ -222,11 +248,18 @@ def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
         assert app.events("stopped")
 
 
-def test_a_dead_jvm_ends_it_with_an_error(stack: LocalStack, make_stream: MakeStream, tmp_path: Path) -> None:
-    stream = make_stream(speed={"topic": "live_jvm", "dead_letter_topic": "dead_jvm"})
-    with speed_app(stack, stream, tmp_path / "app.log") as app:
-        app.wait_until(lambda: bool(app.events("started")))
-        for jvm in app.jvms():
-            jvm.kill()
-        assert app.wait() == 1
-        assert "Spark's JVM is gone" in app.output
+def test_an_explained_error_ends_the_application_with_one_line_and_exit_code_1(
+    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def refuse(stream: Stream, settings: Settings, *, available_now: bool) -> None:
+        ran.append((stream.name, settings.kafka_bootstrap, available_now))
+        raise ConflictError("a stream is refused", expected="this", found="that")
+
+    monkeypatch.setattr(sys, "argv", ["speed_stream.py", "flights", "--available-now"])
+    with pytest.raises(SystemExit) as caught:
+        stream_app(refuse, "about")
+    # Python prints such a code, and ends with 1.
+    assert caught.value.code == "ConflictError: a stream is refused: expected this, found that"
+    assert ran == [("flights", stack.settings.kafka_bootstrap, True)]
