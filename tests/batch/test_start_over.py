@@ -28,6 +28,7 @@ from tidemark.settings import Settings
 FEW = {"expectation": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 5}}
 Patch = Callable[[pytest.MonkeyPatch], None]
 SOAK = pytest.mark.soak
+READ = "read_and_compact"
 
 
 class KilledError(Exception):
@@ -222,32 +223,12 @@ def test_a_run_that_was_rebuilt_and_not_published_again_is_not_sealed_over_its_e
 @pytest.mark.parametrize(
     ("patch", "error", "left"),
     [
-        pytest.param(
-            while_away("plan_run", plan, "read_and_compact"),
-            ServiceError,
-            "plan",
-            id="plan fails",
-            marks=pytest.mark.soak,
-        ),
-        pytest.param(
-            while_away("settle_run", plan, "read_and_compact"),
-            ServiceError,
-            "settled",
-            id="settle fails",
-            marks=pytest.mark.soak,
-        ),
-        pytest.param(
-            while_away("audit_run", audit, "evaluate"), ServiceError, "audit", id="audit fails", marks=pytest.mark.soak
-        ),
+        pytest.param(while_away("plan_run", plan, READ), ServiceError, "plan", id="plan fails", marks=SOAK),
+        pytest.param(while_away("settle_run", plan, READ), ServiceError, "settled", id="settle fails", marks=SOAK),
+        pytest.param(while_away("audit_run", audit, "evaluate"), ServiceError, "audit", id="audit fails", marks=SOAK),
         pytest.param(checks_that_break, QualityError, "audit", id="checks break", marks=SOAK),
         pytest.param(killed("audit_run", behind=False), KilledError, None, id="killed between rebuild and audit"),
-        pytest.param(
-            killed("publish_run", behind=True),
-            KilledError,
-            None,
-            id="killed behind its publication",
-            marks=pytest.mark.soak,
-        ),
+        pytest.param(killed("publish_run", behind=True), KilledError, None, id="killed behind it", marks=SOAK),
     ],
 )
 def test_a_start_over_that_was_cut_off_is_finished_by_repeating_the_publish_step_alone(
