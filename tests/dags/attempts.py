@@ -31,7 +31,8 @@ def _rolled_back(stream: str) -> tuple[str, list[str], dict[str, Any]]:
     task: Any = ROLLBACK.dag(item).get_task("rollback")
     announced = {task.outlets[0]: SimpleNamespace(extra=None)}
     run = Run.open(stream, run_name("by hand"), settings())
-    with patch.object(SparkSubmitOperator, "execute", lambda *_: run.save("rollback", {"days": {"2013-01-14": 3}})):
+    result = {"status": "ok", "days": {"2013-01-14": 3}}
+    with patch.object(SparkSubmitOperator, "execute", lambda *_: run.save("rollback", result)):
         form = {"day": "2013-01-14", "version": 1}
         task.execute({"run_id": "by hand", "params": form, "outlet_events": announced})
     return task.application, task.application_args, announced[task.outlets[0]].extra
