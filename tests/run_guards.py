@@ -207,6 +207,7 @@ class _Progress:
     guards: int
     show_why: bool
     done: int = 0
+    runs: int = 0  # the baseline among them
     failed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -214,6 +215,7 @@ class _Progress:
 
     def baseline(self, outcome: Outcome) -> bool:
         """Tell how the run without a patch went; whether it was good."""
+        self.runs += 1
         if outcome.verdict == Verdict():
             _say(f"[{BASELINE}] without a patch all of these tests pass ({outcome.seconds:.0f} s)")
             return True
@@ -223,6 +225,7 @@ class _Progress:
 
     def guard(self, outcome: Outcome) -> None:
         self.done += 1
+        self.runs += 1
         verdict = outcome.verdict
         if verdict.noticed_by is not None:
             told = f"noticed by {verdict.noticed_by} ({outcome.seconds:.0f} s)"
@@ -234,7 +237,7 @@ class _Progress:
             told = f"{reason} ({outcome.seconds:.0f} s)\n{_indented(outcome.tail)}"
         _say(f"[{self.done}/{self.guards}] {outcome.name}  {told}")
         if left := self.guards - self.done:
-            minutes = (time.monotonic() - self._began) / self.done * left / 60
+            minutes = (time.monotonic() - self._began) / self.runs * left / 60
             _say(f"    {left} left, about {minutes:.0f} min")
 
     def summary(self) -> int:
@@ -318,7 +321,8 @@ def main() -> int:
     if problems:
         _say("\n\n".join(problems))
         return 1
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job, and all it starts, ignores the first
+        signal.signal(number, _interrupt)
     try:
         with TemporaryDirectory(prefix="tidemark-guards-", ignore_cleanup_errors=True) as folder:
             copies = [Copy(Path(folder) / str(number)) for number in range(min(max(options.workers, 1), len(guards)))]

@@ -20,7 +20,7 @@ def test_an_s3_endpoint_that_is_no_url_is_named_by_its_variable(monkeypatch: pyt
 
 def test_settings_show_no_secret_however_they_are_printed() -> None:
     keys = {"s3_access_key": "AN-ACCESS-KEY", "s3_secret_key": "A-SECRET-KEY"}
-    found = Settings(kafka_bootstrap="h:1", bucket="b", catalog_uri="jdbc:sqlite:c", **keys)
+    found = Settings.model_validate({"kafka_bootstrap": "h:1", "bucket": "b", "catalog_uri": "jdbc:sqlite:c", **keys})
     assert {name: getattr(found, name).get_secret_value() for name in keys} == keys
     printed = [str(found), repr(found), f"{found.s3_secret_key}", str(found.model_dump()), found.model_dump_json()]
     assert [text for text in printed if "ACCESS-KEY" in text or "SECRET-KEY" in text] == []
