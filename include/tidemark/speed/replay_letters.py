@@ -117,9 +117,11 @@ def chosen(letters: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     record the letter of the highest attempt counts: whatever has a lower one was replayed to make it. Of its copies the
     first counts, and those below the starts, which were replayed, before all others.
     """
-    ours = letters.where(F.col("kind").isNull()).withColumn("_new", is_new(starts))
-    order = F.struct((-F.col("attempt")).alias("attempt"), "_new", "dead_partition", "dead_offset")
-    first = ours.groupBy("partition", "offset").agg(F.min(order).alias("first")).where("first._new")
+    # Letters that are not ours are all of one group, that without coordinates, and left out behind the grouping: Spark
+    # would move a filter before it down to the source, and work out each column once for each time that it is used.
+    wanted = is_new(starts) & F.col("kind").isNull()
+    order = F.struct((-F.col("attempt")).alias("attempt"), wanted.alias("_new"), "dead_partition", "dead_offset")
+    first = letters.groupBy("partition", "offset").agg(F.min(order).alias("first")).where("first._new")
     return first.select(
         "first.dead_partition", "first.dead_offset", "partition", "offset", (-F.col("first.attempt")).alias("attempt")
     )
