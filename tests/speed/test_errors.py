@@ -22,11 +22,12 @@ from tidemark.speed.topics import diagnosed
 from tidemark.speed.transactions import deliver, ensure_markers
 
 VALUES = [b"%08d" % n for n in range(20)]
+MODES = ("at_least_once", "exactly_once")
 # The producer's own limits, so that what can't succeed is over soon.
 SOON = {
-    "kafka.delivery.timeout.ms": "6000",
-    "kafka.request.timeout.ms": "3000",
-    "kafka.max.block.ms": "6000",
+    "kafka.delivery.timeout.ms": "4000",
+    "kafka.request.timeout.ms": "2000",
+    "kafka.max.block.ms": "4000",
 }
 Deliver = Callable[[str], object]
 
@@ -38,21 +39,31 @@ def source(make_topic: MakeTopic, produce: Produce) -> str:
     return topic
 
 
-@pytest.fixture(params=["at_least_once", "exactly_once"])
-def sent(
-    request: pytest.FixtureRequest, brokers: Cluster, spark: SparkSession, settings: Settings, source: str
-) -> Deliver:
+@pytest.fixture(scope="module")
+def deliveries(
+    brokers: Cluster, spark: SparkSession, settings: Settings, source: str
+) -> Callable[[str, bool], Deliver]:
+    """What delivers ``VALUES`` to a topic of the three brokers in a mode, with little patience or with much."""
+
+    def of(mode: str, patient: bool) -> Deliver:
+        def at_least_once(topic: str) -> None:
+            patience = {} if patient else SOON
+            await_stop(spark_query(spark, settings, source, brokers.bootstrap, topic, patience=patience))
+
+        def exactly_once(topic: str) -> None:
+            sink = task(brokers.bootstrap, timeout_s=120 if patient else 8)
+            ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+            deliver([row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
+
+        return at_least_once if mode == "at_least_once" else exactly_once
+
+    return of
+
+
+@pytest.fixture(params=MODES)
+def sent(request: pytest.FixtureRequest, deliveries: Callable[[str, bool], Deliver]) -> Deliver:
     """Delivers ``VALUES`` to a topic of the three brokers in one mode, with little patience."""
-
-    def at_least_once(topic: str) -> None:
-        await_stop(spark_query(spark, settings, source, brokers.bootstrap, topic, patience=SOON))
-
-    def exactly_once(topic: str) -> None:
-        sink = task(brokers.bootstrap, timeout_s=8)
-        ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
-        deliver([row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
-
-    return at_least_once if request.param == "at_least_once" else exactly_once
+    return deliveries(request.param, False)
 
 
 def refused(deliver_to: Deliver, topic: str) -> TidemarkError:
@@ -88,38 +99,35 @@ def test_a_topic_that_is_gone_is_told(brokers: Cluster, sent: Deliver) -> None:
     assert f"{gone} does not exist" in str(diagnosed(error, brokers.bootstrap, [gone]))
 
 
-def test_too_few_copies_in_sync_end_the_stream_after_its_patience_and_the_next_start_delivers(
-    brokers: Cluster, settings: Settings, sent: Deliver
+def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_patience(
+    brokers: Cluster, settings: Settings, deliveries: Callable[[str, bool], Deliver]
 ) -> None:
-    topic = brokers.create(unique("short"), min_insync_replicas="3")
-    victim = next(number for number in brokers.ids if number != brokers.leader(topic))
-    with brokers.without(victim):
-        wait_until(lambda: victim not in brokers.in_sync(topic), "the victim is out of sync")
-        error = refused(sent, topic)
-        assert isinstance(error, ServiceError)
-        told = diagnosed(error, brokers.bootstrap, [topic])
-        assert f"{topic}-0 has 2 copies in sync, min.insync.replicas is 3" in str(told)
-        assert (told.problem, told.found, told.where) == (error.problem, error.found, error.where)
-    sent(topic)
-    assert set(values(brokers, settings, topic)) == set(VALUES)
-
-
-def test_too_few_copies_in_sync_for_a_while_are_waited_for(
-    brokers: Cluster, settings: Settings, spark: SparkSession, source: str
-) -> None:
-    topic = brokers.create(unique("waits"), min_insync_replicas="3")
-    victim = next(number for number in brokers.ids if number != brokers.leader(topic))
-    sink = task(brokers.bootstrap)
-    ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+    short, waiting = ({mode: brokers.create(unique(mode), min_insync_replicas="3") for mode in MODES} for _ in range(2))
+    topics = (*short.values(), *waiting.values())
+    leaders = Counter(brokers.leader(topic) for topic in topics)
+    victim = min(brokers.ids, key=lambda number: leaders[number])
     with ThreadPoolExecutor() as pool:
         with brokers.without(victim):
-            wait_until(lambda: victim not in brokers.in_sync(topic), "the victim is out of sync")
-            query = spark_query(spark, settings, source, brokers.bootstrap, topic)
-            wait_until(lambda: query.status["isTriggerActive"], "a batch is under way")
-            delivery = pool.submit(deliver, [row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
-        assert delivery.result().good == len(VALUES)
-    await_stop(query)
-    assert Counter(values(brokers, settings, topic)) == Counter(VALUES * 2)
+            wait_until(
+                lambda: all(victim not in brokers.in_sync(topic) for topic in topics), "the victim is out of sync"
+            )
+            patient = [pool.submit(deliveries(mode, True), topic) for mode, topic in waiting.items()]
+            given_up = {mode: pool.submit(refused, deliveries(mode, False), topic) for mode, topic in short.items()}
+            for mode, topic in short.items():
+                error = given_up[mode].result()
+                assert isinstance(error, ServiceError)
+                told = diagnosed(error, brokers.bootstrap, [topic])
+                assert f"{topic}-0 has 2 copies in sync, min.insync.replicas is 3" in str(told)
+                assert (told.problem, told.found, told.where) == (error.problem, error.found, error.where)
+            assert not any(item.done() for item in patient)
+        for item in patient:
+            item.result()
+    # The next start delivers what was given up.
+    for mode, topic in short.items():
+        deliveries(mode, True)(topic)
+        assert set(values(brokers, settings, topic)) == set(VALUES)
+    for topic in waiting.values():
+        assert values(brokers, settings, topic) == VALUES
 
 
 def test_a_record_that_is_too_large_is_a_matter_of_settings(
