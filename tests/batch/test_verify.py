@@ -108,6 +108,7 @@ def replaced(log: Log, key: str, body: bytes | None) -> Iterator[None]:
     log.store.put(key, before)
 
 
+@pytest.mark.spine
 def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
     found = verify(day)
     assert (found.verdict, told(found)) == ("proven", "")
