@@ -103,19 +103,22 @@ def live(spark: SparkSession, log: Log) -> list[int]:
 def test_killed_in_every_step_that_writes_it_ends_as_if_it_had_not_been_and_readers_see_whole_days(
     stack: LocalStack, spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "tests.soak.attempt", log.stream.name, RUN, str(tmp_path), "reconcile unwatched"]
-    command += [str(MONDAY), str(TUESDAY)]
+
+    def command(step: str) -> list[str]:
+        attempt = [sys.executable, "-m", "tests.soak.attempt", log.stream.name, RUN, str(tmp_path)]
+        return [*attempt, f"reconcile up to {step}", str(MONDAY), str(TUESDAY)]
+
     looks = [live(spark, log)]
     with readers(log) as seen:
         for step, written in moments(log).items():
-            with running(command, tmp_path / f"{step}.log", stack.env) as app:
+            with running(command(step), tmp_path / f"{step}.log", stack.env) as app:
                 wait_until(partial(ended_or, app, written), f"step {step}", 300)
                 assert app.process.poll() is None, app.output
                 app.kill()
             assert app.process.returncode == -signal.SIGKILL, app.output
             assert [line for line in app.output.splitlines() if line.startswith("step ")][-1] == f"step {step}"
             looks.append(live(spark, log))
-        with running(command, tmp_path / "last.log", stack.env) as app:
+        with running(command("report"), tmp_path / "last.log", stack.env) as app:
             assert app.wait() == 0, app.output
 
     after = {MONDAY: [0, 1, 2, 3, 4, 5, 10, 11], TUESDAY: [6, 7, 8, 9]}

@@ -6,10 +6,11 @@ It does what Airflow would do next: the steps that have not succeeded, in order.
 one for which it was replaced long enough ago, too: neither a run nor a stream may be under way then.
 Before and behind each step it looks at the live view, and writes what it saw: per look a file of (partition, offset,
 n), without n where the stream has none, whose name begins with the time at which the look began, in ns since the epoch.
-``reconcile unwatched`` does not look.
+``reconcile up to STEP`` does not look, and waits behind that step to be killed; behind the last one it ends.
 """
 
 import fcntl
+import signal
 import sys
 import time
 import uuid
@@ -39,6 +40,7 @@ from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 
 STEPS = ("plan", "refill", "settled", "rebuild", "audit", "publish", "seal", "report")
+UP_TO = "reconcile up to "
 
 
 def main() -> None:
@@ -50,7 +52,7 @@ def main() -> None:
         with spark_session(run.settings, f"soak-{name}") as spark:
 
             def look() -> None:
-                if what != "reconcile unwatched":
+                if not what.startswith(UP_TO):
                     _look(spark, run, Path(views))
 
             for step, act in _steps(run, spark, what, days, Path(views) / "lock"):
@@ -59,6 +61,8 @@ def main() -> None:
                 look()
                 print(f"step {step}", flush=True)  # noqa: T201  # for who started it
                 act()
+                if what == f"{UP_TO}{step}" and step != STEPS[-1]:
+                    signal.pause()
             look()
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
