@@ -14,11 +14,17 @@ def test_the_time_left_is_the_measured_one_before_a_test_has_ended() -> None:
 
 
 def test_a_run_at_half_the_measured_pace_takes_nearly_twice_the_measured_time() -> None:
-    work = Work(TESTS, {file: 100 * seconds for file, seconds in DURATIONS.items()}, processes=1)
+    work = Work(TESTS, {file: 1000 * seconds for file, seconds in DURATIONS.items()}, processes=1)
     for nodeid in TESTS[:5]:
         work.finish(nodeid)
-    assert work.done_s == 5000
-    assert work.left_s(10000) == pytest.approx(14000, rel=0.01)
+    assert work.done_s == 50_000
+    assert work.left_s(100_000) == pytest.approx(140_000, rel=0.01)
+
+
+def test_a_slow_first_test_hardly_changes_the_time_left() -> None:
+    work = Work(TESTS, {file: 10 * seconds for file, seconds in DURATIONS.items()}, processes=2)
+    work.finish("tests/test_short.py::test_0")
+    assert work.left_s(200) == pytest.approx(500 * 500 / 400)
 
 
 def test_a_file_without_a_measurement_counts_as_a_few_seconds() -> None:

@@ -77,7 +77,7 @@ ROTATIONS: dict[str, dict[str, Any]] = {
     "flush_size": {"flush_size": 3},
     "max_bytes": {"max_bytes": 60},
     "rotate_interval_seconds": {"rotate_interval_seconds": 5 * STEP_S},
-    "rotate_schedule": {"rotate_schedule": "0 0 1 1 *", "min_offsets_per_trigger": 20, "trigger_seconds": 0},
+    "rotate_schedule": {"rotate_schedule": "0 0 1 1 *", "min_offsets_per_trigger": RECORDS // 2, "trigger_seconds": 0},
 }
 CELLS = list(product(LAYOUTS, ROTATIONS))
 STREAMS = [
@@ -119,7 +119,7 @@ def some(count: int, *, start: int = 0) -> list[Record]:
     found: list[Record] = []
     for n in range(start, start + count):
         moment = START_S + STEP_S * (n - 9 if n % 7 == 3 else n)
-        value = f'{{"n":{n % 3},"at":{moment - 43_200}}}'
+        value = f'{{"n":{int(n % 5 == 0)},"at":{moment - 43_200}}}'  # four of five share a folder
         found.append((None, value.encode(), moment * 1000, n % PARTITIONS, []))
     return found
 
