@@ -17,7 +17,7 @@ from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
 from tidemark.streams import Stream
 
-PAGES = sorted([PROJECT / "README.md", PROJECT / "CHANGELOG.md", *(PROJECT / "docs").glob("*.md")])
+PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")])
 IDS = [str(page.relative_to(PROJECT)) for page in PAGES]
 
 
