@@ -72,6 +72,8 @@ def judged(code: int, report: str | None) -> Verdict:
         why = (failure.get("message") or "").strip().partition("\n")[0]
         if why.startswith(_BROKEN_CODE):
             return Verdict(problem=f"the patch breaks the code: {why}")
+        if why.startswith("Failed: Timeout"):
+            return Verdict(problem=f"a test took too long: {why}")
         test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
         return Verdict(noticed_by=test, why=why)
     return Verdict(problem="no test failed in its own code, only around it")
@@ -300,8 +302,8 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _interrupt(number: int, _: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def main() -> int:
@@ -327,8 +329,8 @@ def main() -> int:
         with TemporaryDirectory(prefix="tidemark-guards-", ignore_cleanup_errors=True) as folder:
             copies = [Copy(Path(folder) / str(number)) for number in range(min(max(options.workers, 1), len(guards)))]
             return run(guards, copies, baseline=not options.skip_baseline, show_why=options.why)
-    except KeyboardInterrupt:
-        _say("stopped")
+    except KeyboardInterrupt as interrupt:
+        _say(f"stopped by {interrupt}")
         return 130
 
 

@@ -96,12 +96,27 @@ TEST = "tests/core/test_a.py::test_it[1]"
             report("<failure message=\"NameError: name 'x' is not defined\"/>"),
             Verdict(problem="the patch breaks the code: NameError: name 'x' is not defined"),
         ),
+        (
+            1,
+            report('<failure message="Failed: Timeout (&gt;180.0s) from pytest-timeout."/>'),
+            Verdict(problem="a test took too long: Failed: Timeout (>180.0s) from pytest-timeout."),
+        ),
         (1, None, Verdict(problem="pytest ended with 1, expected 0 or 1")),
         (2, report(FAILED), Verdict(problem="pytest ended with 2, expected 0 or 1")),
         (4, None, Verdict(problem="pytest ended with 4, expected 0 or 1")),
         (-9, None, Verdict(problem="pytest ended with -9, expected 0 or 1")),
     ],
-    ids=["all pass", "one fails", "set-up", "broken code", "no report", "collection", "no such test", "killed"],
+    ids=[
+        "all pass",
+        "one fails",
+        "set-up",
+        "broken code",
+        "hangs",
+        "no report",
+        "collection",
+        "no such test",
+        "killed",
+    ],
 )
 def test_only_a_test_that_fails_in_its_own_code_has_noticed(code: int, text: str | None, verdict: Verdict) -> None:
     assert judged(code, text) == verdict

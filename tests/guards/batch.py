@@ -49,14 +49,6 @@ GUARDS = (
         tests=("tests/batch/test_audit.py::test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day",),
     ),
     Guard(
-        name="audit-of-this-rebuild",
-        promise="The audit that counts is that of the very rows to be published.",
-        path="include/tidemark/batch/publish.py",
-        old='if audit.get("staged_snapshot") != staged:',
-        new="if False:",
-        tests=("tests/batch/test_audit.py::test_publication_needs_an_audit_and_one_of_this_very_rebuild",),
-    ),
-    Guard(
         name="late-day-may-wait",
         promise="Only a day that has a sealed version keeps it when its new rows do not pass.",
         path="include/tidemark/batch/holding.py",
@@ -105,19 +97,6 @@ GUARDS = (
             (
                 "tests/batch/test_start_over.py"
                 "::test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_away"
-            ),
-        ),
-    ),
-    Guard(
-        name="seal-of-visible-rows",
-        promise="A run seals a day only while readers see the rows that it has published.",
-        path="include/tidemark/batch/seal.py",
-        old="if seen is not None and seen.snapshot_id != own:",
-        new="if False:",
-        tests=(
-            (
-                "tests/batch/test_publish.py"
-                "::test_a_day_that_another_run_published_keeps_no_other_day_of_the_run_from_its_seal"
             ),
         ),
     ),

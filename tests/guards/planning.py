@@ -92,14 +92,6 @@ GUARDS = (
         ),
     ),
     Guard(
-        name="day-is-over",
-        promise="No day is planned before it is over in the stream's time zone.",
-        path="include/tidemark/batch/targets.py",
-        old="if end > now:",
-        new="if False:",
-        tests=("tests/batch/test_plan.py::test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time",),
-    ),
-    Guard(
         name="open-transaction-waited-for",
         promise="No day is planned while an open transaction hides a part of it.",
         path="include/tidemark/batch/targets.py",

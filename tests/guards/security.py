@@ -20,14 +20,6 @@ GUARDS = (
         tests=("tests/test_stack.py::test_an_env_file_carries_any_path_and_replaces_the_old_one_privately",),
     ),
     Guard(
-        name="servers-on-this-machine",
-        promise="The local stack's S3 server listens on this machine only.",
-        path="include/tidemark/stack/s3proxy.py",
-        old='"s3proxy.endpoint": f"http://127.0.0.1:{port}",',
-        new='"s3proxy.endpoint": f"http://0.0.0.0:{port}",',
-        tests=("tests/test_stack.py::test_servers_listen_on_this_machine_only",),
-    ),
-    Guard(
         name="no-secret-in-templates",
         promise="Airflow's rendered templates of a task show neither arguments nor variables.",
         path="include/tidemark/orchestration/operators.py",

@@ -97,14 +97,6 @@ GUARDS = (
         tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_seen",),
     ),
     Guard(
-        name="rows-of-the-span",
-        promise="A task delivers only rows of its own range, in order.",
-        path="include/tidemark/speed/transactions.py",
-        old="if not before < offset < span.until:",
-        new="if False:",
-        tests=("tests/speed/test_transactions.py::test_rows_that_are_not_the_spans_are_refused",),
-    ),
-    Guard(
         name="source-header",
         promise="Every delivered record says which source record it was made from.",
         path="include/tidemark/speed/output.py",
