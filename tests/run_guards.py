@@ -29,7 +29,7 @@ from tests.guards import GUARDS
 from tests.guards.guard import Guard, StaleGuardError
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S = 300.0  # of one guard: a test that hangs for longer has noticed nothing
+LIMIT_S = 500.0  # of one guard: a test that hangs for longer has noticed nothing
 BASELINE_LIMIT_S = 1200.0
 STOP_S = 60.0
 TAIL_LINES = 40
@@ -116,7 +116,7 @@ class Copy:
             _write(path, original)
 
     def stop(self) -> None:
-        """End the run for good; its verdict is nobody's any more."""
+        """End the run for good; its verdict counts for nothing."""
         self._stopped = True
         self._end()
 
@@ -193,13 +193,13 @@ def _write(path: Path, text: str) -> None:
 
 def stale(guards: Iterable[Guard]) -> list[str]:
     """What is wrong with the guards' edits, one text per guard."""
-    found = []
+    problems = []
     for guard in guards:
         try:
             compile(guard.switched_off((ROOT / guard.path).read_text(encoding="utf-8")), guard.path, "exec")
         except (StaleGuardError, FileNotFoundError, SyntaxError) as error:
-            found.append(f"guard {guard.name}: {error}" if not isinstance(error, StaleGuardError) else str(error))
-    return found
+            problems.append(str(error) if isinstance(error, StaleGuardError) else f"guard {guard.name}: {error}")
+    return problems
 
 
 @dataclass(kw_only=True)
@@ -216,7 +216,7 @@ class _Progress:
         self._began = time.monotonic()
 
     def baseline(self, outcome: Outcome) -> bool:
-        """Tell how the run without a patch went; whether it was good."""
+        """Print how the run without a patch went; whether it was good."""
         self.runs += 1
         if outcome.verdict == Verdict():
             _say(f"[{BASELINE}] without a patch all of these tests pass ({outcome.seconds:.0f} s)")
@@ -230,20 +230,19 @@ class _Progress:
         self.runs += 1
         verdict = outcome.verdict
         if verdict.noticed_by is not None:
-            told = f"noticed by {verdict.noticed_by} ({outcome.seconds:.0f} s)"
-            if self.show_why:
-                told += f"\n    {verdict.why}"
+            result, details = f"noticed by {verdict.noticed_by}", (verdict.why or "") if self.show_why else ""
         else:
             self.failed += (outcome.name,)
-            reason = f"broken run: {verdict.problem}" if verdict.problem else "NOBODY NOTICED"
-            told = f"{reason} ({outcome.seconds:.0f} s)\n{_indented(outcome.tail)}"
-        _say(f"[{self.done}/{self.guards}] {outcome.name}  {told}")
-        if left := self.guards - self.done:
-            minutes = (time.monotonic() - self._began) / self.runs * left / 60
-            _say(f"    {left} left, about {minutes:.0f} min")
+            result = f"broken run: {verdict.problem}" if verdict.problem else "NOBODY NOTICED"
+            details = outcome.tail
+        left = (time.monotonic() - self._began) / self.runs * (self.guards - self.done) / 60
+        times = f"({outcome.seconds:.0f} s; about {left:.0f} min left)"
+        _say(f"[{self.done}/{self.guards}] {outcome.name}  {result} {times}")
+        if details:
+            _say(_indented(details))
 
     def summary(self) -> int:
-        """Tell the sum; the exit code."""
+        """Print the sum; the exit code."""
         minutes = (time.monotonic() - self._began) / 60
         noticed = self.done - len(self.failed)
         _say(f"{noticed} of {self.guards} guards noticed in {minutes:.0f} min")

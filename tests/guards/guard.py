@@ -40,10 +40,10 @@ class Guard:
 
     def switched_off(self, text: str) -> str:
         """The file's text without the guard; StaleGuardError where ``old`` is not in it exactly once."""
-        found = text.count(self.old)
-        if found != 1:
+        times = text.count(self.old)
+        if times != 1:
             raise StaleGuardError(
-                f"guard {self.name}: expected its text once in {self.path}, found it {found} times:\n{self.old}\n"
+                f"guard {self.name}: expected its text once in {self.path}, found it {times} times:\n{self.old}\n"
                 "Adapt the guard to the code; if the guard moved to another file, name that one"
             )
         return text.replace(self.old, self.new)

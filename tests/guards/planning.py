@@ -49,7 +49,7 @@ GUARDS = (
     ),
     Guard(
         name="gap-pending",
-        promise="What is not archived behind the target is shown as pending.",
+        promise="What is not archived after the target is shown as pending.",
         path="include/tidemark/core/planner.py",
         old="pending=range_or_none(target.end, max(target.end, target.high_watermark)),",
         new="pending=None,",
