@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.rows import kafka_rows, stream
+from tests.speed.delivering import LOG, batch, row
 from tidemark.core.errors import ConfigError
 from tidemark.core.offsets import TopicPartition
 from tidemark.spark.process import Transform, classify
@@ -129,6 +130,19 @@ def test_a_record_that_fits_no_topic_fails_with_its_place_its_size_and_the_limit
     )
     with pytest.raises(SparkRuntimeException, match=told):
         sent(spark, stream(speed=TOPICS), values, RecordLimits(live=1_000_000, dead_letter=5_000))
+
+
+def test_a_delivered_record_names_the_source_record_that_it_was_made_from() -> None:
+    rows = batch([row("live", 7), row("live", 12, timestamp=1_700_000_000_999_999)])
+    made = add_coordinates(rows, LOG, "orders", 3).column("headers").to_pylist()
+    assert [{item["key"]: item["value"].decode() for item in headers} for headers in made] == [
+        {
+            "tidemark.source": f"source:{LOG.topic_id}:2:{offset}",
+            "tidemark.timestamp": timestamp,
+            "tidemark.stream": "orders:3",
+        }
+        for offset, timestamp in ((7, "1700000000000"), (12, "1700000000999"))
+    ]
 
 
 def test_coordinates_made_of_a_batch_are_those_the_jvm_makes(spark: SparkSession) -> None:
