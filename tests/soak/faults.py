@@ -105,7 +105,7 @@ def _terminate(world: World, fault: Fault) -> str:
 
 def _worker(world: World, fault: Fault) -> str:
     """One Python worker in the middle of its task, or the daemon that forks them: the task is tried again."""
-    workers = [process for process in members(world.up()) if _says(process, "pyspark.daemon")]
+    workers = [process for process in members(world.up()) if _says(process, "pyspark.worker")]
     if not workers:
         return "there was none"
     with suppress(psutil.NoSuchProcess):
