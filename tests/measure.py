@@ -26,7 +26,6 @@ import pytest
 from tests.progress import DURATIONS, file_of, read_durations
 
 EVERY_S = 0.25
-_PLUGIN = pytest.StashKey["Measurements"]()
 _JAVA = {"kafka.Kafka": "broker", "s3proxy": "s3", "SparkSubmit": "spark"}
 
 
@@ -128,9 +127,8 @@ class Measurements:
 
 
 def _kind(process: psutil.Process) -> str:
-    words = process.cmdline()
-    line = " ".join(words)
-    if Path(process.name()).name == "java":
+    line = " ".join(process.cmdline())
+    if process.name() == "java":
         return next((kind for word, kind in _JAVA.items() if word in line), "java")
     if "airflow" in line and "standalone" in line:
         return "airflow"

@@ -56,7 +56,8 @@ _TIME_TYPES: dict[str, tuple[type[DataType], ...]] = {
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     """An empty DataFrame of the schema, which costs no job.
 
-    As an Arrow table: an empty list would become an RDD, which starts Python workers to read nothing.
+    As an Arrow table: an empty list would become an RDD, which starts Python workers to read nothing. The optimizer
+    removes it, and what is computed on it with it: not for trying whether an expression runs.
     """
     return spark.createDataFrame(to_arrow_schema(schema).empty_table(), schema)
 
