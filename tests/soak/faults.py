@@ -161,17 +161,22 @@ def _broker(stop: Callable[[World], None]) -> Callable[[World, Fault], str]:
 
 
 def _open_transaction(world: World, fault: Fault) -> str:
-    """Somebody with the same transactional id dies in the middle of a transaction."""
+    """Somebody with the same transactional id dies in the middle of a transaction, while the stream hangs."""
     partition = int(fault.share * 997) % 4
     name = f"tidemark-speed-{world.stream.name}-{world.topic_id}-{partition}"
-    done = subprocess.run(
-        [sys.executable, "-c", _FOREIGN, world.bootstrap, name, world.stream.speed.topic],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        env={key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")},
-    )
+    app = world.up()
+    signal_all(app, signal.SIGSTOP)  # awake, it would fence the other one first
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _FOREIGN, world.bootstrap, name, world.stream.speed.topic],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+            env={key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")},
+        )
+    finally:
+        signal_all(app, signal.SIGCONT)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return f"partition {partition}"
 
