@@ -54,7 +54,7 @@ GUARDS = (
         path="include/tidemark/batch/holding.py",
         old='item.day: item.reason == "late" or (item.version > 1 and not force)',
         new="item.day: True",
-        tests=("tests/batch/test_left_out.py::test_a_day_that_the_run_can_not_do_without_stops_it[requested]",),
+        tests=("tests/batch/test_left_out.py::test_a_day_that_the_run_can_not_do_without_stops_it",),
     ),
     Guard(
         name="published-since",
