@@ -186,6 +186,18 @@ def test_positions_say_up_to_where_the_table_is_complete_and_at_most_how_much_is
         assert missing == set(range(min(held), max(held))) - held
 
 
+def test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once() -> None:
+    archive = Archive(manifests=[], objects={})
+    lacking: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 3 + (None,) + (DAYS[0],) * 6}
+    whole: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 10}
+    archive.add("a", {log(): span(0, 10)}, lacking, "days")
+    table, published = publish(archive, [], {}, DAYS[:1], sealed=True)
+    archive.add("b", {log(): span(0, 10)}, whole, "days")
+    found, _ = viewed(Story(archive=archive, table=table, published=published))
+    assert len(table) == 9
+    assert found == Counter((DAYS[0], log(), at) for at in range(10))
+
+
 def test_what_is_published_whole_is_not_read_again() -> None:
     archive = Archive(manifests=[], objects={})
     truths: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 10 + (DAYS[1],) * 10}

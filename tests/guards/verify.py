@@ -62,7 +62,7 @@ GUARDS = (
         tests=(
             (
                 "tests/batch/test_current_plan.py"
-                "::test_a_record_that_some_copies_lack_is_never_there_twice_and_there_where_a_whole_copy_has_it"
+                "::test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once"
             ),
         ),
     ),
