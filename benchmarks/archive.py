@@ -21,12 +21,12 @@ from rich.table import Table
 
 from benchmarks.common import MIB, PARTITIONS, VALUE_BYTES, Times, console, produce, workers
 from tidemark.archive.stream import archive
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.records import event_time
 from tidemark.spark.session import spark_session
 from tidemark.spark.streaming import kafka_source
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.streams import Stream
 
 HEADERS = [("trace", b"4bf92f3577b34da6"), ("source", b"unit-7")]
 PATHS = {1: "'year='yyyy", 10: "'day='dd", 100: "'day='dd/'hour='HH"}

@@ -7,12 +7,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.app import stream_app
 from tidemark.spark.process import PLATFORM_COLUMNS, classify, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import await_stop, kafka_source, stream_session, trigger
-from tidemark.streams import Stream
 
 
 def bare(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool) -> StreamingQuery:

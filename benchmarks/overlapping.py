@@ -29,10 +29,10 @@ from tidemark.core.plan import Plan
 from tidemark.core.plan import Target as PlanTarget
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
+from tidemark.definitions.stream import Stream
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 DAY = datetime.fromtimestamp(START_MS / 1000, UTC).date()
 DAY_US = 86_400_000_000

@@ -39,12 +39,12 @@ from tidemark.core.plan import Evidence, Hole, Target, Used
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, SealedLog
+from tidemark.definitions.sections import Speed
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as current_settings
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.stream_keys import Speed
-from tidemark.streams import Stream
 
 NEW_RANGES, LONG = 1_000, 100_000  # of the latter one run is enough
 # Ranges in the ledger, offsets without a row in each, and how many new ranges there are, one size after the other.

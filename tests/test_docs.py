@@ -11,11 +11,11 @@ import pytest
 
 from tidemark.cli.app import app
 from tidemark.core import errors
+from tidemark.definitions.stream import Stream
 from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, SPAN_DAYS_MAX, STEPS
 from tidemark.settings import Settings
 from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
-from tidemark.streams import Stream
 
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")])
 IDS = [str(page.relative_to(PROJECT)) for page in PAGES]

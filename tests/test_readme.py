@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from tests.spark.rows import kafka_rows
 from tidemark.cli.app import app
+from tidemark.definitions.stream import load_stream
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform, process
 from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output
 from tidemark.stack.local import PROJECT
-from tidemark.streams import load_stream
 
 TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
 STEPS = TEXT.split("## Add a stream\n", 1)[1].split("\n## ", 1)[0]

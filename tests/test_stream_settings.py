@@ -8,7 +8,7 @@ import yaml
 
 from tests.test_streams import SMALLEST, with_value, write
 from tidemark.core.errors import ConfigError
-from tidemark.streams import Stream, load_stream
+from tidemark.definitions.stream import Stream, load_stream
 
 AVRO = {**{key: value for key, value in SMALLEST.items() if key != "value_schema"}, "value_format": "avro"}
 SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "at", "type": "long"}]}'

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from tidemark.core.errors import ConfigError
-from tidemark.stack.local import PROJECT
-from tidemark.stream_keys import (
+from tidemark.definitions.sections import (
     Archive,
     Batch,
     Check,
@@ -19,7 +18,8 @@ from tidemark.stream_keys import (
     Speed,
     TimePartitioner,
 )
-from tidemark.streams import Stream, load_stream, problems, stream_names
+from tidemark.definitions.stream import Stream, load_stream, problems, stream_names
+from tidemark.stack.local import PROJECT
 
 SMALLEST: dict[str, Any] = {
     "name": "orders",

@@ -9,10 +9,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.conftest import MakeStream, unique
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark import monitor
-from tidemark.streams import Stream
 
 
 @pytest.fixture(scope="session")

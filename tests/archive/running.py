@@ -11,9 +11,9 @@ from tests.waiting import wait_until
 from tidemark.archive import stream as archive_stream
 from tidemark.archive.schedule import Alarm
 from tidemark.archive.stream import archive
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark import streaming
-from tidemark.streams import Stream
 
 DEADLINE_S = 240
 

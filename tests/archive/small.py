@@ -15,10 +15,10 @@ from tidemark.archive.task import Cuts, write_files
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.objects.columns import object_batches
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
-from tidemark.streams import Stream
 
 ZONE = ZoneInfo("America/New_York")
 START = datetime(2013, 1, 14, 20, tzinfo=ZONE)

@@ -28,9 +28,9 @@ from tidemark.cli import adopt as command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.offsets import OffsetRange
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 ZONE = ZoneInfo("America/New_York")
 MONDAY, TUESDAY = date(2013, 1, 14), date(2013, 1, 15)

@@ -15,10 +15,10 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.sections import Speed
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.stream_keys import Speed
-from tidemark.streams import Stream
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 

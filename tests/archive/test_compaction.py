@@ -20,10 +20,10 @@ from tidemark.core.errors import FormatError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.sections import Archive, Speed
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.stream_keys import Archive, Speed
-from tidemark.streams import Stream
 
 WEEK = timedelta(days=7)
 DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)

@@ -21,9 +21,9 @@ from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
 from tidemark.archive.stream import archive
 from tidemark.core.errors import ConflictError
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream, load_stream
 
 STAMP_MS = 1_358_164_800_000
 

@@ -7,12 +7,12 @@ from typing import Any
 from tests.archive.small import NOW, ZONE, Small
 from tests.conftest import unique
 from tidemark.core.errors import TidemarkError
+from tidemark.definitions.sections import Speed
+from tidemark.definitions.stream import Stream
 from tidemark.objects.columns import object_batches
 from tidemark.objects.footer import read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
-from tidemark.stream_keys import Speed
-from tidemark.streams import Stream
 
 
 class OneObject(ObjectStore):

@@ -40,6 +40,7 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice, Target
 from tidemark.core.planner import make_plan
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
@@ -48,7 +49,6 @@ from tidemark.spark.kafka import read_ranges
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, records
 from tidemark.stack.local import PROJECT
-from tidemark.streams import Stream
 
 PAGE = PROJECT / "docs" / "archive.md"
 BEGIN, END = "<!-- outcomes: measured by tests/archive/test_determinism.py -->\n", "<!-- end of outcomes -->\n"

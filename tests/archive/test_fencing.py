@@ -22,10 +22,10 @@ from tidemark.archive.lease import Lease
 from tidemark.archive.stream import archive
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream
 
 STAMP_MS = 1_358_164_800_000
 

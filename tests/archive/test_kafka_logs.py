@@ -21,10 +21,10 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Hole, LogPlan, Plan, Target
 from tidemark.core.planner import make_plan
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 DAY = date(2013, 1, 14)
 NOON_MS = int(datetime(2013, 1, 14, 12, tzinfo=UTC).timestamp() * 1000)

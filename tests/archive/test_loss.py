@@ -23,10 +23,10 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, Target
 from tidemark.core.planner import make_plan
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 STAMP_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
 GO_ON = {"on_loss": "go_on"}

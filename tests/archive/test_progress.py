@@ -20,12 +20,12 @@ from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream import archive
 from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import Backlog, backlog
 from tidemark.settings import Settings
 from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.stack.local import PROJECT
-from tidemark.streams import Stream
 
 HOUR_MS = 3_600_000
 ATTRIBUTES = {"tidemark.layer": "archive"}

@@ -26,14 +26,14 @@ from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.sections import Speed
+from tidemark.definitions.stream import Stream
 from tidemark.objects.body import ObjectBody
 from tidemark.objects.columns import object_batches
 from tidemark.objects.footer import read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
-from tidemark.stream_keys import Speed
-from tidemark.streams import Stream
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 PART = 5 * 1024 * 1024

@@ -23,10 +23,10 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Target
 from tidemark.core.planner import make_plan
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 MIDNIGHT_MS = int(datetime(2013, 1, 15, tzinfo=UTC).timestamp() * 1000)
 TIME_PATHS = {"type": "time", "path_format": "'day='yyyy-MM-dd"}

@@ -7,10 +7,10 @@ from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
 from tidemark.core.errors import ServiceError
+from tidemark.definitions.sections import Storage
 from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.stream_keys import Storage
 
 PART = 5 * 1024 * 1024
 BODY = bytes(range(256)) * (3 * PART // 256) + b"tail"

@@ -17,12 +17,12 @@ from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION
 from tidemark.core.offsets import OffsetRange
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import records
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream
 
 
 def kafka(spark: SparkSession, settings: Settings, stream: Stream) -> DataFrame:

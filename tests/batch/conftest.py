@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.batch.logs import Log, Produce
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 
 @pytest.fixture

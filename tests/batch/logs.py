@@ -23,10 +23,10 @@ from tidemark.core.manifest import (
     parse_manifest,
 )
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 ZONE = ZoneInfo("America/New_York")
 MONDAY, TUESDAY = date(2013, 1, 14), date(2013, 1, 15)

@@ -30,8 +30,8 @@ from tidemark.batch.where import locate
 from tidemark.core.errors import IncompleteError
 from tidemark.core.seal import Deduplicated, Difference
 from tidemark.current.frame import frame
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 DAYS = (january(14), january(15))
 KEY = {"key": ["id", "name"], "keep": "first"}

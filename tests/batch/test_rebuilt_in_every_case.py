@@ -35,10 +35,10 @@ from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals, seal_run
 from tidemark.core.errors import ConflictError, IncompleteError
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 from tidemark.verify.day import verify_day
 
 TRANSFORM = """

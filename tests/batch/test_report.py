@@ -19,9 +19,9 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
 from tidemark.core.plan_json import plan_to_value
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -17,11 +17,11 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice
+from tidemark.definitions.stream import Stream
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.records import ARCHIVE_SCHEMA
-from tidemark.streams import Stream
 
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=0, end=1_000_000)

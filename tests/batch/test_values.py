@@ -18,11 +18,11 @@ from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import branch_name, rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.run import Run
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output
-from tidemark.streams import Stream
 
 HOSTILE = (
     *("", "null", "..", "../..", "../../../manifests/x", "/", "a//b", "/etc/passwd", "%", "%2F", "%25", "a b", "a+b"),

@@ -17,10 +17,10 @@ from tests.conftest import Record as Produced
 from tidemark.batch.tables import load_table
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 from tidemark.verify.day import verify_day
 
 ZONE = ZoneInfo("Europe/Berlin")

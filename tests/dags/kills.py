@@ -10,7 +10,7 @@ from typing import Literal
 import psutil
 
 from tests.faults import FaultProxy, Rule
-from tidemark.streams import Stream
+from tidemark.definitions.stream import Stream
 
 # The process in which Airflow runs a task's own code; the one that watches it has another title.
 _TASK = re.compile(r"airflow worker -- [0-9a-f]{8}-[0-9a-f-]{27}$")

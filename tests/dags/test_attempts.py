@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import MakeStream
 from tidemark.batch.run import run_name
+from tidemark.definitions.stream import Stream
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.streams import Stream
 
 ATTEMPTS = Path(__file__).with_name("attempts.py")
 KILLED = ("AirflowException", "spark-submit ended with code 137")

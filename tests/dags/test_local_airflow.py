@@ -19,10 +19,10 @@ from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.batch.run import Run, run_name
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream
 
 pytestmark = pytest.mark.timeout(1800)
 ZONE = ZoneInfo("Europe/Berlin")

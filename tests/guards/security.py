@@ -54,7 +54,7 @@ GUARDS = (
     Guard(
         name="unknown-key-refused",
         promise="A key that a definition cannot have is refused, and not passed over.",
-        path="include/tidemark/stream_keys.py",
+        path="include/tidemark/definitions/sections.py",
         old='model_config = ConfigDict(extra="forbid", frozen=True)',
         new='model_config = ConfigDict(extra="ignore", frozen=True)',
         tests=("tests/test_streams.py::test_an_unknown_key_is_refused_with_the_keys_its_level_allows",),
@@ -62,7 +62,7 @@ GUARDS = (
     Guard(
         name="key-given-twice",
         promise="A key that is given twice is refused; YAML's reader would take the last one.",
-        path="include/tidemark/streams.py",
+        path="include/tidemark/definitions/stream.py",
         old="if key in keys[:number]:",
         new="if False:",
         tests=("tests/test_streams.py::test_text_that_is_not_yaml_is_said_to_be_that_on_one_line",),

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from tests.soak.oracle import Verdict
 from tidemark.archive.stream import archive
 from tidemark.batch.run import Run
+from tidemark.definitions.stream import Stream
 from tidemark.delivery.audit import audit_delivery
 from tidemark.delivery.span import parse_span
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.streams import Stream
 
 TIMEOUT_S = 1800
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.streams import Stream
+from tidemark.definitions.stream import Stream
 
 NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
 

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from tests.spark.avro import block, double, text, union, varint
 from tests.spark.rows import NOON, avro_stream, kafka_rows, microseconds, stream
 from tidemark.core.errors import ConfigError
+from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_type
 from tidemark.spark.decode import NOT_AVRO, NOT_BARE, NOT_UTF8_TEXT, TOMBSTONE, decode, decoded_schema
 from tidemark.spark.process import classify
 from tidemark.spark.records import event_time, records
-from tidemark.streams import Stream
 
 FIELDS: dict[str, Any] = {
     "id": "int",

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import TRANSFORM
 from tidemark.batch.definition import Checked, check_definition
-from tidemark.streams import Stream
+from tidemark.definitions.stream import Stream
 
 SCHEMA = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>"
 AVRO = """{"type": "record", "name": "Order", "fields": [

@@ -11,12 +11,12 @@ from tests.batch.objects import archive_rows
 from tests.conftest import MakeStream, Produce, Record
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.delivery.report import Tally
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.replay_plan import Reading, ReplayPlan, ReplayPlans
-from tidemark.streams import Stream
 
 ZONE = ZoneInfo("America/New_York")
 VERSION = 3

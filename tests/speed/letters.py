@@ -1,9 +1,9 @@
 """Dead letters written by hand, as docs/speed.md describes them."""
 
 from tests.conftest import Record
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 START_MS = 1_700_000_000_000
 Headers = list[tuple[str, bytes | None]]

@@ -15,9 +15,9 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.streams import Stream
 
 DEADLINE_S = 240
 

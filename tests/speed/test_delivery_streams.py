@@ -26,6 +26,7 @@ from tidemark.archive.stream import archive
 from tidemark.batch.run import Run
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.delivery import topics
 from tidemark.delivery.audit import audit_delivery, speed_positions
 from tidemark.delivery.span import parse_span
@@ -35,7 +36,6 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark import streaming
 from tidemark.speed.stream import speed
-from tidemark.streams import Stream
 
 DAY = "2013-01-14"
 NINE_MS = ms_of(f"{DAY}T09:00")

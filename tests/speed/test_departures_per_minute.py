@@ -19,6 +19,7 @@ from tests.speed.live import printed_events, read_topic
 from tidemark.core.errors import ConfigError
 from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -26,7 +27,6 @@ from tidemark.spark.streaming import bind_checkpoint
 from tidemark.speed.departures import LAYER, departures, figures, run_departures, start, topic_of
 from tidemark.speed.refusals import require_exactly_once
 from tidemark.stack.local import PROJECT
-from tidemark.streams import Stream
 
 SCHEMA = "origin STRING, departed_at TIMESTAMP"
 NOON_MS = 1_358_164_800_000  # 2013-01-14T12:00:00Z

@@ -18,6 +18,7 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.live import Delivered, printed_events, read_topic, speed_app
 from tidemark.core.errors import ConfigError, PositionError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -27,7 +28,6 @@ from tidemark.speed.output import RecordLimits
 from tidemark.speed.refusals import require_exactly_once
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream
 
 START_MS = 1_700_000_000_000
 LIMITS = RecordLimits(live=1_000_000, dead_letter=1_000_000)

@@ -13,11 +13,11 @@ from tests.spark.rows import kafka_rows, stream
 from tests.speed.delivering import LOG, batch, row
 from tidemark.core.errors import ConfigError
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.speed.coordinates import add_coordinates
 from tidemark.speed.output import RecordLimits, output
-from tidemark.streams import Stream
 
 LIMITS = RecordLimits(live=1_000_000, dead_letter=1_000_000)
 TIME = datetime(2024, 1, 1, tzinfo=UTC)

@@ -32,6 +32,7 @@ from tidemark.batch.run import Run
 from tidemark.cli.replay import print_replayed
 from tidemark.core.errors import ConflictError, IncompleteError, PositionError
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -39,7 +40,6 @@ from tidemark.speed.replay import Replayed, replay
 from tidemark.speed.replay_letters import NotOurs
 from tidemark.speed.replay_plan import Reading, next_reading
 from tidemark.stack.local import PROJECT, LocalStack
-from tidemark.streams import Stream
 
 LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)
 # Wants no n above 100, and no n = 13.

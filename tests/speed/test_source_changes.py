@@ -20,6 +20,7 @@ from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -28,7 +29,6 @@ from tidemark.spark.streaming import kafka_source
 from tidemark.speed.exactly_once import Batches, sink_of
 from tidemark.speed.marker import marker
 from tidemark.speed.stream import LAYER, prepare_topics, speed
-from tidemark.streams import Stream
 
 
 def rows(numbers: range, partition: int = 0) -> list[Record]:

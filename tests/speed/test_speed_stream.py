@@ -18,13 +18,13 @@ from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic, logs_of, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.app import stream_app
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
-from tidemark.streams import Stream
 
 START_MS = 1_700_000_000_000
 KEYS = (b"a", b"\xff\x00", b"", None)

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, unique
 from tidemark.cli.topics import print_findings
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import broker_configs, copies, ensure_topic, topic_config
 from tidemark.settings import Settings
 from tidemark.speed import topics
@@ -20,7 +21,6 @@ from tidemark.speed.topics import (
     findings,
     live_topic,
 )
-from tidemark.streams import Stream
 
 DAY_MS = 86_400_000
 SOUND = {

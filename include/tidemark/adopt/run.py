@@ -36,11 +36,11 @@ from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import ADOPTED, DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
+from tidemark.definitions.sections import FieldTime
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import Watermarks, describe_topic, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.stream_keys import FieldTime
-from tidemark.streams import Stream
 
 MANIFEST_FILES = 1_000
 SCAN_FILES = 200

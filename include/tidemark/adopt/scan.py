@@ -21,6 +21,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 from tidemark.core.connect import ConnectName
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import DayRows
+from tidemark.definitions.sections import FieldTime
+from tidemark.definitions.stream import Stream
 from tidemark.objects.body import ObjectBody
 from tidemark.objects.connect import Hashing, batched, connect_name, read_values, to_rows
 from tidemark.objects.schema import SCHEMA
@@ -28,8 +30,6 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time
-from tidemark.stream_keys import FieldTime
-from tidemark.streams import Stream
 
 CLIP = 120
 _OUT = StructType([*ARCHIVE_SCHEMA]).add("file", LongType()).add("receipt", StringType())

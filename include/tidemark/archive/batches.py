@@ -16,13 +16,13 @@ from tidemark.core.errors import ConflictError, PositionError, ServiceError, Tid
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.kafka import ranges_read, read_ranges
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.records import records
 from tidemark.spark.streaming import log_event, stop_requested
-from tidemark.streams import Stream
 
 
 class Batches:

@@ -9,8 +9,8 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore
-from tidemark.streams import Stream
 
 T = TypeVar("T")
 Ranges = Mapping[TopicPartition, OffsetRange]

@@ -24,12 +24,12 @@ from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.objects.checksum import ALGORITHM, RowChecksum
 from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
-from tidemark.streams import Stream
 
 # What was committed just now may still be read, or compared, as it is.
 MIN_AGE = timedelta(days=1)

@@ -13,6 +13,7 @@ from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.sections import Storage
 from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.columns import checksum_of_rows
 from tidemark.objects.encoder import Encoder
@@ -20,7 +21,6 @@ from tidemark.objects.footer import Footer, Stored, read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore
-from tidemark.stream_keys import Storage
 
 _EPOCH = date(1970, 1, 1)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Replaced
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.stream_keys import Archive
+from tidemark.definitions.sections import Archive
 
 # A file is small below this share of the stream's largest. A group of ranges ends where its files are as large as one.
 SMALL = 4

@@ -33,8 +33,8 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, digest, parse_manifest
 from tidemark.core.planner import require_origin
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore
-from tidemark.streams import Stream
 
 # Behind this many uncompacted manifests planning compacts: some 3 s of reading, against a second for the segment.
 COMPACT_AFTER = 1_000

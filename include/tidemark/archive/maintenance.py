@@ -11,8 +11,8 @@ from tidemark.archive.key_hashes import KeyHashes
 from tidemark.archive.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore, error_code
-from tidemark.streams import Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,11 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, subtract
 from tidemark.core.planner import Committed
+from tidemark.definitions.stream import Stream
 from tidemark.objects.columns import checksum_of_rows
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.footer import read_footer
 from tidemark.s3 import ObjectStore
-from tidemark.streams import Stream
 
 # A run that was planned before a compaction reads what it was planned with.
 KEPT_FOR = timedelta(days=7)

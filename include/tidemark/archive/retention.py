@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from tidemark.archive.history import History
 from tidemark.core.days import moment_text
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, first_records, topic_config, watermarks
-from tidemark.streams import Stream
 
 _HOUR_MS = 3_600_000
 _UNLIMITED = -1

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
-from tidemark.streams import Stream
+from tidemark.definitions.stream import Stream
 
 # As far from a change of clocks its times may be out of order; no clock was ever put forward or back by more.
 _NEAR = timedelta(hours=25)

@@ -26,6 +26,7 @@ from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import topic_config
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
@@ -33,7 +34,6 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
-from tidemark.streams import Stream
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _ROWS = "file string, task string"  # a row per file, and one per task

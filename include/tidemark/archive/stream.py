@@ -22,6 +22,7 @@ from tidemark.archive.probe import require_conditional_writes
 from tidemark.archive.schedule import Alarm
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -36,7 +37,6 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
-from tidemark.streams import Stream
 
 POLL_S = 1
 LEASE_CHECK_S = 5  # while no batch comes

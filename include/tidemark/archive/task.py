@@ -18,8 +18,8 @@ from tidemark.core.errors import PositionError
 from tidemark.core.layout import DataName
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.sections import Archive
 from tidemark.objects.schema import SCHEMA
-from tidemark.stream_keys import Archive
 
 # Rows are grouped by path so many at a time: a group costs the same for one row as for a thousand.
 CHUNK_ROWS = 64 * 1024

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, Self
 
-from tidemark.stream_keys import Check
+from tidemark.definitions.sections import Check
 
 TEXT_MAX = 200
 # Arguments every expectation takes from the library itself; a definition has no use for them.

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tidemark.batch.iceberg import DAY
 from tidemark.batch.tables import KEPT
 from tidemark.core.errors import ConfigError
-from tidemark.stream_keys import Deduplicate
+from tidemark.definitions.sections import Deduplicate
 
 PLACE = ("_topic_id", "_kafka_partition", "_offset")
 _ORDER = ("_event_time", "_timestamp", *PLACE)

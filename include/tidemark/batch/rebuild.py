@@ -40,10 +40,10 @@ from tidemark.batch.slices import Step, as_they_are, read_slices, together
 from tidemark.core.errors import IncompleteError, TidemarkError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan, Slice
+from tidemark.definitions.stream import Stream
 from tidemark.spark import records
 from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
-from tidemark.streams import Stream
 
 # Not `_partition`: Iceberg keeps that name for itself and then refuses every read that has to plan with it.
 QUARANTINE_SCHEMA = (

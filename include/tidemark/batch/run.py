@@ -19,9 +19,9 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.plan import Plan
 from tidemark.core.plan_json import plan_from_value
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream, load_stream
 
 _NAME_CHARACTERS_MAX = 120
 

@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 from tidemark.core.days import micros
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
+from tidemark.definitions.stream import Stream
 from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import WITHOUT_OBJECT
 from tidemark.spark.records import ARCHIVE_SCHEMA, event_time, no_rows
-from tidemark.streams import Stream
 
 Step = Callable[[DataFrame], DataFrame]
 

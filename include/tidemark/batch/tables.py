@@ -19,8 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.seal import Seal
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 DAYS_PROPERTY, RUN_PROPERTY, INPUTS_PROPERTY = "tidemark.days", "tidemark.run", "tidemark.inputs"
 ROWS_PROPERTY = "tidemark.rows"  # of each day with any

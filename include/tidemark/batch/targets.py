@@ -15,10 +15,10 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import Watermarks, describe_topic, logs_of, positions_at, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 _logger = logging.getLogger(__name__)
 _A_BATCH = timedelta(minutes=5)

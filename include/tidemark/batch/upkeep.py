@@ -26,9 +26,9 @@ from tidemark.batch.seal import seals_by_day
 from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY, load_table
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 _MAIN = "main"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

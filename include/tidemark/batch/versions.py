@@ -8,9 +8,9 @@ from tidemark.batch.tables import last_publication, load_table, published_at, qu
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream, load_stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

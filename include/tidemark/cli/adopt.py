@@ -10,9 +10,9 @@ from rich.text import Text
 
 from tidemark.adopt.run import Outcome, adopt
 from tidemark.cli.connect import connect
+from tidemark.definitions.stream import load_stream
 from tidemark.spark.session import bare_session
 from tidemark.stack.java import BRIEF_JVM, java_command
-from tidemark.streams import load_stream
 
 SHOWN_MAX = 5
 

@@ -18,8 +18,8 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import count
 from tidemark.core.seal import Seal
 from tidemark.current.view import pin
+from tidemark.definitions.stream import load_stream
 from tidemark.s3 import ObjectStore
-from tidemark.streams import load_stream
 
 SPAN_DAYS = 30
 SPAN_DAYS_MAX = 3660

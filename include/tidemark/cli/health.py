@@ -16,9 +16,9 @@ from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import load_stream, stream_names
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import load_stream, stream_names
 
 LAYERS = ("archive", "speed", "departures")
 _AT_ONCE = 8

@@ -20,9 +20,9 @@ from tidemark.archive.replaced import delete_replaced
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream, load_stream
 
 if TYPE_CHECKING:
     from tidemark.batch.upkeep import TableUpkeep

@@ -11,9 +11,9 @@ from rich.text import Text
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import stream_names
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import stream_names
 
 COLOURS = {"failed": "red", "complete": "green", "unchanged": "green"}
 

@@ -13,9 +13,9 @@ from rich.markup import escape
 
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError, TidemarkError
+from tidemark.definitions.stream import Stream, load_stream, problems, stream_names
 from tidemark.settings import ENV_FILE_VARIABLE, Settings
 from tidemark.stack.java import BRIEF_JVM, java_command
-from tidemark.streams import Stream, load_stream, problems, stream_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidemark.cli.connect import connect
+from tidemark.definitions.stream import load_stream
 from tidemark.speed.topics import findings
-from tidemark.streams import load_stream
 
 
 def print_findings(stack: str | None, name: str) -> bool:

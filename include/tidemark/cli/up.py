@@ -6,11 +6,11 @@ from threading import Event
 from rich.console import Console
 from rich.text import Text
 
+from tidemark.definitions.stream import stream_names
 from tidemark.settings import ENV_FILE_VARIABLE
 from tidemark.stack.airflow import USER, LocalAirflow
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.streams import start_streams
-from tidemark.streams import stream_names
 
 CHECK_S = 1
 

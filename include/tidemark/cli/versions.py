@@ -11,7 +11,7 @@ from tidemark.batch.versions import Version, day_versions
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
-from tidemark.streams import load_stream
+from tidemark.definitions.stream import load_stream
 
 REASONS = {"requested": "rebuilt on request", "late": "rebuilt for late records", None: "rebuilt"}
 

@@ -22,9 +22,9 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
 from tidemark.core.seal import Seal
 from tidemark.current.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream, load_stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

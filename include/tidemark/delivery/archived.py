@@ -12,11 +12,11 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
 from tidemark.core.plan import LogPlan, Slice, Target
 from tidemark.core.planner import plan_committed
+from tidemark.definitions.stream import Stream
 from tidemark.delivery.span import Span
 from tidemark.kafka import Watermarks, describe_topic, positions_at, watermarks
 from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 # Of an offset without a row of the span: it has a row of another time; it may have none; nobody archived it.
 State = Literal["dense", "holed", "unarchived"]

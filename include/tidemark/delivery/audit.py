@@ -16,6 +16,7 @@ from tidemark.batch.run import Run
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
+from tidemark.definitions.stream import Stream
 from tidemark.delivery.archived import Archived, Known, find_archived
 from tidemark.delivery.compare import Sides, compare
 from tidemark.delivery.report import FORMAT, Bounds, Tally, Unarchived, sentences
@@ -24,7 +25,6 @@ from tidemark.delivery.topics import Output, open_output, output_ends, safe_sinc
 from tidemark.s3 import ObjectStore
 from tidemark.spark.failures import task_error
 from tidemark.speed.replay_plan import ReplayPlans
-from tidemark.streams import Stream
 
 LAYER = "speed"
 

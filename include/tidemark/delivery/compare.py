@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.batch.slices import read_slices
 from tidemark.core.offsets import TopicPartition, count
+from tidemark.definitions.stream import Stream
 from tidemark.delivery.archived import Archived, Known
 from tidemark.delivery.report import Example, Group
 from tidemark.delivery.span import Span
@@ -26,7 +27,6 @@ from tidemark.spark.kafka import read_ranges
 from tidemark.spark.process import classify, load_transform
 from tidemark.speed.coordinates import SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import live_record
-from tidemark.streams import Stream
 
 ROWS_PER_TASK = 500_000
 HOUR_US = timedelta(hours=1) // timedelta(microseconds=1)

@@ -14,6 +14,7 @@ from rich.text import Text
 from tidemark.batch.run import Run, run_name
 from tidemark.core.errors import StackError, TidemarkError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import load_stream
 from tidemark.demo import verify
 from tidemark.demo.damage import Archive, Loss
 from tidemark.demo.produce import EventLog
@@ -27,7 +28,6 @@ from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed
-from tidemark.streams import load_stream
 
 NAME = "demo"
 STREAM = "flights"

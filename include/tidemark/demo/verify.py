@@ -17,12 +17,12 @@ from pyiceberg.table import Table
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count
+from tidemark.definitions.stream import Stream
 from tidemark.demo.damage import Loss
 from tidemark.demo.produce import Sent
 from tidemark.demo.source import DAYS, ZONE, source_file
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 COLUMNS = (
     "carrier",

@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.core.errors import ServiceError
+from tidemark.definitions.sections import Storage
 from tidemark.s3 import ObjectStore, error_code, write_if_absent
-from tidemark.stream_keys import Storage
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef

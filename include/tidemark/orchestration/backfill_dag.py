@@ -136,8 +136,8 @@ class DaysStep(BaseSensorOperator):
         return PokeReturnValue(is_done=all_ended(runs, attempt), xcom_value=[_outcome(run) for run in runs])
 
     def _days(self, params: Mapping[str, Any]) -> Any:
+        from tidemark.definitions.stream import load_stream
         from tidemark.settings import settings
-        from tidemark.streams import load_stream
 
         zone = load_stream(self.stream, settings().streams_dir).zone
         return backfill_days(params["from_day"], params["to_day"], now=datetime.now(UTC), zone=zone)

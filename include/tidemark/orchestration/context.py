@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 def request(stream_name: str, context: Any) -> Request:
     """What the run is asked for; raises ConfigError where the run's form or its definition is wrong."""
+    from tidemark.definitions.stream import load_stream
     from tidemark.settings import settings
-    from tidemark.streams import load_stream
 
     stream = load_stream(stream_name, settings().streams_dir)
     # A run triggered without a logical date has no data interval: the keys are absent.

@@ -13,6 +13,7 @@ from airflow.sdk import (
     chain,
 )
 
+from tidemark.definitions.stream import Stream
 from tidemark.orchestration.operators import PythonStep, SparkStep, WaitStep
 from tidemark.orchestration.steps import (
     LAST_HELP,
@@ -25,7 +26,6 @@ from tidemark.orchestration.steps import (
     Reconcile,
     Step,
 )
-from tidemark.streams import Stream
 
 # Before any data; a run's days come from its interval, and catchup is off.
 START = datetime(2000, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidemark.core.errors import ConfigError
-from tidemark.streams import Stream, load_stream, stream_names
+from tidemark.definitions.stream import Stream, load_stream, stream_names
 
 PROJECT = Path(__file__).resolve().parents[3]
 RETRIES = 2

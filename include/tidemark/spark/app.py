@@ -5,8 +5,8 @@ import sys
 from typing import Protocol
 
 from tidemark.core.errors import TidemarkError
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.settings import Settings, settings
-from tidemark.streams import Stream, load_stream
 
 
 class RunStream(Protocol):

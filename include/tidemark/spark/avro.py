@@ -16,8 +16,8 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.core.errors import ConfigError
+from tidemark.definitions.stream import Stream
 from tidemark.spark.fields import field
-from tidemark.streams import Stream
 
 _MARK_BYTES = 8
 

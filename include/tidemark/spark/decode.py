@@ -7,10 +7,10 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapT
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.renames import Renamed
+from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_exact, avro_parsed, avro_type
 from tidemark.spark.fields import any_text
 from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, TIMESTAMP_FORMAT
-from tidemark.streams import Stream
 
 REASON = "_reason"
 

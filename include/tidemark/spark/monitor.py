@@ -11,13 +11,13 @@ from typing import Self
 from tidemark.core.errors import ServiceError
 from tidemark.core.heartbeat import Heartbeat, State
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import backlog
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.spark import telemetry
 from tidemark.spark.streaming import log_event
 from tidemark.spark.telemetry import Telemetry
-from tidemark.streams import Stream
 
 BEAT_S = 10.0
 LAG_TIMEOUT_S = 15.0

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from tidemark.core.renames import paths
+from tidemark.definitions.sections import DefaultPartitioner, FieldPartitioner, TimePartitioner
+from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_field
-from tidemark.stream_keys import DefaultPartitioner, FieldPartitioner, TimePartitioner
-from tidemark.streams import Stream
 
 # Hive's name for null, which Spark, Trino and DuckDB read as null. No text has it: its own "_" in front is encoded.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"

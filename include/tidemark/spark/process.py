@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from tidemark.core.errors import ConfigError
+from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON, decode
-from tidemark.streams import Stream
 
 PLATFORM_COLUMNS = ("source", "event_time")
 Transform = Callable[[DataFrame], DataFrame]

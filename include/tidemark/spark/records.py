@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.renames import paths
+from tidemark.definitions.sections import FieldTime, RecordTime
+from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_field
-from tidemark.stream_keys import FieldTime, RecordTime
-from tidemark.streams import Stream
 
 # ISO 8601, fixed: Spark's own reading of "12:30" is a time of today, and every rebuild would move the record.
 LOCAL_TIME_FORMAT = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.SSSSSSSSS]]]"

@@ -21,12 +21,12 @@ from tidemark.core.errors import ConflictError, FormatError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.kafka import source_options
 from tidemark.spark.session import spark_session
-from tidemark.streams import Stream
 
 POLL_S = 1
 FINISH_S = 20.0  # supervisors kill after 30 s or so

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -38,7 +39,6 @@ from tidemark.spark.streaming import (
 )
 from tidemark.speed.stream import PRODUCER
 from tidemark.speed.stream import figures as batch_figures
-from tidemark.streams import Stream
 
 LAYER = "departures"
 # How far behind the newest departure one may come and still be counted; Spark forgets a minute after that.

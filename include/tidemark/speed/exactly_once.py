@@ -22,6 +22,7 @@ from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
@@ -34,7 +35,6 @@ from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.refusals import require_partitions
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 from tidemark.speed.transactions import Delivered, Sink, Span, deliver, ensure_markers
-from tidemark.streams import Stream
 
 # The client's own default.
 _BATCH_BYTES = 1_000_000

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.core.errors import ConfigError
+from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON
 from tidemark.spark.process import PLATFORM_COLUMNS
 from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS, stream_text
-from tidemark.streams import Stream
 
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 

@@ -5,11 +5,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.core.errors import ConfigError
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.decode import decoded_schema
 from tidemark.spark.process import Transform, shape
-from tidemark.streams import Stream
 
 # Operators that give one row per row, in the same order and the same task. Whatever is not among them is refused.
 # "Scan ExistingRDD" is the probe's own empty frame.

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, topic_config, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -34,7 +35,6 @@ from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.replay_letters import Kind, NotOurs, chosen, not_ours, read_letters, source_rows, to_deliver
 from tidemark.speed.replay_plan import ReplayPlan, ReplayPlans, next_reading
 from tidemark.speed.transactions import Delivered, Sink, Span, deliver, ensure_markers, marker
-from tidemark.streams import Stream
 
 TIMEOUT_S = 60
 POLL_S = 0.5

@@ -8,11 +8,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.kafka import read_ranges
 from tidemark.speed.coordinates import HEADERS, SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import HEADERS_TYPE
-from tidemark.streams import Stream
 
 Kind = Literal["unmarked", "other_stream", "other_log"]
 _KINDS: tuple[Kind, ...] = ("unmarked", "other_stream", "other_log")

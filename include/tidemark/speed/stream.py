@@ -18,6 +18,7 @@ from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import Watermarks, describe_topic, ensure_topic, topic_config, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -41,7 +42,6 @@ from tidemark.speed.refusals import require_exactly_once, require_partitions
 from tidemark.speed.takeover import take_over
 from tidemark.speed.topics import diagnosed, findings
 from tidemark.speed.transactions import ensure_markers
-from tidemark.streams import Stream
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tidemark.core.errors import ServiceError, TidemarkError
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidemark.definitions.stream import load_stream
 from tidemark.kafka import ensure_topic
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed
-from tidemark.streams import load_stream
 
 APPS = {"archive": "archive_stream.py", "speed": "speed_stream.py"}
 READY_S = 120

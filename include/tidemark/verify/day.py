@@ -16,10 +16,10 @@ from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
+from tidemark.definitions.stream import Stream, load_stream
 from tidemark.objects.bits import OffsetBits
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.streams import Stream, load_stream
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.kafka_side import KafkaSide
 from tidemark.verify.losses import compare_losses

@@ -9,10 +9,10 @@ from tidemark.core.days import day_end, day_start
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.core.seal import Seal, SealedLog
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import logs_of, positions_at, watermarks
 from tidemark.objects.bits import OffsetBits
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.kafka import NAMED, Backlog, Held, LogSide, Moments, compare_with_kafka, spans
 from tidemark.verify.result import Check

@@ -4,9 +4,9 @@ from tidemark.batch.losses import loss_text
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
+from tidemark.definitions.stream import Stream
 from tidemark.kafka import logs_of, watermarks
 from tidemark.settings import Settings
-from tidemark.streams import Stream
 from tidemark.verify.archive import Derived
 from tidemark.verify.result import Check
 

@@ -15,8 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError, computed_field, model_
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.explain import explanations
-from tidemark.stream_keys import (
+from tidemark.definitions.sections import (
     Archive,
     Batch,
     FieldPartitioner,
@@ -30,6 +29,7 @@ from tidemark.stream_keys import (
     Speed,
     TimeZone,
 )
+from tidemark.definitions.validation_messages import explanations
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,0 +1,1 @@
+"""A stream's YAML: what it may say, and what is said where it is wrong."""
