@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from rich.table import Table
 
 from benchmarks.common import MIB, PARTITIONS, VALUE_BYTES, Times, console, produce, workers
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.records import event_time

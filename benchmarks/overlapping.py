@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
 from tidemark.archive.commit import commit_batch
-from tidemark.archive.file import OpenFile, Target
-from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.write.file import OpenFile, Target
 from tidemark.batch.run import Run
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile

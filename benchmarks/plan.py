@@ -29,8 +29,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tidemark.archive.ledger import read_archived
-from tidemark.archive.ledger_format import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
+from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.ledger.segment import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
 from tidemark.batch.seal import latest_seals
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest, canonical_json, digest

@@ -1,6 +1,6 @@
 """Archive a stream's topic: every record to S3, exactly once, until stopped."""
 
-from tidemark.archive.stream import run_archive
+from tidemark.archive.stream.driver import run_archive
 from tidemark.spark.app import stream_app
 
 if __name__ == "__main__":

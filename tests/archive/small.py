@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.archive.commit import commit_batch
-from tidemark.archive.file import Target
-from tidemark.archive.ledger import read_archived
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.write.file import Target
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition

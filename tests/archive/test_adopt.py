@@ -18,7 +18,7 @@ from tests.archive.connect import ConnectSink, Value
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
 from tidemark.adopt.run import Outcome, adopt
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.archive.test_history import joined, planned, stored
 from tests.core.worlds import DAYS, Truth, World, log, manifest_of, plan_of, seal_of, sealed_log, span
-from tidemark.archive.history import History
-from tidemark.archive.ledger import merge_tables
-from tidemark.archive.ledger_format import Tables
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import merge_tables
+from tidemark.archive.ledger.segment import Tables
 from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.manifest import COMPACTION, Manifest, Replaced, digest, parse_manifest
 from tidemark.core.offsets import OffsetRange

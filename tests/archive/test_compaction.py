@@ -12,7 +12,7 @@ from tests.archive.small import NOW, ZONE, Small, hour, micros, stamp
 from tests.conftest import MakeStream, unique
 from tidemark.archive.compaction import CompactedFiles, Compaction
 from tidemark.archive.grouping import Input, group_inputs
-from tidemark.archive.ledger import compact, read_archived, rebuild
+from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
 from tidemark.archive.maintenance import maintain
 from tidemark.archive.replaced import Deleted, delete_replaced
 from tidemark.cli.app import app

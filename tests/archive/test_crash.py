@@ -19,7 +19,7 @@ from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.settings import Settings

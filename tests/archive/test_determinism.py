@@ -30,9 +30,9 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
 from tidemark.archive.commit import commit_batch, read_manifests
-from tidemark.archive.file import Target as FileTarget
-from tidemark.archive.stream import archive
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.stream.driver import archive
+from tidemark.archive.write.file import Target as FileTarget
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.batch.slices import read_slices
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
@@ -45,7 +45,7 @@ from tidemark.kafka import describe_topic
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.spark.kafka import read_ranges
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, records
 from tidemark.stack.local import PROJECT

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import ZONE, World, log, manifest_of, offsets, plan_of, seal_of, sealed_log, span, worlds
-from tidemark.archive.history import History
-from tidemark.archive.ledger import merge_tables
-from tidemark.archive.ledger_format import Position, Segment, Tables, parse_segment
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import merge_tables
+from tidemark.archive.ledger.segment import Position, Segment, Tables, parse_segment
 from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Plan, Target, Used
 from tidemark.core.planner import plan_committed

@@ -15,7 +15,7 @@ from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.waiting import wait_until
 from tidemark.archive.commit import read_manifests
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.slices import read_slices
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange

@@ -14,7 +14,7 @@ from tests.conftest import MakeStream, Produce, unique
 from tidemark.archive import maintenance
 from tidemark.archive.commit import each_manifest, read_manifests
 from tidemark.archive.maintenance import maintain
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.slices import read_slices
 from tidemark.batch.where import locate
 from tidemark.cli.app import app

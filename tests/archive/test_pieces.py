@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tidemark.archive.pieces import LEFT, PIECE, ROWS, bounded_batches, join, split
 from tidemark.core.errors import PositionError
 from tidemark.objects.schema import SCHEMA
+from tidemark.spark.large_rows import LEFT, PIECE, ROWS, bounded_batches, join, split
 from tidemark.spark.records import ARCHIVE_SCHEMA
 
 WITH_LEFT = SCHEMA.append(pa.field(LEFT, pa.int32()))

@@ -17,7 +17,7 @@ from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.definitions.stream import Stream

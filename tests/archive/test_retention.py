@@ -7,7 +7,7 @@ import pytest
 
 from tests.batch.logs import Log
 from tests.conftest import MakeStream, MakeTopic, Produce
-from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.retention import Retention, Waiting, read_retention
 from tidemark.core.errors import ServiceError
 from tidemark.settings import Settings

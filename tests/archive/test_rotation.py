@@ -19,9 +19,9 @@ from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
-from tidemark.archive import task
-from tidemark.archive.file import Target
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.write import task
+from tidemark.archive.write.file import Target
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition

@@ -18,10 +18,10 @@ from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.commit import commit_batch
-from tidemark.archive.file import Target
-from tidemark.archive.probe import require_conditional_writes
-from tidemark.archive.stream import archive
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.stream.conditional_writes import require_conditional_writes
+from tidemark.archive.stream.driver import archive
+from tidemark.archive.write.file import Target
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest

@@ -13,8 +13,8 @@ from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, Produce
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
-from tidemark.archive.schedule import Alarm, Schedule
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
+from tidemark.archive.stream.schedule import Alarm, Schedule
 from tidemark.settings import Settings
 from tidemark.spark import streaming
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.archive.test_history import planned
 from tests.core.worlds import DAYS, World, log, manifest_of, plan_of, seal_of, span
-from tidemark.archive.ledger_format import Tables
+from tidemark.archive.ledger.segment import Tables
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole, LogPlan, Target, Used

@@ -15,8 +15,8 @@ import pytest
 
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
-from tidemark.archive.file import Target
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.write.file import Target
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows

@@ -17,7 +17,7 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
 from tidemark.archive.commit import read_manifests
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce
-from tidemark.archive.sink import write_range
+from tidemark.archive.write.sink import write_range
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION

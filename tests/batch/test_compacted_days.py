@@ -10,7 +10,7 @@ from tests.batch.test_upkeep import offsets, staged, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.compaction import Compaction
 from tidemark.archive.replaced import delete_replaced
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run

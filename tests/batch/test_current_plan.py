@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, seal_of, span
-from tidemark.archive.history import History
-from tidemark.archive.ledger_format import Tables
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.segment import Tables
 from tidemark.batch.ranges import format_ranges, parse_ranges
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, normalise

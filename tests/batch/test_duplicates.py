@@ -19,7 +19,7 @@ from tests.batch.test_report import page_of
 from tests.batch.test_verify import check, replaced, told, verify
 from tests.batch.world import TRANSFORM, Record, World, january, moment, value
 from tests.conftest import MakeStream, Produce
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.audit import audit_run
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.conftest import TRANSFORM, MakeStream, Produce, unique
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.evolution import evolution, table_columns
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run

@@ -12,7 +12,7 @@ from tests.batch.test_verify import told, verify
 from tests.conftest import MakeStream, Produce, Record
 from tests.core.worlds import span
 from tidemark.archive.commit import commit_batch
-from tidemark.archive.sink import write_range
+from tidemark.archive.write.sink import write_range
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
@@ -23,7 +23,7 @@ from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.core.plan import Hole
 from tidemark.settings import Settings
-from tidemark.spark.kafka import read_ranges
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
 
 NINE = at(MONDAY, 9)

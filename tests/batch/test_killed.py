@@ -19,7 +19,7 @@ from tests.batch.test_upkeep import offsets, reconcile, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import RUN_PROPERTY
 from tidemark.current.frame import current

@@ -9,7 +9,7 @@ from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at, drop_below, recreat
 from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeTopic
 from tests.core.worlds import span
-from tidemark.archive.ledger import compact, read_archived
+from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.targets import wait_ready

@@ -27,7 +27,7 @@ from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
 from tests.conftest import MakeStream, MakeTopic
 from tests.waiting import wait_until
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run

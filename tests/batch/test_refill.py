@@ -16,7 +16,7 @@ from tests.batch.logs import MONDAY, Log, at, drop_below, recreate
 from tests.conftest import MakeTopic
 from tests.core.worlds import span
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.sink import write_range
+from tidemark.archive.write.sink import write_range
 from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.refill import refill_run, rounds
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import MakeStream, unique
-from tidemark.archive.file import OpenFile, Target
+from tidemark.archive.write.file import OpenFile, Target
 from tidemark.batch.slices import read_slices
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import DataName, Layout

@@ -13,7 +13,7 @@ from tests.batch.logs import MONDAY, TUESDAY, at
 from tests.conftest import MakeStream, Produce, Record
 from tests.spark.avro import text, varint
 from tests.spark.rows import kafka_rows
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import branch_name, rebuild_run
 from tidemark.batch.refill import refill_run

@@ -18,7 +18,7 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_holes import transact
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run

@@ -13,7 +13,7 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_verify import GOOD, NINE, check, replaced, sealed_in_turn, told, verify
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run

@@ -6,7 +6,7 @@ import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled
-from tidemark.archive.ledger import compact, read_archived
+from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.archive.maintenance import maintain_ledger
 from tidemark.batch.plan import plan_run
 from tidemark.batch.seal import seal_run

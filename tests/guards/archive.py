@@ -30,7 +30,7 @@ GUARDS = (
     Guard(
         name="taken-key-compared",
         promise="An object that has a batch's key is reused only if it holds the same rows.",
-        path="include/tidemark/archive/file.py",
+        path="include/tidemark/archive/write/file.py",
         old="size = self._same_object(footer).bytes",
         new="pass",
         tests=("tests/archive/test_sink.py::test_other_content_under_the_same_key_is_a_conflict_that_names_both",),
@@ -38,7 +38,7 @@ GUARDS = (
     Guard(
         name="reused-rows-read",
         promise="An earlier attempt's object is reused only if its rows have the checksum in its footer.",
-        path="include/tidemark/archive/file.py",
+        path="include/tidemark/archive/write/file.py",
         old="if found != ours.checksum:",
         new="if False:",
         tests=(
@@ -59,7 +59,7 @@ GUARDS = (
     Guard(
         name="rows-in-range",
         promise="A batch writes no row outside the range that it commits.",
-        path="include/tidemark/archive/task.py",
+        path="include/tidemark/archive/write/task.py",
         old="if known is None or first not in known[1] or last not in known[1]:",
         new="if False:",
         tests=(
@@ -101,7 +101,7 @@ GUARDS = (
     Guard(
         name="write-ahead-log-compared",
         promise="A batch is archived only if the write-ahead log has the range that its query reads.",
-        path="include/tidemark/archive/batches.py",
+        path="include/tidemark/archive/stream/micro_batches.py",
         old="self._require_own(planned, ranges_read(frame), batch)",
         new="ranges_read(frame)",
         tests=(
@@ -114,7 +114,7 @@ GUARDS = (
     Guard(
         name="lease-taken",
         promise="A writer holds the lease only if the object there is its own.",
-        path="include/tidemark/archive/lease.py",
+        path="include/tidemark/archive/stream/lease.py",
         old="if store.get(key) == body:",
         new="if True:",
         tests=("tests/archive/test_fencing.py::test_a_lease_that_another_writer_takes_in_between_is_taken_from_it",),
@@ -122,7 +122,7 @@ GUARDS = (
     Guard(
         name="lease-lost",
         promise="A writer notices that another one has taken its checkpoint.",
-        path="include/tidemark/archive/lease.py",
+        path="include/tidemark/archive/stream/lease.py",
         old="if found == self.body:\n            return",
         new="return",
         tests=("tests/archive/test_fencing.py::test_a_lease_belongs_to_the_last_who_took_it",),
@@ -130,7 +130,7 @@ GUARDS = (
     Guard(
         name="lease-before-manifest",
         promise="A zombie that lost its lease while it uploaded writes no manifest.",
-        path="include/tidemark/archive/batches.py",
+        path="include/tidemark/archive/stream/micro_batches.py",
         old="self._lease.check()\n            manifest = commit_batch(",
         new="manifest = commit_batch(",
         tests=(

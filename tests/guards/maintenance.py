@@ -8,7 +8,7 @@ GUARDS = (
     Guard(
         name="ledger-digest",
         promise="A ledger segment with a changed byte is refused.",
-        path="include/tidemark/archive/ledger_format.py",
+        path="include/tidemark/archive/ledger/segment.py",
         old="if actual.encode() != found:",
         new="if False:",
         tests=(_LEDGER_DAMAGE,),
@@ -16,7 +16,7 @@ GUARDS = (
     Guard(
         name="ledger-last-manifest",
         promise="The ledger is refused where a writer's last compacted manifest has changed.",
-        path="include/tidemark/archive/ledger.py",
+        path="include/tidemark/archive/ledger/ledger.py",
         old="if body is None or digest(body) != position.digest:",
         new="if False:",
         tests=(_LEDGER_DAMAGE,),

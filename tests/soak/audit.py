@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.soak.oracle import Verdict
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.run import Run
 from tidemark.definitions.stream import Stream
 from tidemark.delivery.audit import audit_delivery

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.conftest import unique
 from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
-from tidemark.spark.kafka import source_options
+from tidemark.spark.kafka_source import source_options
 from tidemark.spark.streaming import trigger
 from tidemark.speed.stream import PRODUCER
 from tidemark.speed.transactions import Sink, Span

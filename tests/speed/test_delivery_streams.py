@@ -22,7 +22,7 @@ from tests.speed.delivered import Delivery, counted, ms_of
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.adopt.run import adopt
-from tidemark.archive.stream import archive
+from tidemark.archive.stream.driver import archive
 from tidemark.batch.run import Run
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout

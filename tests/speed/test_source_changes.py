@@ -16,7 +16,6 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.speed.letters import START_MS, source_id
 from tests.speed.live import printed_events, read_topic
 from tests.waiting import wait_until
-from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
@@ -24,6 +23,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.process import load_transform
 from tidemark.spark.streaming import kafka_source
 from tidemark.speed.exactly_once import Batches, sink_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from tidemark.archive.ledger_format import REBUILD
+from tidemark.archive.ledger.segment import REBUILD
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest, digest, parse_manifest
@@ -90,7 +90,7 @@ def find_manifest(
 def read_manifests(store: ObjectStore, layout: Layout, *, writer: str | None = None) -> tuple[Manifest, ...]:
     """Every manifest of the stream, or of one writer, by writer and batch; FormatError for one that does not parse.
 
-    Planning does not read them all: see tidemark.archive.ledger.
+    Planning does not read them all: see tidemark.archive.ledger.ledger.
     """
     return tuple(each_manifest(store, layout, "" if writer is None else f"{writer}/"))
 

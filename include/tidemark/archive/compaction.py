@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.archive.commit import counted, require_manifest
-from tidemark.archive.file import Target
 from tidemark.archive.grouping import SMALL, Group, Input, Standing, group_inputs
-from tidemark.archive.history import History
-from tidemark.archive.ledger import read_archived
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.write.file import Target
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout

@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.archive.commit import Progress, counted, each_manifest
 from tidemark.archive.key_hashes import KeyHashes
-from tidemark.archive.ledger import compact, read_archived, rebuild, require_agreement
+from tidemark.archive.ledger.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream

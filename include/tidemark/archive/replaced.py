@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from tidemark.archive.commit import each_manifest
-from tidemark.archive.history import History
 from tidemark.archive.key_hashes import KeyHashes
-from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import read_archived
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout

@@ -7,7 +7,7 @@ no newer than that one, so its own timestamp gives the earliest moment; the segm
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidemark.archive.history import History
+from tidemark.archive.ledger.history import History
 from tidemark.core.days import moment_text
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream

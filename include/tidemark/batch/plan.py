@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from tidemark.archive.history import History
-from tidemark.archive.ledger import Archived, read_and_compact
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
 from tidemark.batch.holes import LogRanges, classify_holes
 from tidemark.batch.losses import bound_losses, loss_text, new_losses, reach_back

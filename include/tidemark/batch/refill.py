@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.archive.commit import commit_batch, read_manifests
 from tidemark.archive.loss import split_at
-from tidemark.archive.sink import write_range
+from tidemark.archive.write.sink import write_range
 from tidemark.batch.holes import LogRanges
 from tidemark.batch.plan import refill_ranges
 from tidemark.batch.run import Run
@@ -19,7 +19,7 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import REFILL, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.kafka import logs_of, watermarks
-from tidemark.spark.kafka import read_ranges
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
 
 _logger = logging.getLogger(__name__)

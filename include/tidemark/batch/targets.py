@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
-from tidemark.archive.history import History
-from tidemark.archive.ledger import read_and_compact
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.batch.readable import LogReader
 from tidemark.core.days import day_end, day_of, micros
 from tidemark.core.errors import ConfigError, IncompleteError

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.archive.commit import require_manifest
-from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger.ledger import read_archived
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.retention import Retention, read_retention
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError, TidemarkError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import islice, takewhile
 
-from tidemark.archive.history import History
-from tidemark.archive.ledger_format import Tables
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract

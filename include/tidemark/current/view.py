@@ -12,8 +12,8 @@ from datetime import date
 
 from pyiceberg.table import DataScan, Table
 
-from tidemark.archive.history import History
-from tidemark.archive.ledger import read_archived
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.ledger import read_archived
 from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
 from tidemark.batch.seal import seals_by_day
 from tidemark.batch.tables import DAYS_PROPERTY, ROWS_PROPERTY, DayFiles, day_files, load_table

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tidemark.archive.history import History
+from tidemark.archive.ledger.history import History
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
 from tidemark.core.plan import LogPlan, Slice, Target

@@ -10,8 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidemark.archive.checkpoint import Checkpoint
-from tidemark.archive.ledger import read_and_compact
+from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.batch.run import Run
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
@@ -23,6 +22,7 @@ from tidemark.delivery.report import FORMAT, Bounds, Tally, Unarchived, sentence
 from tidemark.delivery.span import Span
 from tidemark.delivery.topics import Output, open_output, output_ends, safe_since
 from tidemark.s3 import ObjectStore
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
 from tidemark.speed.replay_plan import ReplayPlans
 

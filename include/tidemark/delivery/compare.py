@@ -23,7 +23,7 @@ from tidemark.delivery.topics import Output
 from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
-from tidemark.spark.kafka import read_ranges
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.process import classify, load_transform
 from tidemark.speed.coordinates import SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import live_record

@@ -25,7 +25,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
-from tidemark.spark.kafka import source_options
+from tidemark.spark.kafka_source import source_options
 from tidemark.spark.session import spark_session
 
 POLL_S = 1

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.decode import REASON
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.process import classify, load_transform

@@ -17,16 +17,16 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tidemark.archive.checkpoint import Checkpoint
-from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic, watermarks
 from tidemark.settings import Settings
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
-from tidemark.spark.kafka import tasks_read
+from tidemark.spark.kafka_source import tasks_read
+from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
-from tidemark.spark.kafka import read_ranges
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.speed.coordinates import HEADERS, SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import HEADERS_TYPE
 

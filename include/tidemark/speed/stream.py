@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
@@ -22,6 +21,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka import Watermarks, describe_topic, ensure_topic, topic_config, watermarks
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tidemark.archive.checkpoint import Checkpoint
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.streaming import log_event
 from tidemark.speed.marker import Sink, marker_reader
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.archive.commit import Progress, manifest_bodies
-from tidemark.archive.history import History
-from tidemark.archive.ledger_format import (
+from tidemark.archive.ledger.history import History
+from tidemark.archive.ledger.segment import (
     DAYS,
     FILES,
     RANGES,

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.archive.file import OpenFile, Target
-from tidemark.archive.spill import BUCKETS, Spill
+from tidemark.archive.write.file import OpenFile, Target
+from tidemark.archive.write.spill import BUCKETS, Spill
 from tidemark.core.errors import PositionError
 from tidemark.core.layout import DataName
 from tidemark.core.manifest import DataFile

@@ -13,19 +13,19 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemark.archive.batches import Batches, require_same_topic
-from tidemark.archive.checkpoint import Checkpoint
 from tidemark.archive.commit import last_manifest
-from tidemark.archive.lease import Lease
 from tidemark.archive.loss import require_held
-from tidemark.archive.probe import require_conditional_writes
-from tidemark.archive.schedule import Alarm
+from tidemark.archive.stream.conditional_writes import require_conditional_writes
+from tidemark.archive.stream.lease import Lease
+from tidemark.archive.stream.micro_batches import Batches, require_same_topic
+from tidemark.archive.stream.schedule import Alarm
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.streaming import (

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.archive.metrics import TaskMeter
+from tidemark.archive.write.metrics import TaskMeter
 from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows

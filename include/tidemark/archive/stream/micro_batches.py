@@ -6,12 +6,11 @@ from threading import Event
 
 from pyspark.sql import DataFrame
 
-from tidemark.archive.checkpoint import Checkpoint
 from tidemark.archive.commit import commit_batch, find_manifest, last_manifest
-from tidemark.archive.lease import Lease
 from tidemark.archive.loss import Held, log_starts, split_at
-from tidemark.archive.progress import Progress
-from tidemark.archive.sink import write_range
+from tidemark.archive.stream.lease import Lease
+from tidemark.archive.stream.progress import Progress
+from tidemark.archive.write.sink import write_range
 from tidemark.core.errors import ConflictError, PositionError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
@@ -19,7 +18,8 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.settings import Settings
-from tidemark.spark.kafka import ranges_read, read_ranges
+from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.kafka_source import ranges_read, read_ranges
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.records import records
 from tidemark.spark.streaming import log_event, stop_requested

@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from tidemark.archive.metrics import TaskMeter, TaskMetrics
+from tidemark.archive.write.metrics import TaskMeter, TaskMetrics
 from tidemark.core.manifest import Manifest
 from tidemark.s3 import ObjectStore
 from tidemark.spark.monitor import BatchFigures, Monitor

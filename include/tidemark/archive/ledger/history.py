@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.arrays import Ints, alone, ints, joined, renumbered, touched
 from tidemark.archive.grouping import Standing
-from tidemark.archive.ledger_format import Tables
+from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched
+from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.manifest import ADOPTED, DataFile, DayRows

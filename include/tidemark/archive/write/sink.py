@@ -1,7 +1,7 @@
 """The sink: rows of a data frame become objects of the archive, one receipt per object.
 
-Runs as ``mapInArrow``, narrow from the Kafka source: one task per log, rows in offset order. ``tidemark.archive.task``
-has what a task does with them.
+Runs as ``mapInArrow``, narrow from the Kafka source: one task per log, rows in offset order. What a task does with
+them is in ``tidemark.archive.write.task``.
 """
 
 import json
@@ -16,11 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from tidemark.archive.compaction import MIN_AGE
-from tidemark.archive.file import Target
-from tidemark.archive.metrics import TaskMetrics
-from tidemark.archive.pieces import bounded_batches, join, split
 from tidemark.archive.replaced import KEPT_FOR
-from tidemark.archive.task import Cuts, write_files
+from tidemark.archive.write.file import Target
+from tidemark.archive.write.metrics import TaskMetrics
+from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
@@ -32,6 +31,7 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
+from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
 

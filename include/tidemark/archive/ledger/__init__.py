@@ -1,0 +1,1 @@
+"""The archive's index: segments of manifests, and their history as arrays."""
