@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from tidemark.batch.app import step_app
 from tidemark.batch.run import Run
 from tidemark.spark.streaming import log_event
-from tidemark.speed.replay import replay
+from tidemark.speed.replay.replay import replay
 
 
 def replay_run(run: Run, spark: SparkSession) -> None:

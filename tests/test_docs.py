@@ -14,7 +14,7 @@ from tidemark.core import errors
 from tidemark.definitions.stream import Stream
 from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, SPAN_DAYS_MAX, STEPS
 from tidemark.settings import Settings
-from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS
+from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
 
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")])

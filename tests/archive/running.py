@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.waiting import wait_until
-from tidemark.archive.stream.driver import archive
 from tidemark.archive.stream import driver as archive_stream
+from tidemark.archive.stream.driver import archive
 from tidemark.archive.stream.schedule import Alarm
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings

@@ -17,8 +17,8 @@ from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, Produce, Record, unique
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
-from tidemark.archive.stream.driver import archive
 from tidemark.archive.stream import driver as archive_stream
+from tidemark.archive.stream.driver import archive
 from tidemark.archive.stream.lease import Lease
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.layout import Layout

@@ -16,8 +16,8 @@ from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.commit import read_manifests
 from tidemark.archive.loss import log_starts, split_at
-from tidemark.archive.stream.driver import archive
 from tidemark.archive.stream import micro_batches as batches
+from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition

@@ -10,7 +10,7 @@ GUARDS = (
     Guard(
         name="init-before-marker",
         promise="Earlier attempts are fenced before the marker is read, so none can move it after.",
-        path="include/tidemark/speed/transactions.py",
+        path="include/tidemark/speed/exactly_once/transactions.py",
         old='self._bounded("init_transactions")  # before the marker is read, or a zombie could still move it\n'
         "        found = read_marker(self._consumer, sink, span.log)",
         new='found = read_marker(self._consumer, sink, span.log)\n        self._bounded("init_transactions")',
@@ -19,7 +19,7 @@ GUARDS = (
     Guard(
         name="marker-error",
         promise="A marker that Kafka could not read is an error, not a log without a marker.",
-        path="include/tidemark/speed/marker.py",
+        path="include/tidemark/speed/exactly_once/marker.py",
         old="if item.error is not None:",
         new="if False:",
         tests=("tests/speed/test_marker.py::test_an_error_beside_a_marker_is_not_taken_for_no_marker",),
@@ -27,7 +27,7 @@ GUARDS = (
     Guard(
         name="marker-before-batch",
         promise="A marker before the batch stops delivery: records between them were never delivered.",
-        path="include/tidemark/speed/marker.py",
+        path="include/tidemark/speed/exactly_once/marker.py",
         old="if found.position < span.start:",
         new="if False:",
         tests=(_MARKER_FITS,),
@@ -35,7 +35,7 @@ GUARDS = (
     Guard(
         name="marker-after-batch",
         promise="A marker after the batch stops delivery: more was delivered than the checkpoint says.",
-        path="include/tidemark/speed/marker.py",
+        path="include/tidemark/speed/exactly_once/marker.py",
         old="if found.position > span.until:",
         new="if False:",
         tests=(_MARKER_FITS,),
@@ -43,7 +43,7 @@ GUARDS = (
     Guard(
         name="marker-missing",
         promise="A marker that is missing after the first batch stops delivery.",
-        path="include/tidemark/speed/marker.py",
+        path="include/tidemark/speed/exactly_once/marker.py",
         old="if span.first:",
         new="if True:",
         tests=("tests/speed/test_marker.py::test_without_a_marker_only_the_very_first_reading_may_begin",),
@@ -51,7 +51,7 @@ GUARDS = (
     Guard(
         name="marker-of-this-log",
         promise="The marker of a topic that was recreated counts for nothing.",
-        path="include/tidemark/speed/marker.py",
+        path="include/tidemark/speed/exactly_once/marker.py",
         old="if topic_id != log.topic_id:",
         new="if False:",
         tests=("tests/speed/test_delivery_errors.py::test_a_marker_that_is_not_ours_stops_delivery",),
@@ -59,7 +59,7 @@ GUARDS = (
     Guard(
         name="delivered-rows-skipped",
         promise="Rows below the marker are not delivered a second time.",
-        path="include/tidemark/speed/transactions.py",
+        path="include/tidemark/speed/exactly_once/transactions.py",
         old="self._write(self._undelivered(batch, resumed))",
         new="self._write(batch)",
         tests=(
@@ -72,7 +72,7 @@ GUARDS = (
     Guard(
         name="fencing",
         promise="An attempt that wakes up late can write nothing.",
-        path="include/tidemark/speed/transactions.py",
+        path="include/tidemark/speed/exactly_once/transactions.py",
         old='"transactional.id": sink.transactional_id(span.log),',
         new='"transactional.id": f"{sink.transactional_id(span.log)}-{id(self)}",',
         tests=("tests/speed/test_transactions.py::test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on",),
@@ -80,7 +80,7 @@ GUARDS = (
     Guard(
         name="marker-in-transaction",
         promise="The marker moves in the transaction that holds the records.",
-        path="include/tidemark/speed/transactions.py",
+        path="include/tidemark/speed/exactly_once/transactions.py",
         old='self._bounded("send_offsets_to_transaction", [offset], group)',
         new="self._consumer.commit(offsets=[offset], asynchronous=False)",
         tests=("tests/speed/test_transactions.py::test_a_commit_that_fails_moves_no_marker",),
@@ -88,7 +88,7 @@ GUARDS = (
     Guard(
         name="dead-letter-in-transaction",
         promise="A dead letter of an attempt that failed is not seen.",
-        path="include/tidemark/speed/transactions.py",
+        path="include/tidemark/speed/exactly_once/transactions.py",
         old="self._producer.produce(topic, value, key, partition, failed, None, timestamp, headers)",
         new="""good = piece.column("_good")[row].as_py()
                     plain = self._producer if good else Producer({"bootstrap.servers": self._sink.bootstrap})
@@ -99,7 +99,7 @@ GUARDS = (
     Guard(
         name="source-header",
         promise="Every record that is delivered exactly once names the source record it was made from.",
-        path="include/tidemark/speed/coordinates.py",
+        path="include/tidemark/speed/headers.py",
         old='return batch.set_column(at, "headers", made)',
         new="return batch",
         tests=("tests/speed/test_output.py::test_a_delivered_record_names_the_source_record_that_it_was_made_from",),

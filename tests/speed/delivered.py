@@ -16,7 +16,7 @@ from tidemark.delivery.report import Tally
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.speed.replay_plan import Reading, ReplayPlan, ReplayPlans
+from tidemark.speed.replay.plan import Reading, ReplayPlan, ReplayPlans
 
 ZONE = ZoneInfo("America/New_York")
 VERSION = 3

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import describe_topic, watermarks
-from tidemark.speed.transactions import Delivered, Sink, Span, deliver
+from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver
 from tidemark.stack.local import PROJECT
 
 LOG = TopicPartition(topic="source", topic_id="kXWqb5YJRMmUXkvGyKEUyg", partition=2)

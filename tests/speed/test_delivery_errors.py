@@ -13,7 +13,7 @@ from tests.speed.delivering import LOG, MakeSink, batch, delivered, numbered, ro
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.settings import Settings
-from tidemark.speed.transactions import Marker, deliver, ensure_markers, marker
+from tidemark.speed.exactly_once.transactions import Marker, deliver, ensure_markers, marker
 from tidemark.stack.local import LocalStack
 
 
@@ -118,7 +118,7 @@ def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: Ma
 def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.speed.transactions._SETTLE_S", 3)
+    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._SETTLE_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
     restarts = 0
@@ -143,7 +143,7 @@ def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
 def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes_on(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.speed.transactions._SETTLE_S", 3)
+    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._SETTLE_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
 

@@ -22,10 +22,10 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once import sink_of
-from tidemark.speed.marker import Marker, marker
+from tidemark.speed.exactly_once.batches import sink_of
+from tidemark.speed.exactly_once.marker import Marker, marker
+from tidemark.speed.exactly_once.preconditions import require_exactly_once
 from tidemark.speed.output import RecordLimits
-from tidemark.speed.refusals import require_exactly_once
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 

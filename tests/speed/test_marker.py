@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.speed.delivering import LOG, span
 from tidemark.core.errors import PositionError, ServiceError
-from tidemark.speed.marker import Marker, Sink, Span, read_marker, resume_at
+from tidemark.speed.exactly_once.marker import Marker, Sink, Span, read_marker, resume_at
 
 SINK = Sink(bootstrap="kafka:9092", group="tidemark-speed-x-id", marker_topic="live.markers", records=3, timeout_s=60)
 

@@ -16,7 +16,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
-from tidemark.speed.coordinates import add_coordinates
+from tidemark.speed.headers import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 
 LIMITS = RecordLimits(live=1_000_000, dead_letter=1_000_000)

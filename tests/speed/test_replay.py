@@ -36,9 +36,9 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.speed.replay import Replayed, replay
-from tidemark.speed.replay_letters import NotOurs
-from tidemark.speed.replay_plan import Reading, next_reading
+from tidemark.speed.replay.dead_letters import NotOurs
+from tidemark.speed.replay.plan import Reading, next_reading
+from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
 LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)

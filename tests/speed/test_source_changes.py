@@ -26,8 +26,8 @@ from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.process import load_transform
 from tidemark.spark.streaming import kafka_source
-from tidemark.speed.exactly_once import Batches, sink_of
-from tidemark.speed.marker import marker
+from tidemark.speed.exactly_once.batches import Batches, sink_of
+from tidemark.speed.exactly_once.marker import marker
 from tidemark.speed.stream import LAYER, prepare_topics, speed
 
 

@@ -26,9 +26,9 @@ from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka import describe_topic, watermarks
-from tidemark.speed import transactions
-from tidemark.speed.marker import marker_offset, marker_reader, read_marker
-from tidemark.speed.transactions import Marker, Sink, deliver, marker
+from tidemark.speed.exactly_once import transactions
+from tidemark.speed.exactly_once.marker import marker_offset, marker_reader, read_marker
+from tidemark.speed.exactly_once.transactions import Marker, Sink, deliver, marker
 
 
 def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(

@@ -13,7 +13,7 @@ from tidemark.batch.run import Run, run_name
 from tidemark.cli.connect import connect
 from tidemark.core.manifest import canonical_json
 from tidemark.spark.session import quiet_session
-from tidemark.speed.replay import Replayed, replay
+from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.java import BRIEF_JVM, java_command
 
 _KINDS = {

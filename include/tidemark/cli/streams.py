@@ -103,7 +103,7 @@ def _table(stream: Stream, deployment: Settings | None) -> tuple["StructType | N
 def _not_exactly_once(spark: "SparkSession", stream: Stream, folder: Path) -> Sequence[TidemarkError]:
     """Why a transformation that works can't be delivered exactly once; nothing where that is not asked for."""
     from tidemark.spark.process import load_transform
-    from tidemark.speed.refusals import require_exactly_once
+    from tidemark.speed.exactly_once.preconditions import require_exactly_once
 
     if stream.speed.delivery == "exactly_once":
         try:

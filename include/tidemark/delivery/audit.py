@@ -24,7 +24,7 @@ from tidemark.delivery.topics import Output, open_output, output_ends, safe_sinc
 from tidemark.s3 import ObjectStore
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
-from tidemark.speed.replay_plan import ReplayPlans
+from tidemark.speed.replay.plan import ReplayPlans
 
 LAYER = "speed"
 

@@ -25,7 +25,7 @@ from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.process import classify, load_transform
-from tidemark.speed.coordinates import SOURCE_PATTERN, STREAM_PATTERN
+from tidemark.speed.headers import SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import live_record
 
 ROWS_PER_TASK = 500_000

@@ -11,7 +11,7 @@ from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON
 from tidemark.spark.process import PLATFORM_COLUMNS
-from tidemark.speed.coordinates import DEAD_LETTER_HEADERS, HEADERS, stream_text
+from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS, stream_text
 
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 

@@ -1,7 +1,7 @@
 """The speed stream: Kafka → the stream's transformation → Kafka, at least once or exactly once.
 
 At least once it writes through Spark's own Kafka sink, which repeats records after a failure and can't set their
-timestamp; exactly once by transactions (``tidemark.speed.exactly_once``). Either way every record carries its source's
+timestamp; exactly once by transactions (``exactly_once.batches``). Either way every record carries its source's
 coordinates and timestamp in headers: duplicates can be counted, removed, and compared with the archive.
 """
 
@@ -35,13 +35,13 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
-from tidemark.speed.exactly_once import Batches, made_again, marker_topic, sink_of
-from tidemark.speed.marker import delivered_until
+from tidemark.speed.exactly_once.batches import Batches, made_again, marker_topic, sink_of
+from tidemark.speed.exactly_once.marker import delivered_until
+from tidemark.speed.exactly_once.mode_change import take_over
+from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
+from tidemark.speed.exactly_once.transactions import ensure_markers
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
-from tidemark.speed.refusals import require_exactly_once, require_partitions
-from tidemark.speed.takeover import take_over
 from tidemark.speed.topics import diagnosed, findings
-from tidemark.speed.transactions import ensure_markers
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]

@@ -16,7 +16,7 @@ from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.streaming import log_event
-from tidemark.speed.marker import Sink, marker_reader
+from tidemark.speed.exactly_once.marker import Sink, marker_reader
 
 _MODE = "delivery.json"
 

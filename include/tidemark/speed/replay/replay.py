@@ -1,7 +1,7 @@
 """Replay: a stream's dead letters go through its decoding and transformation as they are now, each exactly once.
 
 The dead-letter topic is the source here: its offsets are what the marker counts, in the same protocol as the stream's
-own exactly-once delivery (``tidemark.speed.transactions``). What is good now goes to the live topic with the
+own exactly-once delivery (``exactly_once.transactions``). What is good now goes to the live topic with the
 coordinates of its source record; what is still bad goes back, one attempt further, for the replay after this one.
 """
 
@@ -31,10 +31,10 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
+from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver, ensure_markers, marker
 from tidemark.speed.output import RecordLimits, output
-from tidemark.speed.replay_letters import Kind, NotOurs, chosen, not_ours, read_letters, source_rows, to_deliver
-from tidemark.speed.replay_plan import ReplayPlan, ReplayPlans, next_reading
-from tidemark.speed.transactions import Delivered, Sink, Span, deliver, ensure_markers, marker
+from tidemark.speed.replay.dead_letters import Kind, NotOurs, chosen, not_ours, read_letters, source_rows, to_deliver
+from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_reading
 
 TIMEOUT_S = 60
 POLL_S = 0.5

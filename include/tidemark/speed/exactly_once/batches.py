@@ -1,7 +1,7 @@
 """Exactly-once delivery of the speed stream's batches: one task per source log, each with its own transactions.
 
 Spark fixes a batch's ranges in its write-ahead log and repeats the batch until it is done; the marker that a task
-finds in Kafka says how much of its range is delivered already (``tidemark.speed.transactions``). So neither a repeated
+finds in Kafka says how much of its range is delivered already (``transactions``). So neither a repeated
 task, nor a repeated batch, nor a second driver can add a record twice.
 """
 
@@ -30,11 +30,11 @@ from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
-from tidemark.speed.coordinates import add_coordinates
+from tidemark.speed.exactly_once.preconditions import require_partitions
+from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver, ensure_markers
+from tidemark.speed.headers import add_coordinates
 from tidemark.speed.output import RecordLimits, output
-from tidemark.speed.refusals import require_partitions
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
-from tidemark.speed.transactions import Delivered, Sink, Span, deliver, ensure_markers
 
 # The client's own default.
 _BATCH_BYTES = 1_000_000

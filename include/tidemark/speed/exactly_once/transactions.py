@@ -21,8 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tidemark.core.errors import ConfigError, ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.speed.coordinates import milliseconds
-from tidemark.speed.marker import (
+from tidemark.speed.exactly_once.marker import (
     Marker,
     Sink,
     Span,
@@ -33,6 +32,7 @@ from tidemark.speed.marker import (
     read_marker,
     resume_at,
 )
+from tidemark.speed.headers import milliseconds
 
 __all__ = ["Delivered", "Marker", "Sink", "Span", "deliver", "ensure_markers", "marker"]
 

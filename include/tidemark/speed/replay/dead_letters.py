@@ -11,7 +11,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges
-from tidemark.speed.coordinates import HEADERS, SOURCE_PATTERN, STREAM_PATTERN
+from tidemark.speed.headers import HEADERS, SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import HEADERS_TYPE
 
 Kind = Literal["unmarked", "other_stream", "other_log"]

@@ -1,0 +1,1 @@
+"""Dead letters delivered once more, exactly once."""
