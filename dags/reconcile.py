@@ -2,7 +2,7 @@
 
 from airflow.sdk import get_parsing_context
 
-from tidemark.orchestration.dag import reconcile_dag
+from tidemark.orchestration.reconcile_dag import reconcile_dag
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import settings
 

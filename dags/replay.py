@@ -2,7 +2,7 @@
 
 from airflow.sdk import get_parsing_context
 
-from tidemark.orchestration.by_hand import REPLAY
+from tidemark.orchestration.manual_dags import REPLAY
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import settings
 

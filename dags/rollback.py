@@ -2,7 +2,7 @@
 
 from airflow.sdk import get_parsing_context
 
-from tidemark.orchestration.by_hand import ROLLBACK
+from tidemark.orchestration.manual_dags import ROLLBACK
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import settings
 

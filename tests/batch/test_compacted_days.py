@@ -15,7 +15,7 @@ from tidemark.batch.plan import plan_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.where import Origin, locate
-from tidemark.current.view import pin
+from tidemark.current_view.view import pin
 from tidemark.settings import Settings
 
 

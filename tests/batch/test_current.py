@@ -23,8 +23,8 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals, seal_run
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
-from tidemark.current.frame import current, frame
-from tidemark.current.view import View, pin
+from tidemark.current_view.frame import current, frame
+from tidemark.current_view.view import View, pin
 from tidemark.settings import Settings
 
 COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_event_time", "id", "name", "delay"]
@@ -227,7 +227,7 @@ def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(wor
     assert [(item.day, item.log.partition, item.records_max) for item in view.plan.cuts] == [
         (january(day), partition, 10) for day in (15, 16) for partition in (0, 1)
     ]
-    check = "import sys, tidemark.current.view; sys.exit('pyspark' in sys.modules)"
+    check = "import sys, tidemark.current_view.view; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
 
 

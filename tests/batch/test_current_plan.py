@@ -17,7 +17,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
 from tidemark.core.plan import Plan, Target
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import SealedLog
-from tidemark.current.plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
+from tidemark.current_view.plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
 
 Row = tuple[date, TopicPartition, int]
 

@@ -29,7 +29,7 @@ from tidemark.batch.seal import seal_run
 from tidemark.batch.where import locate
 from tidemark.core.errors import IncompleteError
 from tidemark.core.seal import Deduplicated, Difference
-from tidemark.current.frame import frame
+from tidemark.current_view.frame import frame
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 

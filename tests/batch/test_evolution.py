@@ -28,7 +28,7 @@ from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
-from tidemark.current.frame import current
+from tidemark.current_view.frame import current
 from tidemark.settings import Settings
 from tidemark.verify.day import verify_day
 

@@ -19,7 +19,7 @@ from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, latest_seals, seal_run
 from tidemark.batch.verdict import WAY_OUT, condemns
 from tidemark.core.errors import ConflictError, QualityError
-from tidemark.current.frame import frame
+from tidemark.current_view.frame import frame
 from tidemark.settings import Settings
 
 # Great Expectations wants conditions as objects, which no YAML file holds.

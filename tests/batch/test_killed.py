@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
 from tidemark.batch.seal import day_seals
 from tidemark.batch.tables import RUN_PROPERTY
-from tidemark.current.frame import current
+from tidemark.current_view.frame import current
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 

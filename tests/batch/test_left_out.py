@@ -19,7 +19,7 @@ from tidemark.batch.seal import latest_seals, read_seal, seal_run
 from tidemark.batch.tables import Standing, load_table, standing
 from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
-from tidemark.current.frame import frame
+from tidemark.current_view.frame import frame
 from tidemark.settings import Settings
 from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error
 

@@ -16,7 +16,7 @@ from tidemark.batch import upkeep
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.upkeep import maintain_run
-from tidemark.current.frame import current
+from tidemark.current_view.frame import current
 from tidemark.settings import Settings
 
 RECORDS, PER_RANGE = 32, 2  # one an hour: 4 on Monday, 24 on Tuesday, 4 on Wednesday

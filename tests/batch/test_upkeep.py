@@ -31,7 +31,7 @@ from tidemark.batch.versions import day_versions
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
-from tidemark.current.view import pin
+from tidemark.current_view.view import pin
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack

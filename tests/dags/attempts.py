@@ -14,10 +14,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from tidemark.batch.run import Run, run_name
-from tidemark.orchestration.by_hand import ROLLBACK
+from tidemark.orchestration.manual_dags import ROLLBACK
 from tidemark.orchestration.operators import PythonStep, SparkStep
 from tidemark.orchestration.steps import reconciles
-from tidemark.orchestration.work import STEPS_BY_PLAN
+from tidemark.orchestration.tasks import STEPS_BY_PLAN
 from tidemark.settings import settings
 
 

@@ -18,7 +18,7 @@ from tidemark.orchestration.backfill import (
     progress,
     to_start,
 )
-from tidemark.orchestration.work import reason
+from tidemark.orchestration.tasks import reason
 from tidemark.settings import Settings
 
 MON, TUE, WED = date(2013, 1, 14), date(2013, 1, 15), date(2013, 1, 16)

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tidemark.core.errors import ConfigError
-from tidemark.orchestration.days import interval_days, run_days
+from tidemark.orchestration.run_days import interval_days, run_days
 
 NEW_YORK = ZoneInfo("America/New_York")
 BERLIN = ZoneInfo("Europe/Berlin")

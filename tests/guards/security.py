@@ -30,7 +30,7 @@ GUARDS = (
     Guard(
         name="publishing-is-serial",
         promise="Runs of one stream publish one after the other.",
-        path="include/tidemark/orchestration/dag.py",
+        path="include/tidemark/orchestration/reconcile_dag.py",
         old="if step.serial:",
         new="if False:",
         tests=("tests/dags/test_dags.py::test_every_step_is_retried_bounded_and_only_publishing_is_serial",),

@@ -40,7 +40,7 @@ GUARDS = (
     Guard(
         name="delivery-unknown",
         promise="A comparison of the live topic that read nothing is unknown and not a pass.",
-        path="include/tidemark/delivery/report.py",
+        path="include/tidemark/delivery_audit/report.py",
         old='open_ends or not self.archived or not self.records("delivered")',
         new="open_ends",
         tests=("tests/speed/test_delivery_report.py::test_only_a_span_that_was_seen_whole_passes",),
@@ -48,7 +48,7 @@ GUARDS = (
     Guard(
         name="view-after-published",
         promise="The current view takes from the archive only what the table does not have.",
-        path="include/tidemark/current/plan.py",
+        path="include/tidemark/current_view/plan.py",
         old="subtract([spans[day, log]], _parts(trusted.get(day, {}).get(log, ()), spans[day, log]))",
         new="(spans[day, log],)",
         tests=("tests/batch/test_current_plan.py::test_every_archived_record_is_in_the_view_once",),
@@ -56,7 +56,7 @@ GUARDS = (
     Guard(
         name="view-without-worse-copies",
         promise="The current view leaves out published rows of which the archive has a better copy.",
-        path="include/tidemark/current/plan.py",
+        path="include/tidemark/current_view/plan.py",
         old="return normalise(item.range for item in inside if sealed is None or sealed.unseen(item.range, item.best))",
         new="return normalise(item.range for item in inside if False)",
         tests=(

@@ -35,7 +35,7 @@ from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
 from tidemark.batch.upkeep import maintain_run
 from tidemark.core.errors import TidemarkError
-from tidemark.current.frame import current
+from tidemark.current_view.frame import current
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 

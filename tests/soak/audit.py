@@ -13,8 +13,8 @@ from tests.soak.oracle import Verdict
 from tidemark.archive.stream.driver import archive
 from tidemark.batch.run import Run
 from tidemark.definitions.stream import Stream
-from tidemark.delivery.audit import audit_delivery
-from tidemark.delivery.span import parse_span
+from tidemark.delivery_audit.audit import audit_delivery
+from tidemark.delivery_audit.span import parse_span
 from tidemark.stack.local import PROJECT, LocalStack
 
 TIMEOUT_S = 1800

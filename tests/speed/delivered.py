@@ -12,7 +12,7 @@ from tests.conftest import MakeStream, Produce, Record
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.delivery.report import Tally
+from tidemark.delivery_audit.report import Tally
 from tidemark.kafka import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

@@ -18,11 +18,11 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of
 from tidemark.batch.run import Run
 from tidemark.cli.app import app
-from tidemark.delivery import topics
-from tidemark.delivery.audit import audit_delivery
-from tidemark.delivery.compare import hour_start
-from tidemark.delivery.span import parse_span
-from tidemark.delivery.topics import safe_since
+from tidemark.delivery_audit import output_topics
+from tidemark.delivery_audit.audit import audit_delivery
+from tidemark.delivery_audit.compare import hour_start
+from tidemark.delivery_audit.output_topics import safe_since
+from tidemark.delivery_audit.span import parse_span
 from tidemark.settings import Settings
 
 SEED = 20131103
@@ -229,7 +229,7 @@ def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for
 def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(
     spark: SparkSession, hour: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "SETTLE_S", 1)
+    monkeypatch.setattr(output_topics, "SETTLE_S", 1)
     rights = [hour.right(source) for source in hour.sources.values()]
     lives = [out for out in rights if out.on_live]
     hour.deliver([out for out in rights if out != lives[-1]])

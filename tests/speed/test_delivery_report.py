@@ -10,8 +10,8 @@ from rich.console import Console
 
 from tidemark.cli.delivery import EXAMPLES_MAX, print_audit
 from tidemark.core.errors import ConfigError, IncompleteError
-from tidemark.delivery.report import EXIT_CODES, Bounds, Example, Group, Tally, Unarchived, sentences
-from tidemark.delivery.span import parse_span
+from tidemark.delivery_audit.report import EXIT_CODES, Bounds, Example, Group, Tally, Unarchived, sentences
+from tidemark.delivery_audit.span import parse_span
 
 NEW_YORK = ZoneInfo("America/New_York")
 NOW = datetime(2013, 11, 4, 12, tzinfo=UTC)

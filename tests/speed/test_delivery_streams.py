@@ -27,10 +27,10 @@ from tidemark.batch.run import Run
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.delivery import topics
-from tidemark.delivery.audit import audit_delivery, speed_positions
-from tidemark.delivery.span import parse_span
-from tidemark.delivery.topics import output_ends
+from tidemark.delivery_audit import output_topics
+from tidemark.delivery_audit.audit import audit_delivery, speed_positions
+from tidemark.delivery_audit.output_topics import output_ends
+from tidemark.delivery_audit.span import parse_span
 from tidemark.kafka import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -275,7 +275,7 @@ def test_the_end_of_an_output_topic_is_told_once_transactions_under_way_are_over
             waited.set()
             producer.commit_transaction(60)
 
-    monkeypatch.setattr(topics, "sleep", commit)
+    monkeypatch.setattr(output_topics, "sleep", commit)
     assert list(output_ends(settings.kafka_bootstrap, topic).values()) == [(0, 2, False)]  # the record and its marker
     assert waited.is_set()
 

@@ -17,7 +17,7 @@ from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import count
 from tidemark.core.seal import Seal
-from tidemark.current.view import pin
+from tidemark.current_view.view import pin
 from tidemark.definitions.stream import load_stream
 from tidemark.s3 import ObjectStore
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tidemark.core.days import day_end
 from tidemark.core.errors import ConfigError
-from tidemark.orchestration.days import form_days
+from tidemark.orchestration.run_days import form_days
 from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, LAST_TASK
 
 # States of a run's last task that will not change by themselves; None and all others are on the way to one of them.

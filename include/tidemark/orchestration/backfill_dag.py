@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, BaseSensorOperator, Param, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidemark.orchestration import work
+from tidemark.orchestration import tasks
 from tidemark.orchestration.backfill import (
     DayRun,
     all_ended,
@@ -20,8 +20,8 @@ from tidemark.orchestration.backfill import (
     to_start,
 )
 from tidemark.orchestration.context import explained
-from tidemark.orchestration.dag import START
 from tidemark.orchestration.operators import POKE_SECONDS
+from tidemark.orchestration.reconcile_dag import START
 from tidemark.orchestration.steps import (
     BACKFILL_DAYS_MAX,
     RETRY_DELAY,
@@ -123,12 +123,12 @@ class DaysStep(BaseSensorOperator):
             raise AirflowFailException(
                 f"{dag} is paused, so no run of it would start. Switch it on, then trigger again"
             )
-        tasks: dict[str, Mapping[str, str | None]] = {}
+        states: dict[str, Mapping[str, str | None]] = {}
         ids = day_run_ids(backfill, days, attempt)
         for start in range(0, len(ids), IDS_PER_CALL):
-            tasks |= ti.get_task_states(dag_id=dag, run_ids=ids[start : start + IDS_PER_CALL])
-        runs = day_runs(backfill, days, attempt, tasks, partial(work.holds_back, self.stream))
-        self.log.info("Backfill of %s, %s: %s", self.stream, work.days_text(days), progress(runs))
+            states |= ti.get_task_states(dag_id=dag, run_ids=ids[start : start + IDS_PER_CALL])
+        runs = day_runs(backfill, days, attempt, states, partial(tasks.holds_back, self.stream))
+        self.log.info("Backfill of %s, %s: %s", self.stream, tasks.days_text(days), progress(runs))
         for day in to_start(runs, attempt, params["at_once"]):
             form = {"from_day": str(day), "to_day": str(day), "force": params["force"]}
             _trigger(dag, day_run_id(backfill, day, attempt), form)
@@ -154,10 +154,10 @@ class DayStep(BaseOperator):
     def execute(self, context: Any) -> None:  # noqa: ARG002 - as Airflow calls it
         day, run = self.outcome["day"], self.outcome["run"]
         if self.outcome["state"] != "success":
-            reason = work.reason(self.stream, run) or work.held(self.stream, run) or "no step saved a reason"
+            reason = tasks.reason(self.stream, run) or tasks.held(self.stream, run) or "no step saved a reason"
             raise AirflowFailException(f"{day} failed, see run {run} of {dag_id(self.stream)}: {reason}")
         self.log.info("%s succeeded, in run %s of %s", day, run, dag_id(self.stream))
-        held = work.held(self.stream, run)
+        held = tasks.held(self.stream, run)
         if held:
             self.log.warning("Beside it: %s", held)
 

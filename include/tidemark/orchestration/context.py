@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from tidemark.core.errors import ConfigError, QualityError
-from tidemark.orchestration.days import run_days
-from tidemark.orchestration.work import Request
+from tidemark.orchestration.run_days import run_days
+from tidemark.orchestration.tasks import Request
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from tidemark.orchestration import work
+from tidemark.orchestration import tasks
 from tidemark.orchestration.context import explained, request
 from tidemark.orchestration.steps import PROJECT
 
@@ -28,10 +28,10 @@ class WaitStep(BaseSensorOperator):
 
     def poke(self, context: Any) -> PokeReturnValue:
         wanted = explained(lambda: request(self.stream, context))
-        self.log.info("Reconciling %s: %s", self.stream, work.days_text(wanted.days))
+        self.log.info("Reconciling %s: %s", self.stream, tasks.days_text(wanted.days))
         began = context["ti"].get_first_reschedule_date(context) or datetime.now(UTC)
         waited_seconds = (datetime.now(UTC) - began).total_seconds()
-        done = explained(lambda: work.look(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds))
+        done = explained(lambda: tasks.look(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds))
         return PokeReturnValue(is_done=done)
 
 
@@ -52,8 +52,8 @@ class PythonStep(BaseOperator):
     def _act(self, context: Any) -> Any:
         run_id = context["run_id"]
         if self.step == "plan":
-            return work.plan(self.stream, run_id, request(self.stream, context))
-        return work.STEPS_BY_PLAN[self.step](self.stream, run_id)
+            return tasks.plan(self.stream, run_id, request(self.stream, context))
+        return tasks.STEPS_BY_PLAN[self.step](self.stream, run_id)
 
 
 class SparkStep(SparkSubmitOperator):
@@ -87,25 +87,25 @@ class SparkStep(SparkSubmitOperator):
         Where it saved none, as one that was killed, spark-submit's own error stands.
         """
         run_id = context["run_id"]
-        if self.step == "refill" and work.nothing_to_refill(self.stream, run_id):
+        if self.step == "refill" and tasks.nothing_to_refill(self.stream, run_id):
             raise AirflowSkipException("the archive lacks nothing that Kafka can give")
-        arguments, environment = work.submission(self.stream, run_id)
+        arguments, environment = tasks.submission(self.stream, run_id)
         self.jars = arguments["jars"]
         self._driver_memory = arguments["driver_memory"]
         asked = [f"--{name}={context['params'][name]}" for name in self.form]
         self.application_args = [*arguments["application_args"], *asked]
         os.environ.update(environment)  # this task's own process
-        before = explained(lambda: work.saved(self.step, self.stream, run_id))
+        before = explained(lambda: tasks.saved(self.step, self.stream, run_id))
         try:
             super().execute(context)
         except AirflowException as error:
-            found = work.failure(self.step, self.stream, run_id, before)
+            found = tasks.failure(self.step, self.stream, run_id, before)
             if found is None:
                 raise
             reason, final = found
             raise (AirflowFailException if final else AirflowException)(f"{self.step}: {reason}") from error
         if self.outlets:
-            _announce(self, context, work.days_made(self.step, self.stream, run_id))
+            _announce(self, context, tasks.days_made(self.step, self.stream, run_id))
 
 
 def _announce(step: PythonStep | SparkStep, context: Any, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""A stream's reconcile DAG as plain values; ``tidemark.orchestration.dag`` makes the operators from them."""
+"""A stream's reconcile DAG as plain values; ``tidemark.orchestration.reconcile_dag`` makes the operators from them."""
 
 from dataclasses import dataclass
 from datetime import timedelta

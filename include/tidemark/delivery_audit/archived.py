@@ -13,7 +13,7 @@ from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normal
 from tidemark.core.plan import LogPlan, Slice, Target
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
-from tidemark.delivery.span import Span
+from tidemark.delivery_audit.span import Span
 from tidemark.kafka import Watermarks, describe_topic, positions_at, watermarks
 from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings

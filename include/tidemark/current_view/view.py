@@ -21,7 +21,7 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
 from tidemark.core.seal import Seal
-from tidemark.current.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
+from tidemark.current_view.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -54,7 +54,7 @@ class View:
                 expected=f"a table {self.stream.table}",
                 found="no table",
                 where=f"namespace {self.settings.namespace}",
-                hint="Reconcile a day first, or read the archive with Spark: tidemark.current.frame",
+                hint="Reconcile a day first, or read the archive with Spark: tidemark.current_view.frame",
             )
         return self.table.scan(snapshot_id=self.snapshot_id)
 

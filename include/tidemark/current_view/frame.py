@@ -16,8 +16,8 @@ from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.rebuild import identity
 from tidemark.batch.slices import read_slices, together
 from tidemark.core.errors import ConfigError
-from tidemark.current.plan import Cut, Withheld
-from tidemark.current.view import View, pin
+from tidemark.current_view.plan import Cut, Withheld
+from tidemark.current_view.view import View, pin
 from tidemark.settings import Settings
 from tidemark.spark import records
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process

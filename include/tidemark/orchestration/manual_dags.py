@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from tidemark.orchestration.dag import START, sealed_asset
 from tidemark.orchestration.operators import SparkStep
+from tidemark.orchestration.reconcile_dag import START, sealed_asset
 from tidemark.orchestration.steps import Reconcile
 
 

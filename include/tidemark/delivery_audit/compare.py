@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from tidemark.batch.slices import read_slices
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery.archived import Archived, Known
-from tidemark.delivery.report import Example, Group
-from tidemark.delivery.span import Span
-from tidemark.delivery.topics import Output
+from tidemark.delivery_audit.archived import Archived, Known
+from tidemark.delivery_audit.output_topics import Output
+from tidemark.delivery_audit.report import Example, Group
+from tidemark.delivery_audit.span import Span
 from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
@@ -56,7 +56,7 @@ class Sides:
 
 
 def compare(spark: SparkSession, stream: Stream, settings: Settings, span: Span, sides: Sides) -> tuple[Group, ...]:
-    """The counts of all outcomes; see ``tidemark.delivery.report`` for the words.
+    """The counts of all outcomes; see ``tidemark.delivery_audit.report`` for the words.
 
     Raises ConfigError for a transformation that breaks its contract, IncompleteError where objects of the archive are
     gone; an action's own failures are Spark's.

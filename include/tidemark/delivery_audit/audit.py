@@ -16,11 +16,11 @@ from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery.archived import Archived, Known, find_archived
-from tidemark.delivery.compare import Sides, compare
-from tidemark.delivery.report import FORMAT, Bounds, Tally, Unarchived, sentences
-from tidemark.delivery.span import Span
-from tidemark.delivery.topics import Output, open_output, output_ends, safe_since
+from tidemark.delivery_audit.archived import Archived, Known, find_archived
+from tidemark.delivery_audit.compare import Sides, compare
+from tidemark.delivery_audit.output_topics import Output, open_output, output_ends, safe_since
+from tidemark.delivery_audit.report import FORMAT, Bounds, Tally, Unarchived, sentences
+from tidemark.delivery_audit.span import Span
 from tidemark.s3 import ObjectStore
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
