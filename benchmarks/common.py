@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tidemark.kafka import ensure_topic
+from tidemark.kafka.topics import ensure_topic
 from tidemark.settings import Settings
 
 PARTITIONS = 4

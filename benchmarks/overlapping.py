@@ -21,7 +21,6 @@ from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.write.file import OpenFile, Target
-from tidemark.batch.run import Run
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -31,6 +30,7 @@ from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
 from tidemark.objects.schema import SCHEMA
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

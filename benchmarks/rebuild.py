@@ -43,8 +43,8 @@ from benchmarks.overlapping import DAY, LOGS, TOPIC_ID, archive_day, overlapping
 from tidemark.batch.iceberg import DAY as DAY_COLUMN
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.rebuild import branch_name, identity, rebuild_run
-from tidemark.batch.run import Run
 from tidemark.core.offsets import OffsetRange
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process

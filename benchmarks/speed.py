@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.bare_sink import bare
 from benchmarks.common import PARTITIONS, VALUE_BYTES, VALUE_SCHEMA, Times, console, produce, progress
 from tidemark.definitions.stream import Stream, load_stream
-from tidemark.kafka import ensure_topic
+from tidemark.kafka.topics import ensure_topic
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_session
 from tidemark.speed.stream import speed

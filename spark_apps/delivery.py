@@ -4,11 +4,11 @@ import argparse
 import sys
 from datetime import UTC, datetime
 
-from tidemark.batch.run import Run, run_name
 from tidemark.core.errors import TidemarkError
 from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.report import EXIT_CODES
 from tidemark.delivery_audit.span import parse_span
+from tidemark.run import Run, run_name
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 from tidemark.spark.streaming import log_event

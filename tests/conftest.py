@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from tests.cluster import Cluster, cluster
 from tests.shared_classes import spark_options
 from tidemark.definitions.stream import Stream, load_stream
-from tidemark.kafka import ensure_topic
+from tidemark.kafka.topics import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_session

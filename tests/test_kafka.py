@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from tests.cluster import Cluster
 from tests.conftest import unique
 from tidemark.core.errors import ServiceError
-from tidemark.kafka import describe_topic, positions_at, watermarks
+from tidemark.kafka.positions import positions_at, watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 
 

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
 from tidemark.core.errors import ConfigError, StackError
-from tidemark.kafka import describe_topic, ensure_topic, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.files import env_text, free_ports, write_private

@@ -10,7 +10,7 @@ from tests.conftest import MakeStream, unique
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark import monitor
 

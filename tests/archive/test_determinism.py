@@ -30,10 +30,10 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
 from tidemark.archive.commit import commit_batch, read_manifests
+from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import Target as FileTarget
 from tidemark.archive.write.task import Cuts, write_files
-from tidemark.batch.slices import read_slices
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
@@ -41,7 +41,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice, Target
 from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

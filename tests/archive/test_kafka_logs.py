@@ -15,14 +15,14 @@ from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.waiting import wait_until
 from tidemark.archive.commit import read_manifests
+from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.slices import read_slices
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Hole, LogPlan, Plan, Target
 from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

@@ -24,7 +24,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, Target
 from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

@@ -14,8 +14,8 @@ from tests.conftest import MakeStream, Produce, unique
 from tidemark.archive import maintenance
 from tidemark.archive.commit import each_manifest, read_manifests
 from tidemark.archive.maintenance import maintain
+from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.slices import read_slices
 from tidemark.batch.where import locate
 from tidemark.cli.app import app
 from tidemark.cli.maintain import parse_age
@@ -25,7 +25,7 @@ from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Target
 from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

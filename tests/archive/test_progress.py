@@ -21,7 +21,7 @@ from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import Backlog, backlog
+from tidemark.kafka.positions import Backlog, backlog
 from tidemark.settings import Settings
 from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor

@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.batch.objects import data_object
-from tidemark.batch.run import Run
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import (
@@ -24,7 +23,8 @@ from tidemark.core.manifest import (
 )
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.kafka.topics import describe_topic, ensure_topic
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

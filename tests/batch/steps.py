@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from tidemark.batch.run import Run
+from tidemark.run import Run
 
 
 def pass_audit(run: Run, spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from tidemark.batch.plan import plan_run
 from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Gap
-from tidemark.kafka import watermarks
+from tidemark.kafka.positions import watermarks
 from tidemark.settings import Settings
 
 

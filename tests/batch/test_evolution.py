@@ -23,12 +23,12 @@ from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.current_view.frame import current
+from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.verify.day import verify_day
 

@@ -15,18 +15,18 @@ from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.waiting import wait_until
 from tidemark.batch import holes as holes_of_plan
-from tidemark.batch.evidence import Inquiry
 from tidemark.batch.holes import classify_holes
 from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.readable import LogReader
 from tidemark.batch.report import STEPS, make_report
-from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals, read_seal, seal_run
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole
 from tidemark.core.seal import Seal, SealedLog, parse_seal
-from tidemark.kafka import watermarks
+from tidemark.kafka.log_reader import LogReader
+from tidemark.kafka.offset_evidence import Inquiry
+from tidemark.kafka.positions import watermarks
+from tidemark.run import Run
 from tidemark.settings import Settings
 
 NINE = at(MONDAY, 9)

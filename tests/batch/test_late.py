@@ -18,11 +18,11 @@ from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.report import report_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.cli import versions as command
 from tidemark.core.plan import DayPlan, LateDay
 from tidemark.core.seal import Difference, Seal
+from tidemark.run import Run
 from tidemark.settings import Settings
 
 DAY = january(14)

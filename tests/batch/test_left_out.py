@@ -14,12 +14,12 @@ from tests.batch.test_report import page_of
 from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.batch.holding import spoiled
 from tidemark.batch.publish import publish_run
-from tidemark.batch.run import Run
 from tidemark.batch.seal import latest_seals, read_seal, seal_run
 from tidemark.batch.tables import Standing, load_table, standing
 from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current_view.frame import frame
+from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error
 

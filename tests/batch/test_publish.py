@@ -16,11 +16,11 @@ from tidemark.batch.audit import audit_run
 from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
-from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, latest_seals, seal_run
 from tidemark.batch.tables import Standing, standing
 from tidemark.core.errors import ConflictError
 from tidemark.core.offsets import TopicPartition
+from tidemark.run import Run
 from tidemark.settings import Settings
 
 

@@ -12,7 +12,6 @@ from tests.core.worlds import span
 from tidemark.batch.audit import audit_run
 from tidemark.batch.report import STEPS, make_report, report_run
 from tidemark.batch.report_page import WIDTH, draw, render, writer_colours
-from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.core.errors import QualityError
 from tidemark.core.layout import Layout
@@ -20,6 +19,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
 from tidemark.core.plan_json import plan_to_value
 from tidemark.definitions.stream import Stream
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

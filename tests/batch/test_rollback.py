@@ -19,7 +19,6 @@ from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, latest_seals, seal_run
 from tidemark.batch.tables import load_table
 from tidemark.batch.versions import day_versions
@@ -28,6 +27,7 @@ from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
+from tidemark.run import Run
 from tidemark.settings import Settings
 
 DAY, NEIGHBOUR = january(14), january(15)

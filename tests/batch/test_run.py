@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.logs import Log
-from tidemark.batch.run import run_name
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError, ServiceError
+from tidemark.run import run_name
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import MakeStream, unique
+from tidemark.archive.read import read_slices
 from tidemark.archive.write.file import OpenFile, Target
-from tidemark.batch.slices import read_slices
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition

@@ -23,7 +23,6 @@ from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.batch.upkeep import look_after_tables, maintain_run
@@ -32,6 +31,7 @@ from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack

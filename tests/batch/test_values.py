@@ -17,8 +17,8 @@ from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import branch_name, rebuild_run
 from tidemark.batch.refill import refill_run
-from tidemark.batch.run import Run
 from tidemark.definitions.stream import Stream
+from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records

@@ -21,7 +21,7 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.tables import load_table
 from tidemark.core.days import micros
-from tidemark.kafka import logs_of
+from tidemark.kafka.topics import logs_of
 from tidemark.settings import Settings
 from tidemark.verify import day as verify_module
 

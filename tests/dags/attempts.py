@@ -13,11 +13,11 @@ from unittest.mock import patch
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tidemark.batch.run import Run, run_name
 from tidemark.orchestration.manual_dags import ROLLBACK
 from tidemark.orchestration.operators import PythonStep, SparkStep
 from tidemark.orchestration.steps import reconciles
 from tidemark.orchestration.tasks import STEPS_BY_PLAN
+from tidemark.run import Run, run_name
 from tidemark.settings import settings
 
 

@@ -18,7 +18,7 @@ from tidemark.batch.tables import load_table
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.verify.day import verify_day

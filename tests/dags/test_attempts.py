@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import MakeStream
-from tidemark.batch.run import run_name
 from tidemark.definitions.stream import Stream
+from tidemark.run import run_name
 from tidemark.stack.local import PROJECT, LocalStack
 
 ATTEMPTS = Path(__file__).with_name("attempts.py")

@@ -6,7 +6,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.conftest import MakeStream
-from tidemark.batch.run import Run, run_name
 from tidemark.core.errors import ConfigError, IncompleteError
 from tidemark.orchestration.backfill import (
     DayRun,
@@ -19,6 +18,7 @@ from tidemark.orchestration.backfill import (
     to_start,
 )
 from tidemark.orchestration.tasks import reason
+from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 
 MON, TUE, WED = date(2013, 1, 14), date(2013, 1, 15), date(2013, 1, 16)

@@ -18,8 +18,8 @@ from tests.dags.runs import ENDED, EVERY_S, read_until, run_states, wait_for_dag
 from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
-from tidemark.batch.run import Run, run_name
 from tidemark.definitions.stream import Stream
+from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack

@@ -28,8 +28,8 @@ from tests.dags.runs import (
 )
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
-from tidemark.batch.run import Run, run_name
 from tidemark.orchestration.steps import STEPS
+from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.airflow_api import AirflowApi

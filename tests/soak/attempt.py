@@ -30,12 +30,12 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.report import report_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.run import Run
 from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
 from tidemark.batch.upkeep import maintain_run
 from tidemark.core.errors import TidemarkError
 from tidemark.current_view.frame import current
+from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from tests.soak.oracle import Verdict
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.run import Run
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.span import parse_span
+from tidemark.run import Run
 from tidemark.stack.local import PROJECT, LocalStack
 
 TIMEOUT_S = 1800

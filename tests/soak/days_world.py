@@ -43,7 +43,7 @@ from tests.waiting import wait_until
 from tidemark.batch.seal import day_seals
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
-from tidemark.kafka import ensure_topic
+from tidemark.kafka.topics import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.stack.local import LocalStack
 

@@ -19,7 +19,7 @@ from tests.soak.feed import Feeder
 from tests.soak.oracle import ends
 from tests.speed.live import SpeedApp, speed_app
 from tidemark.definitions.stream import load_stream
-from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed

@@ -13,7 +13,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.report import Tally
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.replay.plan import Reading, ReplayPlan, ReplayPlans

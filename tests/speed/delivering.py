@@ -15,7 +15,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tests.waiting import wait_until
 from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver
 from tidemark.stack.local import PROJECT
 

@@ -2,7 +2,7 @@
 
 from tests.conftest import Record
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 
 START_MS = 1_700_000_000_000

@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of
-from tidemark.batch.run import Run
 from tidemark.cli.app import app
 from tidemark.delivery_audit import output_topics
 from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.compare import hour_start
 from tidemark.delivery_audit.output_topics import safe_since
 from tidemark.delivery_audit.span import parse_span
+from tidemark.run import Run
 from tidemark.settings import Settings
 
 SEED = 20131103

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import MakeTopic, unique
 from tests.speed.delivering import LOG, MakeSink, batch, delivered, numbered, row, set_marker, span, values
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
-from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.transactions import Marker, deliver, ensure_markers, marker
 from tidemark.stack.local import LocalStack

@@ -23,7 +23,6 @@ from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.adopt.run import adopt
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.run import Run
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
@@ -31,7 +30,8 @@ from tidemark.delivery_audit import output_topics
 from tidemark.delivery_audit.audit import audit_delivery, speed_positions
 from tidemark.delivery_audit.output_topics import output_ends
 from tidemark.delivery_audit.span import parse_span
-from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.kafka.topics import describe_topic, ensure_topic
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark import streaming

@@ -21,7 +21,7 @@ from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.examples.departures_per_minute import LAYER, departures, figures, run_departures, start, topic_of
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.streaming import bind_checkpoint

@@ -19,7 +19,7 @@ from tests.speed.live import Delivered, printed_events, read_topic, speed_app
 from tidemark.core.errors import ConfigError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.batches import sink_of

@@ -28,12 +28,12 @@ from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.speed.letters import START_MS, Headers, letter, source_id
 from tests.speed.live import Delivered, read_topic
 from tests.waiting import wait_until
-from tidemark.batch.run import Run
 from tidemark.cli.replay import print_replayed
 from tidemark.core.errors import ConflictError, IncompleteError, PositionError
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.replay.dead_letters import NotOurs

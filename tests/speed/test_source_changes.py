@@ -20,7 +20,7 @@ from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint

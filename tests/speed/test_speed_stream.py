@@ -19,7 +19,8 @@ from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, ensure_topic, logs_of, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic, ensure_topic, logs_of
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.app import stream_app

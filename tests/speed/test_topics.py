@@ -9,7 +9,7 @@ from tests.cluster import Cluster
 from tests.conftest import MakeStream, unique
 from tidemark.cli.topics import print_findings
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import broker_configs, copies, ensure_topic, topic_config
+from tidemark.kafka.topics import broker_configs, copies, ensure_topic, topic_config
 from tidemark.settings import Settings
 from tidemark.speed import topics
 from tidemark.speed.topics import (
@@ -94,7 +94,7 @@ def test_one_broker_of_its_own_is_no_finding(settings: Settings, make_stream: Ma
 def test_a_cluster_that_does_not_answer_is_a_finding_and_no_error(
     settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.kafka.TIMEOUT_S", 1)
+    monkeypatch.setattr("tidemark.kafka.topics.TIMEOUT_S", 1)
     stream: Stream = make_stream()
     nobody = settings.model_copy(update={"speed_kafka_bootstrap": "127.0.0.1:1"})
     (found,) = findings(stream, nobody)

@@ -25,7 +25,8 @@ from tests.speed.delivering import (
 from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.speed.exactly_once import transactions
 from tidemark.speed.exactly_once.marker import marker_offset, marker_reader, read_marker
 from tidemark.speed.exactly_once.transactions import Marker, Sink, deliver, marker

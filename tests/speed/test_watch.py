@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from tests.conftest import MakeStream, Produce
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.monitor import BatchFigures
 from tidemark.speed import stream as speed

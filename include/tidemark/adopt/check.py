@@ -10,7 +10,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tidemark.adopt.scan import Listed, Sample, Scanned, clipped, meaning
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka import TIMEOUT_S, Watermarks
+from tidemark.kafka.positions import Watermarks
+from tidemark.kafka.topics import TIMEOUT_S
 from tidemark.settings import Settings
 
 FILES_PER_LOG = 10

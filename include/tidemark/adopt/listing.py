@@ -11,7 +11,7 @@ from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import ADOPTED, DataFile
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka import Watermarks
+from tidemark.kafka.positions import Watermarks
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 

@@ -38,7 +38,8 @@ from tidemark.core.manifest import ADOPTED, DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.definitions.sections import FieldTime
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import Watermarks, describe_topic, watermarks
+from tidemark.kafka.positions import Watermarks, watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

@@ -11,7 +11,8 @@ from tidemark.archive.ledger.history import History
 from tidemark.core.days import moment_text
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, first_records, topic_config, watermarks
+from tidemark.kafka.positions import first_records, watermarks
+from tidemark.kafka.topics import describe_topic, topic_config
 
 _HOUR_MS = 3_600_000
 _UNLIMITED = -1

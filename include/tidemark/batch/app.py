@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidemark.batch.run import Run
 from tidemark.core.errors import TidemarkError
+from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 

@@ -19,8 +19,8 @@ from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcom
 from tidemark.batch.holding import may_wait, without_version
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.inputs import deduplicated_by
-from tidemark.batch.run import Run
 from tidemark.core.errors import ConflictError, QualityError
+from tidemark.run import Run
 from tidemark.spark.failures import cause_line
 
 EXAMPLES_MAX = 5

@@ -21,10 +21,10 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tidemark.batch.checks import safe
 from tidemark.batch.duplicates import PLACE
 from tidemark.batch.iceberg import DAY, IcebergTable
-from tidemark.batch.run import Run
 from tidemark.batch.seal import read_seal
 from tidemark.batch.tables import load_table, published_at
 from tidemark.core.errors import FormatError
+from tidemark.run import Run
 from tidemark.spark.failures import cause_line
 
 _logger = logging.getLogger(__name__)

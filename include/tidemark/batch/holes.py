@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
-from tidemark.batch.run import Run
 from tidemark.core.errors import FormatError, PositionError, ServiceError
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
 from tidemark.core.plan import Evidence, Hole, LogPlan, Plan, Used
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.settled import Spans, known, spans
+from tidemark.kafka.offset_evidence import RANGES_MAX, Inquiry, Told
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.columns import archived_offsets
+from tidemark.run import Run
 
 LIMIT_S = 900.0  # of a step that may take half an hour
 _AT_ONCE = 64

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tidemark.batch.run import Run
 from tidemark.core.codec import encode
 from tidemark.core.errors import ConflictError
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.plan import Plan
+from tidemark.run import Run
 
 
 def plan_fingerprint(plan: Plan) -> str:

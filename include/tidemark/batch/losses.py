@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 
-from tidemark.batch.run import Run
 from tidemark.core.days import day_start, micros, moment_text
 from tidemark.core.errors import ServiceError
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
 from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Target, Used
 from tidemark.core.seal import Seal
-from tidemark.kafka import FirstRecord, first_records, logs_of
+from tidemark.kafka.positions import FirstRecord, first_records
+from tidemark.kafka.topics import logs_of
+from tidemark.run import Run
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from tidemark.batch.iceberg import IcebergTable, Publication
 from tidemark.batch.inputs import require_same_plan
 from tidemark.batch.ranges import RANGES_PROPERTY, format_ranges
-from tidemark.batch.run import Run
 from tidemark.batch.seal import read_seal
 from tidemark.batch.tables import INPUTS_PROPERTY, load_table
 from tidemark.batch.verdict import held_days, passed_days
@@ -18,6 +17,7 @@ from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import DayPlan, Used
 from tidemark.core.seal import Seal
+from tidemark.run import Run
 
 
 def publish_run(run: Run, spark: SparkSession) -> None:

@@ -30,17 +30,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidemark.archive.read import Step, as_they_are, read_slices, together
 from tidemark.batch.difference import version_differences
 from tidemark.batch.duplicates import Duplicates, find_duplicates, keyed
 from tidemark.batch.holding import spoiled, without
 from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
-from tidemark.batch.run import Run
-from tidemark.batch.slices import Step, as_they_are, read_slices, together
 from tidemark.core.errors import IncompleteError, TidemarkError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan, Slice
 from tidemark.definitions.stream import Stream
+from tidemark.run import Run
 from tidemark.spark import records
 from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process

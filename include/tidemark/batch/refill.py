@@ -12,13 +12,14 @@ from tidemark.archive.loss import split_at
 from tidemark.archive.write.sink import write_range
 from tidemark.batch.holes import LogRanges
 from tidemark.batch.plan import refill_ranges
-from tidemark.batch.run import Run
 from tidemark.core.codec import encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import REFILL, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
-from tidemark.kafka import logs_of, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import logs_of
+from tidemark.run import Run
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
 

@@ -19,11 +19,11 @@ from tidemark.batch.difference import version_differences
 from tidemark.batch.iceberg import DAY, IcebergTable, Publication
 from tidemark.batch.publish import snapshot_summary
 from tidemark.batch.rebuild import branch_name
-from tidemark.batch.run import Run
 from tidemark.batch.seal import day_seals, difference_of, previous_digest, write_seal
 from tidemark.batch.tables import last_publication, load_table, main_snapshots, published_at, quarantined_at
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.seal import Difference, Seal
+from tidemark.run import Run
 from tidemark.spark.failures import task_error
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pyiceberg.table import Table
 
 from tidemark.batch.inputs import deduplicated_by, require_same_plan
-from tidemark.batch.run import Run
 from tidemark.batch.tables import LastPublication, last_publication, load_table
 from tidemark.batch.verdict import passed_days
 from tidemark.core.days import micros
@@ -21,6 +20,7 @@ from tidemark.core.manifest import digest
 from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog, parse_seal
 from tidemark.core.settled import joined
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 
 _READERS = 16

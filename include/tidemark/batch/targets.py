@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
-from tidemark.batch.readable import LogReader
 from tidemark.core.days import day_end, day_of, micros
 from tidemark.core.errors import ConfigError, IncompleteError
 from tidemark.core.layout import Layout
@@ -16,7 +15,9 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import Watermarks, describe_topic, logs_of, positions_at, watermarks
+from tidemark.kafka.log_reader import LogReader
+from tidemark.kafka.positions import Watermarks, positions_at, watermarks
+from tidemark.kafka.topics import describe_topic, logs_of
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

@@ -21,12 +21,12 @@ from tidemark.archive.maintenance import Unfinished, abort_upload, maintain, mai
 from tidemark.archive.replaced import delete_replaced
 from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.batch.iceberg import IcebergTable
-from tidemark.batch.run import Run
 from tidemark.batch.seal import seals_by_day
 from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY, load_table
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

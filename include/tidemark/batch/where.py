@@ -18,7 +18,8 @@ from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifes
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.definitions.stream import Stream, load_stream
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectStore

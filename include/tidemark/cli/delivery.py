@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.batch.run import Run, run_name
 from tidemark.cli.connect import connect
 from tidemark.core.manifest import canonical_json
 from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.report import EXIT_CODES
 from tidemark.delivery_audit.span import parse_span
+from tidemark.run import Run, run_name
 from tidemark.spark.session import quiet_session
 from tidemark.stack.java import BRIEF_JVM, java_command
 

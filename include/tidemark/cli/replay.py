@@ -9,9 +9,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.batch.run import Run, run_name
 from tidemark.cli.connect import connect
 from tidemark.core.manifest import canonical_json
+from tidemark.run import Run, run_name
 from tidemark.spark.session import quiet_session
 from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.java import BRIEF_JVM, java_command

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.archive.read import read_slices, together
 from tidemark.batch.duplicates import distinct
 from tidemark.batch.evolution import Moved, evolution
 from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.rebuild import identity
-from tidemark.batch.slices import read_slices, together
 from tidemark.core.errors import ConfigError
 from tidemark.current_view.plan import Cut, Withheld
 from tidemark.current_view.view import View, pin

@@ -14,7 +14,8 @@ from tidemark.core.plan import LogPlan, Slice, Target
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.span import Span
-from tidemark.kafka import Watermarks, describe_topic, positions_at, watermarks
+from tidemark.kafka.positions import Watermarks, positions_at, watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 

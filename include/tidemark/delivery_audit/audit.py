@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.archive.ledger.ledger import read_and_compact
-from tidemark.batch.run import Run
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
@@ -21,6 +20,7 @@ from tidemark.delivery_audit.compare import Sides, compare
 from tidemark.delivery_audit.output_topics import Output, open_output, output_ends, safe_since
 from tidemark.delivery_audit.report import FORMAT, Bounds, Tally, Unarchived, sentences
 from tidemark.delivery_audit.span import Span
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error

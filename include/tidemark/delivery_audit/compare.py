@@ -13,7 +13,7 @@ from math import ceil
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tidemark.batch.slices import read_slices
+from tidemark.archive.read import read_slices
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.archived import Archived, Known

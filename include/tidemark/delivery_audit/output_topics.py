@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
 
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
-from tidemark.kafka import describe_topic, positions_at, topic_config, watermarks
+from tidemark.kafka.positions import positions_at, watermarks
+from tidemark.kafka.topics import describe_topic, topic_config
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
 # How far the clocks of the machines concerned may be apart.

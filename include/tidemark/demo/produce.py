@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 
 from tidemark.core.errors import ServiceError
 from tidemark.demo.source import PARTITIONS, Event
-from tidemark.kafka import ensure_topic
+from tidemark.kafka.topics import ensure_topic
 
 # Old timestamps would make the default retention delete the events at once.
 KEEP_FOR_EVER = {"retention.ms": "-1"}

@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.batch.run import Run, run_name
 from tidemark.core.errors import StackError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import load_stream
@@ -23,6 +22,7 @@ from tidemark.demo.show import Show
 from tidemark.demo.source import DAYS, Event, events, parts
 from tidemark.demo.supervise import Supervisor
 from tidemark.orchestration.steps import dag_id
+from tidemark.run import Run, run_name
 from tidemark.s3 import ObjectStore
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.java import BRIEF_JVM

@@ -21,7 +21,8 @@ from tidemark.definitions.stream import Stream
 from tidemark.demo.damage import Loss
 from tidemark.demo.produce import Sent
 from tidemark.demo.source import DAYS, ZONE, source_file
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 
 COLUMNS = (

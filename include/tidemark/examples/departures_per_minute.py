@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, ensure_topic
+from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint

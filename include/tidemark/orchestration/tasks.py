@@ -94,7 +94,7 @@ def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]
 
     Secrets are in the variables only: they never pass through a template, the command line or the scheduler.
     """
-    from tidemark.batch.run import run_name
+    from tidemark.run import run_name
     from tidemark.settings import settings
     from tidemark.spark.conf import jars, submit_environment
 
@@ -170,7 +170,7 @@ def days_text(days: Sequence[date]) -> str:
 
 
 def _run(stream: str, run_id: str) -> Any:
-    from tidemark.batch.run import Run, run_name
+    from tidemark.run import Run, run_name
     from tidemark.settings import settings
 
     return Run.open(stream, run_name(run_id), settings())

@@ -9,7 +9,14 @@ from importlib import import_module
 from pyspark.daemon import manager
 
 # PyArrow imports pandas as soon as it makes an array of a list.
-_IMPORTS = ("boto3", "pandas", "tidemark.kafka", "tidemark.s3", "tidemark.spark.records", "tidemark.definitions.stream")
+_IMPORTS = (
+    "boto3",
+    "pandas",
+    "tidemark.definitions.stream",
+    "tidemark.kafka.positions",
+    "tidemark.s3",
+    "tidemark.spark.records",
+)
 
 if __name__ == "__main__":
     for name in _IMPORTS:

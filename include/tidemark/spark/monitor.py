@@ -12,7 +12,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.heartbeat import Heartbeat, State
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import backlog
+from tidemark.kafka.positions import backlog
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.spark import telemetry

@@ -18,7 +18,8 @@ from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import Watermarks, describe_topic, ensure_topic, topic_config, watermarks
+from tidemark.kafka.positions import Watermarks, watermarks
+from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint

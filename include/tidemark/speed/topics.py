@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import broker_configs, copies, topic_config, unwritable
+from tidemark.kafka.topics import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidemark.definitions.stream import load_stream
-from tidemark.kafka import ensure_topic
+from tidemark.kafka.topics import ensure_topic
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from tidemark.batch.evidence import RANGES_MAX, Inquiry, Told
-from tidemark.batch.readable import LogReader
 from tidemark.core.days import micros
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
-from tidemark.kafka import positions_at, topic_config
+from tidemark.kafka.log_reader import LogReader
+from tidemark.kafka.offset_evidence import RANGES_MAX, Inquiry, Told
+from tidemark.kafka.positions import positions_at
+from tidemark.kafka.topics import topic_config
 from tidemark.objects.bits import OffsetBits
 from tidemark.verify.archive import Derived
 from tidemark.verify.result import Check

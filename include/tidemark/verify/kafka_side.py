@@ -10,7 +10,8 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import logs_of, positions_at, watermarks
+from tidemark.kafka.positions import positions_at, watermarks
+from tidemark.kafka.topics import logs_of
 from tidemark.objects.bits import OffsetBits
 from tidemark.settings import Settings
 from tidemark.verify.archive import ArchiveReader, Derived

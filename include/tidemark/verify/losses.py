@@ -5,7 +5,8 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import logs_of, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import logs_of
 from tidemark.settings import Settings
 from tidemark.verify.archive import Derived
 from tidemark.verify.result import Check

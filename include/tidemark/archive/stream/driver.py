@@ -22,7 +22,7 @@ from tidemark.archive.stream.schedule import Alarm
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint

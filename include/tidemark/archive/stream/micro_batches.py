@@ -16,7 +16,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.kafka_source import ranges_read, read_ranges

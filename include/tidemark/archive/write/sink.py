@@ -26,7 +26,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import topic_config
+from tidemark.kafka.topics import topic_config
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

@@ -21,7 +21,8 @@ from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error

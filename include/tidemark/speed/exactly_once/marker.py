@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewPartitions  # where its stub is
 
 from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka import TIMEOUT_S, describe_topic, ensure_topic
+from tidemark.kafka.topics import TIMEOUT_S, describe_topic, ensure_topic
 
 # A group's coordinator starts, moves, or reads the group's offsets.
 _MOVING = {

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.decode import decoded_schema
 from tidemark.spark.process import Transform, shape

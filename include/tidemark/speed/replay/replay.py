@@ -25,7 +25,8 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.kafka import describe_topic, topic_config, watermarks
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import describe_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.kafka import AWAY
+from tidemark.kafka.topics import AWAY
 
 Ints = npt.NDArray[np.int64]
 # Reading on over fewer records than this takes no longer than to ask for another place of the log.

@@ -16,11 +16,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from tidemark.batch.readable import NEAR_OFFSETS, Ints, LogReader
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition
 from tidemark.core.plan import Evidence
-from tidemark.kafka import logs_of, topic_config, watermarks
+from tidemark.kafka.log_reader import NEAR_OFFSETS, Ints, LogReader
+from tidemark.kafka.positions import watermarks
+from tidemark.kafka.topics import logs_of, topic_config
 
 RANGES_MAX = 200
 PIECE_OFFSETS = 4_000_000  # read at once: 16 bytes each

@@ -1,0 +1,1 @@
+"""What Kafka knows: topics, positions, a log's records, and what became of offsets that have none."""

@@ -1,0 +1,174 @@
+"""Kafka's view of a topic: identity, watermarks, and positions by time."""
+
+import time
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # in its docs
+from confluent_kafka.cimpl import NewTopic  # where its stub is
+
+from tidemark.core.errors import ServiceError
+from tidemark.core.offsets import TopicPartition
+
+T = TypeVar("T")
+
+TIMEOUT_S = 20
+AWAY = "Look whether its brokers answer there and the user may ask, then try again"
+# While brokers come and go a question fails so for a moment; consumers do not ask it again themselves.
+PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001  # its name in the library
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+# librdkafka writes ids in the base64 alphabet that Kafka itself does not use.
+_URL_SAFE = str.maketrans("+/", "-_")
+
+
+def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
+    """The topic's logs by partition number, with Kafka's topic id, written as Kafka's own tools write it.
+
+    Raises ServiceError when the topic does not exist or no broker answers within 20 s.
+    """
+    found = logs_of(bootstrap, topic)
+    if not found:
+        hint = "Create it, or correct the name in the stream's definition; to hidden topics, grant DESCRIBE"
+        raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint)
+    return found
+
+
+def logs_of(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
+    """``describe_topic``, but none of a topic that is not there."""
+    found = _described(bootstrap, topic)
+    if found is None:
+        return ()
+    topic_id = str(found.topic_id).translate(_URL_SAFE)
+    return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
+
+
+def _described(bootstrap: str, topic: str) -> Any:
+    """The library's ``TopicDescription``, untyped because its leaders may be None against their type.
+
+    None where there is no such topic; raises ServiceError when Kafka does not tell within 20 s.
+    """
+    admin = _admin(bootstrap)  # a client that is collected drops its pending futures
+    try:
+        future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
+        return future.result(timeout=TIMEOUT_S + 5)
+    except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise ServiceError(
+            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+        ) from error
+
+
+def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
+    """Create the topic if it is not there, and return when every broker knows it; False where it was.
+
+    Three copies, or as many as there are brokers if fewer; a majority of them must have a record before it counts as
+    delivered (R8). With two brokers that is both: without one, records wait in the source instead of being lost.
+    """
+    admin = _admin(bootstrap)
+    try:
+        known = admin.list_topics(timeout=TIMEOUT_S)
+        replicas = min(len(known.brokers), 3)
+        settings = {
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": str(replicas // 2 + 1),
+            **(config or {}),
+        }
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=settings)
+        admin.create_topics([wanted], request_timeout=TIMEOUT_S)[topic].result(timeout=TIMEOUT_S + 5)
+        for broker in known.brokers.values():
+            _await_known(f"{broker.host}:{broker.port}", topic, partitions)
+    except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise ServiceError("Kafka could not create a topic", found=error, where=f"{topic} at {bootstrap}") from error
+    return True
+
+
+def _await_known(broker: str, topic: str, partitions: int) -> None:
+    """Until this broker tells of a new topic's leaders: brokers hear of it one after the other."""
+    deadline = time.monotonic() + TIMEOUT_S
+    admin = _admin(broker)  # its first question goes to the one broker it was told of
+    while time.monotonic() < deadline:
+        found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)
+        if found is not None and sum(item.leader >= 0 for item in found.partitions.values()) == partitions:
+            return
+        time.sleep(0.05)
+
+
+def copies(bootstrap: str, topic: str) -> int | None:
+    """The least number of replicas that any partition of the topic has; None where there is no such topic.
+
+    Raises ServiceError when Kafka does not tell.
+    """
+    found = _described(bootstrap, topic)
+    return None if found is None else min(len(item.replicas) for item in found.partitions)
+
+
+def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
+    """Why records for the topic are not acknowledged now: a phrase per partition that is short of brokers.
+
+    Raises ServiceError when Kafka does not tell.
+    """
+    found = _described(bootstrap, topic)
+    if found is None:
+        return (f"{topic} does not exist",)
+    wanted = int(topic_config(bootstrap, topic)["min.insync.replicas"])
+    short = []
+    for item in found.partitions:
+        if item.leader is None or item.leader.id < 0:
+            short.append(f"{topic}-{item.id} has no leader")
+        elif len(item.isr) < min(wanted, len(item.replicas)):
+            short.append(f"{topic}-{item.id} has {len(item.isr)} copies in sync, min.insync.replicas is {wanted}")
+    return tuple(short)
+
+
+def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
+    """The settings in force of every broker that is up, at least one, as Kafka writes them; those unset are left out.
+
+    Raises ServiceError when no broker answers, or the user may not see settings (DESCRIBE_CONFIGS on the cluster).
+    """
+    admin = _admin(bootstrap)
+    configs = []
+    try:
+        for broker in admin.list_topics(timeout=TIMEOUT_S).brokers:
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+            answer = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource]
+            told = answer.result(timeout=TIMEOUT_S + 5)
+            configs.append({name: entry.value for name, entry in told.items() if entry.value is not None})
+    except (KafkaException, TimeoutError) as error:
+        raise ServiceError("Kafka could not tell the brokers' settings", found=error, where=bootstrap) from error
+    return tuple(configs)
+
+
+def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
+    """The topic's settings as they are in force, the broker's defaults included, as Kafka writes them.
+
+    Raises ServiceError when the topic does not exist, or the user may not see its settings (DESCRIBE_CONFIGS).
+    """
+    admin = _admin(bootstrap)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
+    except (KafkaException, TimeoutError) as error:
+        raise ServiceError(
+            "Kafka could not tell a topic's settings", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+        ) from error
+    return {name: entry.value for name, entry in found.items()}
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    # Its log would mix with the applications' own lines; failures come as exceptions.
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
