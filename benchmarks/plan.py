@@ -31,7 +31,6 @@ from rich.table import Table
 
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.ledger.segment import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
-from tidemark.batch.seal import latest_seals
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest, canonical_json, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -45,6 +44,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as current_settings
 from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.tables.seals import latest_seals
 
 NEW_RANGES, LONG = 1_000, 100_000  # of the latter one run is enough
 # Ranges in the ledger, offsets without a row in each, and how many new ranges there are, one size after the other.

@@ -40,9 +40,7 @@ from rich.table import Table
 
 from benchmarks.common import MIB, VALUE_BYTES, VALUE_SCHEMA, Times, console
 from benchmarks.overlapping import DAY, LOGS, TOPIC_ID, archive_day, overlapping
-from tidemark.batch.iceberg import DAY as DAY_COLUMN
-from tidemark.batch.iceberg import IcebergTable
-from tidemark.batch.rebuild import branch_name, identity, rebuild_run
+from tidemark.batch.rebuild import rebuild_run
 from tidemark.core.offsets import OffsetRange
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
@@ -51,6 +49,9 @@ from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 from tidemark.spark.records import ARCHIVE_SCHEMA, day
 from tidemark.spark.session import spark_session
 from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.tables.columns import DAY as DAY_COLUMN
+from tidemark.tables.columns import branch_name, identity
+from tidemark.tables.iceberg import IcebergTable
 
 COPIES = 0.3
 RUN = "bench"

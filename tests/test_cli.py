@@ -20,13 +20,13 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.conftest import TRANSFORM, MakeStream, unique
-from tidemark.batch.where import Copy, Located, Sealed
 from tidemark.cli import app as command_line
 from tidemark.cli import connect as connection
 from tidemark.cli import where as where_command
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.inspect.locate import Copy, Located, Sealed
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings

@@ -22,12 +22,12 @@ from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
-from tidemark.batch.where import locate
 from tidemark.cli import adopt as command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.offsets import OffsetRange
 from tidemark.definitions.stream import Stream
+from tidemark.inspect.locate import locate
 from tidemark.kafka.topics import describe_topic
 from tidemark.run import Run
 from tidemark.settings import Settings

@@ -16,7 +16,6 @@ from tidemark.archive.commit import each_manifest, read_manifests
 from tidemark.archive.maintenance import maintain
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.where import locate
 from tidemark.cli.app import app
 from tidemark.cli.maintain import parse_age
 from tidemark.core.errors import ConfigError
@@ -25,6 +24,7 @@ from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Target
 from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
+from tidemark.inspect.locate import locate
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

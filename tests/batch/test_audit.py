@@ -10,10 +10,10 @@ from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.batch.audit import audit_run, evaluate
 from tidemark.batch.checks import Expected, safe
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.core.errors import QualityError
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
 
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
 DELAYS = {

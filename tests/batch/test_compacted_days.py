@@ -14,8 +14,8 @@ from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.seal import seal_run
-from tidemark.batch.where import Origin, locate
 from tidemark.current_view.view import pin
+from tidemark.inspect.locate import Origin, locate
 from tidemark.settings import Settings
 
 

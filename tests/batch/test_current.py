@@ -16,16 +16,17 @@ from tests.batch.world import TRANSFORM, World, january, moment, value
 from tests.conftest import TRANSFORM as PLAIN
 from tests.faults import FaultProxy, Rule
 from tidemark.batch.audit import audit_run
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import latest_seals, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.current_view.frame import current, frame
 from tidemark.current_view.view import View, pin
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.seals import latest_seals
 
 COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_event_time", "id", "name", "delay"]
 

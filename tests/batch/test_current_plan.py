@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, seal_of, span
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.segment import Tables
-from tidemark.batch.ranges import format_ranges, parse_ranges
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
 from tidemark.core.plan import Plan, Target
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import SealedLog
 from tidemark.current_view.plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
+from tidemark.tables.snapshot_summary import format_ranges, parse_ranges
 
 Row = tuple[date, TopicPartition, int]
 

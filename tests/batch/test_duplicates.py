@@ -26,11 +26,11 @@ from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.report import report_run
 from tidemark.batch.seal import seal_run
-from tidemark.batch.where import locate
 from tidemark.core.errors import IncompleteError
 from tidemark.core.seal import Deduplicated, Difference
 from tidemark.current_view.frame import frame
 from tidemark.definitions.stream import Stream
+from tidemark.inspect.locate import locate
 from tidemark.settings import Settings
 
 DAYS = (january(14), january(15))

@@ -17,19 +17,19 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.conftest import TRANSFORM, MakeStream, Produce, unique
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.evolution import evolution, table_columns
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.seal import seal_run
-from tidemark.batch.tables import load_table
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.current_view.frame import current
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
+from tidemark.tables.schema_evolution import evolution, table_columns
 from tidemark.verify.day import verify_day
 
 BEFORE = "id INT, delay FLOAT, price DECIMAL(6,2), trip STRUCT<stops: INT>"

@@ -15,12 +15,13 @@ from tidemark.batch.audit import audit_run, evaluate
 from tidemark.batch.checks import Expected
 from tidemark.batch.publish import publish_run
 from tidemark.batch.report import report_run
-from tidemark.batch.seal import day_seals, latest_seals, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.batch.verdict import WAY_OUT, condemns
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.current_view.frame import frame
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.seals import day_seals, latest_seals
 
 # Great Expectations wants conditions as objects, which no YAML file holds.
 pytestmark = [

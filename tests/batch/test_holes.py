@@ -18,7 +18,7 @@ from tidemark.batch import holes as holes_of_plan
 from tidemark.batch.holes import classify_holes
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.report import STEPS, make_report
-from tidemark.batch.seal import latest_seals, read_seal, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole
@@ -28,6 +28,7 @@ from tidemark.kafka.offset_evidence import Inquiry
 from tidemark.kafka.positions import watermarks
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.seals import latest_seals, read_seal
 
 NINE = at(MONDAY, 9)
 

@@ -19,12 +19,12 @@ from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.report import STEPS, make_report
 from tidemark.batch.seal import seal_run
-from tidemark.batch.tables import load_table
 from tidemark.core.plan import Hole
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
+from tidemark.tables.reader import load_table
 
 NINE = at(MONDAY, 9)
 VALUE = b'{"n": 1}'

@@ -20,11 +20,11 @@ from tests.conftest import MakeStream, Produce
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import RUN_PROPERTY
 from tidemark.current_view.frame import current
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
+from tidemark.tables.seals import day_seals
+from tidemark.tables.snapshot_summary import RUN_PROPERTY
 
 RUN = "killed"
 Days = Mapping[date, list[int]]

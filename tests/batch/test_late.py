@@ -14,7 +14,6 @@ from tests.batch.test_report import page_of
 from tests.batch.test_seal import finish
 from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
 from tidemark.batch.difference import differences
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.report import report_run
 from tidemark.batch.rollback import rollback_day
@@ -24,6 +23,7 @@ from tidemark.core.plan import DayPlan, LateDay
 from tidemark.core.seal import Difference, Seal
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
 
 DAY = january(14)
 Values = tuple[object, ...]

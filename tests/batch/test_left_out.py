@@ -14,14 +14,16 @@ from tests.batch.test_report import page_of
 from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.batch.holding import spoiled
 from tidemark.batch.publish import publish_run
-from tidemark.batch.seal import latest_seals, read_seal, seal_run
-from tidemark.batch.tables import Standing, load_table, standing
+from tidemark.batch.seal import seal_run
 from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current_view.frame import frame
+from tidemark.inspect.locate import RecordStatus, standing
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import latest_seals, read_seal
 
 FAILING = {
     "a cast": (
@@ -281,7 +283,7 @@ def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_ab
         files.append(file.removeprefix(f"s3://{world.settings.bucket}/"))
     bodies = [damage(world, file, "gone") for file in files]
 
-    def stands(version: int, offset: int) -> Standing | None:
+    def stands(version: int, offset: int) -> RecordStatus | None:
         """Offset 0 is published, 1 is in the quarantine; each table's statistics tell that it has not the other."""
         seal = read_seal(run.store, run.layout, january(13), version)
         assert seal is not None

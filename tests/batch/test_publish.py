@@ -13,15 +13,17 @@ from pyspark.sql.types import StructType
 from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.batch.audit import audit_run
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
-from tidemark.batch.seal import day_seals, latest_seals, seal_run
-from tidemark.batch.tables import Standing, standing
+from tidemark.batch.rebuild import rebuild_run
+from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConflictError
 from tidemark.core.offsets import TopicPartition
+from tidemark.inspect.locate import RecordStatus, standing
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.columns import QUARANTINE_SCHEMA
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.seals import day_seals, latest_seals
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_a_record_stands_where_the_snapshots_of_its_seal_have_it(sealed: tuple[W
     seal = day_seals(run.store, run.layout, january(14))[0]
     log = TopicPartition(topic=world.name, topic_id="topic-id-1", partition=0)
 
-    def found(offset: int) -> Standing | None:
+    def found(offset: int) -> RecordStatus | None:
         return standing(world.settings, run.stream, seal, log, offset)
 
     assert found(9) == ("published", None)

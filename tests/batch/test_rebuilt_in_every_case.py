@@ -32,7 +32,7 @@ from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
-from tidemark.batch.seal import latest_seals, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import watermarks
@@ -40,6 +40,7 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.seals import latest_seals
 from tidemark.verify.day import verify_day
 
 TRANSFORM = """

@@ -15,13 +15,10 @@ from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.batch import app as step_app_module
 from tidemark.batch import rollback as rollback_module
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import day_seals, latest_seals, seal_run
-from tidemark.batch.tables import load_table
-from tidemark.batch.versions import day_versions
+from tidemark.batch.seal import seal_run
 from tidemark.cli import versions as command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
@@ -29,6 +26,10 @@ from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import day_seals, latest_seals
+from tidemark.tables.versions import day_versions
 
 DAY, NEIGHBOUR = january(14), january(15)
 

@@ -10,10 +10,11 @@ import pytest
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tidemark.batch.inputs import plan_fingerprint
 from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.seal import day_seals, latest_seals, read_seal, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan import DayPlan
 from tidemark.run import Run
+from tidemark.tables.seals import day_seals, latest_seals, read_seal
 
 PASSED = {"expectation": "expect_a", "kwargs": {}, "severity": "critical", "success": True}
 WARNED = {"expectation": "expect_b", "kwargs": {}, "severity": "warning", "success": False}

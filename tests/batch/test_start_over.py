@@ -17,13 +17,14 @@ from tidemark.batch.checks import Outcome
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
-from tidemark.batch.seal import day_seals, seal_run
+from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
-from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, QualityError, ServiceError
 from tidemark.core.seal import Difference
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import day_seals
 
 FEW = {"expectation": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 5}}
 Patch = Callable[[pytest.MonkeyPatch], None]

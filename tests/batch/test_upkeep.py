@@ -16,17 +16,14 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.maintenance import Unfinished, unfinished_uploads
-from tidemark.batch import iceberg, upkeep
-from tidemark.batch.iceberg import IcebergTable, _is_neighbour
+from tidemark.batch import upkeep
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import QUARANTINE_SCHEMA, rebuild_run
+from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.seal import seal_run
-from tidemark.batch.tables import load_table
 from tidemark.batch.upkeep import look_after_tables, maintain_run
-from tidemark.batch.versions import day_versions
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
@@ -35,6 +32,11 @@ from tidemark.run import Run
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
+from tidemark.tables import iceberg
+from tidemark.tables.columns import QUARANTINE_SCHEMA
+from tidemark.tables.iceberg import IcebergTable, _is_neighbour
+from tidemark.tables.reader import load_table
+from tidemark.tables.versions import day_versions
 from tidemark.verify.day import verify_day
 
 

@@ -15,7 +15,7 @@ from tests.spark.avro import text, varint
 from tests.spark.rows import kafka_rows
 from tidemark.archive.stream.driver import archive
 from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.rebuild import branch_name, rebuild_run
+from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
 from tidemark.definitions.stream import Stream
 from tidemark.run import Run
@@ -23,6 +23,7 @@ from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output
+from tidemark.tables.columns import branch_name
 
 HOSTILE = (
     *("", "null", "..", "../..", "../../../manifests/x", "/", "a//b", "/etc/passwd", "%", "%2F", "%25", "a b", "a+b"),

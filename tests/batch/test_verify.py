@@ -19,18 +19,19 @@ from tests.batch.test_holes import transact
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import read_seal, seal_run
-from tidemark.batch.tables import load_table
+from tidemark.batch.seal import seal_run
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.seal import Seal
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import read_seal
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.day import verify_day
 from tidemark.verify.lineage import Basis

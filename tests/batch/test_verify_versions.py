@@ -14,15 +14,15 @@ from tests.batch.test_verify import GOOD, NINE, check, replaced, sealed_in_turn,
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.iceberg import IcebergTable
 from tidemark.batch.plan import plan_run, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.seal import seal_run
-from tidemark.batch.tables import load_table
 from tidemark.core.days import micros
 from tidemark.kafka.topics import logs_of
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
 from tidemark.verify import day as verify_module
 
 

@@ -19,7 +19,6 @@ from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.tables import main_snapshots
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
@@ -28,6 +27,7 @@ from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.snapshots import main_snapshots
 
 ZONE = ZoneInfo("America/New_York")
 TRANSFORM = """

@@ -14,13 +14,13 @@ from pyiceberg.table import Table
 from tests.batch.objects import archive_rows
 from tests.conftest import MakeStream, Produce
 from tests.conftest import Record as Produced
-from tidemark.batch.tables import load_table
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.reader import load_table
 from tidemark.verify.day import verify_day
 
 ZONE = ZoneInfo("Europe/Berlin")

@@ -22,7 +22,7 @@ GUARDS = (
     Guard(
         name="schema-change-refused",
         promise="A table's column is never changed to a type that cannot hold its values.",
-        path="include/tidemark/batch/evolution.py",
+        path="include/tidemark/tables/schema_evolution.py",
         old="if _widens(table, definition):",
         new="if table != definition:",
         tests=(
@@ -59,7 +59,7 @@ GUARDS = (
     Guard(
         name="published-since",
         promise="A run does not publish over a day that another run has published since it was planned.",
-        path="include/tidemark/batch/iceberg.py",
+        path="include/tidemark/tables/iceberg.py",
         old="self._require_still(table, wanted)",
         new="pass",
         tests=(
@@ -72,7 +72,7 @@ GUARDS = (
     Guard(
         name="publication-compares",
         promise="Iceberg refuses a publication where another writer has changed the day since the branch was made.",
-        path="include/tidemark/batch/iceberg.py",
+        path="include/tidemark/tables/iceberg.py",
         old="change = change.validateNoConflictingData().validateNoConflictingDeletes()",
         new="pass",
         tests=("tests/batch/test_publish.py::test_a_foreign_writer_of_the_same_day_is_refused_by_iceberg",),

@@ -40,12 +40,12 @@ from tests.soak.days_oracle import (
 from tests.soak.feed import Feeder
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
-from tidemark.batch.seal import day_seals
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.kafka.topics import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.stack.local import LocalStack
+from tidemark.tables.seals import day_seals
 
 DEADLINE_S = 900
 LOOK_S = 1  # between two looks of the reader

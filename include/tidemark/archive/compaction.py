@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.archive.commit import counted, require_manifest
-from tidemark.archive.grouping import SMALL, Group, Input, Standing, group_inputs
-from tidemark.archive.ledger.history import History
+from tidemark.archive.grouping import SMALL, Group, Input, group_inputs
+from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.write.file import Target
 from tidemark.archive.write.task import Cuts, write_files
@@ -154,7 +154,7 @@ class Compaction:
             )
             yield from group_inputs(self._fit(counted(inputs, self.looked), told), archive, self.layout)
 
-    def _input(self, log: TopicPartition, item: Standing) -> tuple[Manifest, Input]:
+    def _input(self, log: TopicPartition, item: CommittedRef) -> tuple[Manifest, Input]:
         manifest, own = require_manifest(self.store, self.layout, item.writer, item.batch)
         files = tuple(file for file in manifest.files if file.log == log)
         replaced = Replaced(

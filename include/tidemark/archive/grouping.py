@@ -14,15 +14,6 @@ INPUTS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A committed range by its manifest."""
-
-    writer: str
-    batch: int
-    range: OffsetRange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """A small complete range: what a manifest will say of it, and its files."""
 

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 
 from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcome, clip, observed_text, safe
 from tidemark.batch.holding import may_wait, without_version
-from tidemark.batch.iceberg import DAY, IcebergTable
 from tidemark.batch.inputs import deduplicated_by
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.run import Run
 from tidemark.spark.failures import cause_line
+from tidemark.tables.columns import DAY
+from tidemark.tables.iceberg import IcebergTable
 
 EXAMPLES_MAX = 5
 _NAMED_MAX = 10

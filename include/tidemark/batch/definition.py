@@ -16,8 +16,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.batch.audit import evaluate
 from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected
-from tidemark.batch.evolution import Change, evolution
-from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.sections import Check, FieldPartitioner, FieldTime, TimePartitioner
 from tidemark.definitions.stream import Stream
@@ -26,6 +24,8 @@ from tidemark.spark.fields import field
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
 from tidemark.spark.records import no_rows, require_time
+from tidemark.tables.columns import identity
+from tidemark.tables.schema_evolution import Change, evolution
 
 _PATTERN = "hourly, daily, or a pattern such as 'day='yyyy-MM-dd"
 _KEY_BYTES_MAX = 900  # S3 takes 1024, the archive's prefix among them

@@ -19,13 +19,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.batch.checks import safe
-from tidemark.batch.duplicates import PLACE
-from tidemark.batch.iceberg import DAY, IcebergTable
-from tidemark.batch.seal import read_seal
-from tidemark.batch.tables import load_table, published_at
 from tidemark.core.errors import FormatError
 from tidemark.run import Run
 from tidemark.spark.failures import cause_line
+from tidemark.tables.columns import DAY
+from tidemark.tables.deduplicate import PLACE
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import read_seal
+from tidemark.tables.snapshots import published_at
 
 _logger = logging.getLogger(__name__)
 EXAMPLES_MAX = 5

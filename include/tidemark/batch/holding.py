@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import date
 from urllib.parse import unquote
 
-from tidemark.batch.seal import unsealed_publication
-from tidemark.batch.tables import load_table
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.run import Run
 from tidemark.spark.failures import FAILS_ON_RECORD
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import unsealed_publication
 
 _logger = logging.getLogger(__name__)
 

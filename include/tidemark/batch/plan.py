@@ -11,8 +11,6 @@ from tidemark.archive.ledger.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
 from tidemark.batch.holes import LogRanges, classify_holes
 from tidemark.batch.losses import bound_losses, loss_text, new_losses, reach_back
-from tidemark.batch.seal import latest_seals
-from tidemark.batch.tables import main_snapshots
 from tidemark.batch.targets import make_targets, raise_log_starts, reach_seals
 from tidemark.core.codec import encode
 from tidemark.core.errors import IncompleteError, ServiceError
@@ -22,6 +20,8 @@ from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal
 from tidemark.run import Run
+from tidemark.tables.seals import latest_seals
+from tidemark.tables.snapshots import main_snapshots
 
 _logger = logging.getLogger(__name__)
 

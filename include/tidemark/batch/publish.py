@@ -1,23 +1,20 @@
 """The publish step: the audited branch becomes the table's days, atomically."""
 
-import json
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidemark.batch.iceberg import IcebergTable, Publication
 from tidemark.batch.inputs import require_same_plan
-from tidemark.batch.ranges import RANGES_PROPERTY, format_ranges
-from tidemark.batch.seal import read_seal
-from tidemark.batch.tables import INPUTS_PROPERTY, load_table
 from tidemark.batch.verdict import held_days, passed_days
 from tidemark.core.errors import ConflictError, QualityError
-from tidemark.core.offsets import TopicPartition
-from tidemark.core.plan import DayPlan, Used
+from tidemark.core.plan import DayPlan
 from tidemark.core.seal import Seal
 from tidemark.run import Run
+from tidemark.tables.iceberg import IcebergTable, Publication
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import read_seal
+from tidemark.tables.snapshot_summary import INPUTS_PROPERTY, snapshot_summary
 
 
 def publish_run(run: Run, spark: SparkSession) -> None:
@@ -120,14 +117,3 @@ def _require_audited(run: Run, staged: int | None) -> dict[str, Any]:
             hint="Run the audit step again",
         )
     return audit
-
-
-def snapshot_summary(
-    stream: str, versions: Mapping[date, int], used: Mapping[TopicPartition, Sequence[Used]]
-) -> dict[str, str]:
-    """What a snapshot tells about where its days' rows come from."""
-    return {
-        "tidemark.stream": stream,
-        "tidemark.versions": json.dumps({day.isoformat(): number for day, number in versions.items()}, sort_keys=True),
-        RANGES_PROPERTY: format_ranges({log: [item.range for item in items] for log, items in used.items()}),
-    }

@@ -20,21 +20,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 from tidemark.archive.read import Step, as_they_are, read_slices, together
 from tidemark.batch.difference import version_differences
-from tidemark.batch.duplicates import Duplicates, find_duplicates, keyed
 from tidemark.batch.holding import spoiled, without
-from tidemark.batch.iceberg import DAY, IcebergTable, Staged
 from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.core.errors import IncompleteError, TidemarkError
 from tidemark.core.offsets import TopicPartition, count
@@ -44,24 +33,10 @@ from tidemark.run import Run
 from tidemark.spark import records
 from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.tables.columns import DAY, QUARANTINE_SCHEMA, branch_name, identity
+from tidemark.tables.deduplicate import Duplicates, find_duplicates, keyed
+from tidemark.tables.iceberg import IcebergTable, Staged
 
-# Not `_partition`: Iceberg keeps that name for itself and then refuses every read that has to plan with it.
-QUARANTINE_SCHEMA = (
-    StructType()
-    .add(DAY, DateType())
-    .add("_topic_id", StringType())
-    .add("_kafka_partition", IntegerType())
-    .add("_offset", LongType())
-    .add("_timestamp", TimestampType())
-    .add("_event_time", TimestampType())
-    .add("reason", StringType())
-    .add("key", BinaryType())
-    .add("value", BinaryType())
-    # Of a duplicate by key the record that was kept, null for a rejected one.
-    .add("kept_topic_id", StringType())
-    .add("kept_partition", IntegerType())
-    .add("kept_offset", LongType())
-)
 ROWS_PER_TASK = 500_000
 FILES_MAX = 64
 
@@ -88,11 +63,6 @@ class Read:
 
     days: Mapping[date, int]
     logs: Mapping[TopicPartition, int]
-
-
-def branch_name(run: str) -> str:
-    """The audit branch of a run, in both tables."""
-    return f"audit_{run}"
 
 
 def write_layout(offsets: int, days: int) -> tuple[int, str]:
@@ -254,18 +224,6 @@ class _Counter:
             dict(zip(self._days, found[:at], strict=True)),
             dict(zip(self._partitions, found[at:], strict=True)),
         )
-
-
-def identity(day: Column, topic_id: str) -> list[Column]:
-    """The columns every published and quarantined row starts with, over a row's ``source`` and ``event_time``."""
-    return [
-        day.alias(DAY),
-        F.lit(topic_id).alias("_topic_id"),
-        F.col("source.partition").alias("_kafka_partition"),
-        F.col("source.offset").alias("_offset"),
-        F.col("source.timestamp").alias("_timestamp"),
-        F.col("event_time").alias("_event_time"),
-    ]
 
 
 def _aside(spark: SparkSession, sources: list[Source], duplicates: Duplicates, stream: Stream) -> DataFrame:

@@ -16,15 +16,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.batch.difference import version_differences
-from tidemark.batch.iceberg import DAY, IcebergTable, Publication
-from tidemark.batch.publish import snapshot_summary
-from tidemark.batch.rebuild import branch_name
-from tidemark.batch.seal import day_seals, difference_of, previous_digest, write_seal
-from tidemark.batch.tables import last_publication, load_table, main_snapshots, published_at, quarantined_at
+from tidemark.batch.seal import difference_of
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.seal import Difference, Seal
 from tidemark.run import Run
 from tidemark.spark.failures import task_error
+from tidemark.tables.columns import DAY, branch_name
+from tidemark.tables.iceberg import IcebergTable, Publication
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import day_seals, previous_digest, write_seal
+from tidemark.tables.snapshot_summary import snapshot_summary
+from tidemark.tables.snapshots import last_publication, main_snapshots, published_at, quarantined_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

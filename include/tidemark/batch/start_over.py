@@ -11,12 +11,13 @@ from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.publish import publish_run
 from tidemark.batch.rebuild import rebuild_run
 from tidemark.batch.refill import refill_run
-from tidemark.batch.seal import seal_run, unsealed_publication
-from tidemark.batch.tables import load_table
+from tidemark.batch.seal import seal_run
 from tidemark.batch.verdict import condemns, passed_days
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan_json import plan_from_value
 from tidemark.run import Run
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import unsealed_publication
 
 
 def publish_or_start_over(run: Run, spark: SparkSession) -> None:

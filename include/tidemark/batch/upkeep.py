@@ -20,15 +20,16 @@ from tidemark.archive.compaction import Compaction
 from tidemark.archive.maintenance import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
 from tidemark.archive.replaced import delete_replaced
 from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
-from tidemark.batch.iceberg import IcebergTable
-from tidemark.batch.seal import seals_by_day
-from tidemark.batch.tables import DAYS_PROPERTY, RUN_PROPERTY, load_table
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import seals_by_day
+from tidemark.tables.snapshot_summary import DAYS_PROPERTY, RUN_PROPERTY
 
 _MAIN = "main"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

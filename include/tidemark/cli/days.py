@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.batch.seal import seals_by_day
 from tidemark.cli.connect import connect
 from tidemark.cli.versions import parse_day
 from tidemark.core.days import day_end, day_of, days_between
@@ -20,6 +19,7 @@ from tidemark.core.seal import Seal
 from tidemark.current_view.view import pin
 from tidemark.definitions.stream import load_stream
 from tidemark.s3 import ObjectStore
+from tidemark.tables.seals import seals_by_day
 
 SPAN_DAYS = 30
 SPAN_DAYS_MAX = 3660

@@ -88,8 +88,8 @@ def _try(
 
 def _table(stream: Stream, deployment: Settings | None) -> tuple["StructType | None", str]:
     """The columns of the stream's table, None where there is none or nobody can tell, and what to say about it."""
-    from tidemark.batch.evolution import table_columns
-    from tidemark.batch.tables import load_table
+    from tidemark.tables.reader import load_table
+    from tidemark.tables.schema_evolution import table_columns
 
     if deployment is None:
         return None, ""

@@ -6,12 +6,12 @@ from datetime import UTC, date, datetime
 from rich.console import Console
 from rich.text import Text
 
-from tidemark.batch.versions import Version, day_versions
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
 from tidemark.run import Run, run_name
+from tidemark.tables.versions import Version, day_versions
 
 REASONS = {"requested": "rebuilt on request", "late": "rebuilt for late records", None: "rebuilt"}
 

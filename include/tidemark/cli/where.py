@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from tidemark.batch.where import Copy, Located, Origin, Sealed, locate
 from tidemark.cli.connect import connect
+from tidemark.inspect.locate import Copy, Located, Origin, Sealed, locate
 
 
 def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:

@@ -11,16 +11,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.archive.read import read_slices, together
-from tidemark.batch.duplicates import distinct
-from tidemark.batch.evolution import Moved, evolution
-from tidemark.batch.iceberg import DAY, IcebergTable
-from tidemark.batch.rebuild import identity
 from tidemark.core.errors import ConfigError
 from tidemark.current_view.plan import Cut, Withheld
 from tidemark.current_view.view import View, pin
 from tidemark.settings import Settings
 from tidemark.spark import records
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.tables.columns import DAY, identity
+from tidemark.tables.deduplicate import distinct
+from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.schema_evolution import Moved, evolution
 
 _BOUNDS = pa.schema(
     [

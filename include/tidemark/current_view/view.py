@@ -14,9 +14,6 @@ from pyiceberg.table import DataScan, Table
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.batch.ranges import RANGES_PROPERTY, parse_ranges
-from tidemark.batch.seal import seals_by_day
-from tidemark.batch.tables import DAYS_PROPERTY, ROWS_PROPERTY, DayFiles, day_files, load_table
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
@@ -25,6 +22,10 @@ from tidemark.current_view.plan import CurrentPlan, PublishedDay, Ranges, day_sp
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import seals_by_day
+from tidemark.tables.snapshot_summary import DAYS_PROPERTY, RANGES_PROPERTY, ROWS_PROPERTY, parse_ranges
+from tidemark.tables.snapshots import DayFiles, day_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -11,7 +12,23 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka.topics import AWAY, PASSING, TIMEOUT_S, T
+from tidemark.kafka.topics import AWAY, TIMEOUT_S
+
+T = TypeVar("T")
+
+# While brokers come and go a question fails so for a moment; consumers do not ask it again themselves.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001  # its name in the library
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +192,7 @@ def _ask(bootstrap: str, isolation: str, question: Callable[[Consumer], T]) -> T
             return question(consumer)
 
     attempts = Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in PASSING),
+        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in _PASSING),
         stop=stop_after_delay(TIMEOUT_S),
         wait=wait_fixed(0.1),
         reraise=True,

@@ -1,7 +1,7 @@
 """Kafka's view of a topic: identity, watermarks, and positions by time."""
 
 import time
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # in its docs
@@ -10,23 +10,8 @@ from confluent_kafka.cimpl import NewTopic  # where its stub is
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 
-T = TypeVar("T")
-
 TIMEOUT_S = 20
 AWAY = "Look whether its brokers answer there and the user may ask, then try again"
-# While brokers come and go a question fails so for a moment; consumers do not ask it again themselves.
-PASSING = frozenset(
-    {
-        KafkaError._TRANSPORT,  # noqa: SLF001  # its name in the library
-        KafkaError._DESTROY_BROKER,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-    }
-)
 
 
 # librdkafka writes ids in the base64 alphabet that Kafka itself does not use.

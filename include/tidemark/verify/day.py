@@ -11,7 +11,6 @@ from datetime import date
 
 from pyiceberg.table import Table
 
-from tidemark.batch.tables import RUN_PROPERTY, last_publication, load_table, published_at, quarantined_at
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import count, subtract
@@ -20,6 +19,9 @@ from tidemark.definitions.stream import Stream, load_stream
 from tidemark.objects.bits import OffsetBits
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.reader import load_table
+from tidemark.tables.snapshot_summary import RUN_PROPERTY
+from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.kafka_side import KafkaSide
 from tidemark.verify.losses import compare_losses

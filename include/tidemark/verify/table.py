@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import DataScan, Table
 
-from tidemark.batch.tables import KEPT, told_by_pyiceberg
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.objects.bits import OffsetBits
+from tidemark.tables.reader import KEPT, told_by_pyiceberg
 
 _COLUMNS = ("_day", "_topic_id", "_kafka_partition", "_offset")
 Logs = Mapping[tuple[str, int], TopicPartition]

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
-from tidemark.batch.tables import told_by_pyiceberg
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.objects.bits import OffsetBits
+from tidemark.tables.reader import told_by_pyiceberg
 from tidemark.verify.kafka import spans
 
 _PIECE = 250_000  # offsets whose rows are in memory at once, of both snapshots

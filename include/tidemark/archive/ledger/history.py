@@ -8,6 +8,7 @@ planner (tidemark.core.planner), which then costs what is new plus what is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 from typing import Any
@@ -16,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.grouping import Standing
 from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
@@ -27,6 +27,15 @@ from tidemark.core.plan import Target
 from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.settled import Span, spans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRef:
+    """A committed range by its manifest."""
+
+    writer: str
+    batch: int
+    range: OffsetRange
 
 
 class History:
@@ -144,7 +153,9 @@ class History:
             for row in rows.tolist()
         ]
 
-    def small_neighbours(self, bytes_max: int, rows_max: int) -> Iterator[tuple[TopicPartition, tuple[Standing, ...]]]:
+    def small_neighbours(
+        self, bytes_max: int, rows_max: int
+    ) -> Iterator[tuple[TopicPartition, tuple[CommittedRef, ...]]]:
         """Rows of two and more ranges of a log, each complete, shared with no other, starting where the one before it
         ends, and with files of at most so many bytes and rows."""
         for log, rows in self._small_in_a_row(bytes_max, rows_max):
@@ -154,7 +165,7 @@ class History:
                     yield (
                         log,
                         tuple(
-                            Standing(
+                            CommittedRef(
                                 writer=self._writers[self._writer[row]],
                                 batch=int(self._batch[row]),
                                 range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),

@@ -15,10 +15,10 @@ from operator import and_, or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.batch.iceberg import DAY
-from tidemark.batch.tables import KEPT
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.sections import Deduplicate
+from tidemark.tables.columns import DAY
+from tidemark.tables.reader import KEPT
 
 PLACE = ("_topic_id", "_kafka_partition", "_offset")
 _ORDER = ("_event_time", "_timestamp", *PLACE)

@@ -19,16 +19,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from tidemark.batch.evolution import Change, Moved, Widened, evolution, stored
-from tidemark.batch.tables import DAYS_PROPERTY, INPUTS_PROPERTY, ROWS_PROPERTY, RUN_PROPERTY
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
 from tidemark.spark.records import no_rows
+from tidemark.tables.columns import DAY
+from tidemark.tables.schema_evolution import Change, Moved, Widened, evolution, stored
+from tidemark.tables.snapshot_summary import DAYS_PROPERTY, INPUTS_PROPERTY, ROWS_PROPERTY, RUN_PROPERTY
 
 T = TypeVar("T")
 
-DAY = "_day"
 _ATTEMPTS = 12
 _CAUSES_MAX = 10
 _EPOCH = date(1970, 1, 1)

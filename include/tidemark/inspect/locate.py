@@ -3,20 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.table import Table
 
 from tidemark.archive.commit import require_manifest
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import Standing, standing
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
+from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
@@ -24,6 +25,11 @@ from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.reader import KEPT, load_table, told_by_pyiceberg
+from tidemark.tables.seals import day_seals
+from tidemark.tables.snapshots import published_at, quarantined_at
+
+RecordStatus = tuple[Literal["published", "quarantined", "removed"], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,7 @@ class Sealed:
     quarantine_snapshot_id: int | None
     writer: str | None
     batch: int | None
-    standing: Standing | None
+    standing: RecordStatus | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,3 +280,36 @@ def _explain_absence(
         if inside
         else "The archive stream will come to it",
     )
+
+
+def standing(settings: Settings, stream: Stream, seal: Seal, log: TopicPartition, offset: int) -> RecordStatus | None:
+    """What became of a record in the snapshots of one seal: published, quarantined with its reason, or removed.
+
+    The latter as a duplicate by key, with the record that was kept. None where neither snapshot has it: it expired, or
+    the record's row is in no table.
+    """
+    record = f"_topic_id = '{log.topic_id}' AND _kafka_partition = {log.partition} AND _offset = {offset}"
+    record = f"_day = '{seal.day}' AND {record}"
+    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
+    if _table_rows(table, published_at(table, seal), record, ("_offset",)):
+        return "published", None
+    for row in _table_rows(quarantine, quarantined_at(quarantine, seal), record, ("reason", *KEPT)):
+        topic_id, partition, kept = (row.get(name) for name in KEPT)
+        if kept is None:
+            return "quarantined", str(row["reason"])
+        again = "" if topic_id == log.topic_id else f" of topic id {topic_id}"
+        return "removed", f"{row['reason']} of partition {partition}, offset {kept}{again}"
+    return None
+
+
+def _table_rows(
+    table: Table | None, snapshot_id: int | None, record: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The record's rows in a snapshot, of the columns those it has; none where there is no such table or snapshot."""
+    if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is None:
+        return []
+    scan = table.scan(row_filter=record, snapshot_id=snapshot_id)
+    known = scan.projection().column_names
+    with told_by_pyiceberg(table.name()[-1]):
+        found: list[dict[str, Any]] = scan.select(*(name for name in columns if name in known)).to_arrow().to_pylist()
+    return found

@@ -1,12 +1,18 @@
-"""The offsets a publication read, as its snapshot's summary tells them."""
+"""The properties that a publication writes into its snapshot's summary: run, days, inputs, and the offsets it read."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
+from tidemark.core.plan import Used
 
 RANGES_PROPERTY = "tidemark.ranges"
+DAYS_PROPERTY = "tidemark.days"
+RUN_PROPERTY = "tidemark.run"
+INPUTS_PROPERTY = "tidemark.inputs"
+ROWS_PROPERTY = "tidemark.rows"  # of each day with any
 
 
 def format_ranges(ranges: Mapping[TopicPartition, Iterable[OffsetRange]]) -> str:
@@ -31,3 +37,14 @@ def parse_ranges(text: str, *, where: str) -> dict[TopicPartition, OffsetSet]:
             "a snapshot's ranges do not parse", expected=RANGES_PROPERTY, found=repr(error), where=where
         ) from error
     return found
+
+
+def snapshot_summary(
+    stream: str, versions: Mapping[date, int], used: Mapping[TopicPartition, Sequence[Used]]
+) -> dict[str, str]:
+    """What a snapshot tells about where its days' rows come from."""
+    return {
+        "tidemark.stream": stream,
+        "tidemark.versions": json.dumps({day.isoformat(): number for day, number in versions.items()}, sort_keys=True),
+        RANGES_PROPERTY: format_ranges({log: [item.range for item in items] for log, items in used.items()}),
+    }

@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from datetime import date
 
-from tidemark.batch.seal import day_seals
-from tidemark.batch.tables import last_publication, load_table, published_at, quarantined_at
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import day_seals
+from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Looking: where a record is, and how a stream is."""

@@ -1,0 +1,1 @@
+"""Everything that touches Iceberg: tables, snapshots, their summaries, schema evolution, seals, versions."""

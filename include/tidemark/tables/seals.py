@@ -1,0 +1,131 @@
+"""Seals in S3, and what a table's snapshots say of them."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date
+from functools import partial
+
+from pyiceberg.table import Table
+
+from tidemark.core.errors import ConflictError
+from tidemark.core.layout import Layout
+from tidemark.core.manifest import digest
+from tidemark.core.seal import Seal, parse_seal
+from tidemark.core.settled import joined
+from tidemark.run import Run
+from tidemark.s3 import ObjectStore
+from tidemark.tables.snapshots import LastPublication, last_publication
+
+_READERS = 16
+
+
+def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Seal | None:
+    """One version of a day's seal; None where there is none. ConflictError where the object says another day."""
+    key = layout.seal_key(day, version)
+    body = store.get(key)
+    if body is None:
+        return None
+    seal = parse_seal(body, where=key)
+    if (seal.stream, seal.day, seal.version) != (layout.stream, day, version):
+        raise ConflictError(
+            "a seal is not what its key says",
+            expected=f"{layout.stream} {day} version {version}",
+            found=f"{seal.stream} {seal.day} version {seal.version}",
+            where=key,
+        )
+    return seal
+
+
+def latest_seals(store: ObjectStore, layout: Layout) -> tuple[Seal, ...]:
+    """The highest version of every sealed day, by day; behind a rollback also the version that was rebuilt last."""
+    versions: dict[date, int] = {}
+    for item in store.list(layout.seal_prefix):
+        day, version = layout.parse_seal_key(item.key)
+        versions[day] = max(version, versions.get(day, 0))
+    days = sorted(versions)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="seals") as pool:
+        found = pool.map(lambda day: tuple(_down_to_rebuilt(store, layout, day, versions[day])), days)
+        return tuple(itertools.chain.from_iterable(found))
+
+
+def _down_to_rebuilt(store: ObjectStore, layout: Layout, day: date, version: int) -> Iterator[Seal]:
+    seal = read_seal(store, layout, day, version)
+    if seal is None:
+        return
+    yield seal
+    while seal is not None and seal.rolled_back_to is not None:
+        seal = read_seal(store, layout, day, seal.version - 1)
+        if seal is not None and seal.rolled_back_to is None:
+            yield seal
+
+
+def day_seals(store: ObjectStore, layout: Layout, day: date) -> tuple[Seal, ...]:
+    """Every version of one day's seal, the first one first."""
+    keys = (layout.parse_seal_key(item.key) for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"))
+    found = (read_seal(store, layout, day, version) for day, version in keys)
+    return tuple(seal for seal in found if seal is not None)
+
+
+def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> dict[date, tuple[Seal, ...]]:
+    """``day_seals`` of many days, several read at once."""
+    wanted = tuple(days)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="seals") as pool:
+        return dict(zip(wanted, pool.map(partial(day_seals, store, layout), wanted), strict=True))
+
+
+def unsealed_publication(run: Run, table: Table | None, day: date) -> LastPublication | None:
+    """What readers see of a day in the published table where no seal of the day names it; None where one does."""
+    seen = last_publication(table, day)
+    if seen is None or seen.snapshot_id in {item.snapshot_id for item in day_seals(run.store, run.layout, day)}:
+        return None
+    return seen
+
+
+def previous_digest(run: Run, day: date, version: int) -> str | None:
+    """What a seal of this version must chain to: the SHA-256 of the version before; None for version 1."""
+    if version == 1:
+        return None
+    key = run.layout.seal_key(day, version - 1)
+    body = run.store.get(key)
+    if body is None:
+        raise ConflictError(
+            "the version before is not sealed",
+            expected=key,
+            found="no object",
+            where=f"run {run.name}",
+            hint="Bring that seal back from a copy of the bucket; 'tidemark versions' lists those that are there",
+        )
+    return digest(body)
+
+
+def write_seal(run: Run, seal: Seal) -> Seal:
+    """Write a seal, once; the one that is there where it says the same. ConflictError where it says something else."""
+    key = run.layout.seal_key(seal.day, seal.version)
+    if run.store.put_if_absent(key, seal.to_json()):
+        return seal
+    there = read_seal(run.store, run.layout, seal.day, seal.version)
+    if there is None or not _says_the_same(there, seal):
+        raise ConflictError(
+            "the day is sealed already, by another run or over other rows",
+            expected=_summary(seal),
+            found="an object that was deleted meanwhile" if there is None else _summary(there),
+            where=key,
+            hint="Start a new run of the day: it will make the next version if there is anything new",
+        )
+    return there
+
+
+def _says_the_same(there: Seal, seal: Seal) -> bool:
+    """When a seal was made says nothing of its rows, nor whether ranges in a row are told one by one, as they were."""
+    logs = []
+    for item in there.logs:
+        used, holes = joined(item.used, item.holes)
+        logs.append(replace(item, used=used, holes=holes))
+    there = replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us, logs=tuple(logs))
+    return there == seal
+
+
+def _summary(seal: Seal) -> str:
+    return f"run {seal.run} with {seal.rows_published} rows in snapshot {seal.snapshot_id}"
