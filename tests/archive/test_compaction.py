@@ -10,11 +10,7 @@ from typer.testing import CliRunner
 
 from tests.archive.small import NOW, ZONE, Small, hour, micros, stamp
 from tests.conftest import MakeStream, unique
-from tidemark.archive.compaction import CompactedFiles, Compaction
-from tidemark.archive.grouping import Input, group_inputs
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
-from tidemark.archive.maintenance import maintain
-from tidemark.archive.replaced import Deleted, delete_replaced
 from tidemark.cli.app import app
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import DataName, Layout
@@ -22,6 +18,10 @@ from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Archive, Speed
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance.archive import maintain
+from tidemark.maintenance.compaction import CompactedFiles, Compaction
+from tidemark.maintenance.grouping import Input, group_inputs
+from tidemark.maintenance.replaced import Deleted, delete_replaced
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.archive import key_hashes
-from tidemark.archive.key_hashes import KeyHashes
+from tidemark.maintenance import key_hashes
+from tidemark.maintenance.key_hashes import KeyHashes
 
 some_keys = st.lists(st.text(max_size=3) | st.sampled_from("abcdef"), max_size=30)
 

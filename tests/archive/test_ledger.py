@@ -13,7 +13,6 @@ from tests.conftest import MakeStream, unique
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger import ledger
 from tidemark.archive.ledger.ledger import compact, read_and_compact, read_archived, rebuild, require_agreement
-from tidemark.archive.maintenance import maintain_ledger
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError, FormatError, IncompleteError, TidemarkError
 from tidemark.core.layout import Layout
@@ -21,6 +20,7 @@ from tidemark.core.manifest import Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Speed
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance.archive import maintain_ledger
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

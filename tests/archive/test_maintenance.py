@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 from tests.archive.oracle import Oracle
 from tests.archive.small import Small
 from tests.conftest import MakeStream, Produce, unique
-from tidemark.archive import maintenance
 from tidemark.archive.commit import each_manifest, read_manifests
-from tidemark.archive.maintenance import maintain
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app
@@ -26,6 +24,8 @@ from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
 from tidemark.kafka.topics import describe_topic
+from tidemark.maintenance import archive as maintenance
+from tidemark.maintenance.archive import maintain
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from tidemark.batch.expiry import Expiry, Snapshot, TableState, plan_expiry
+from tidemark.maintenance.expiry import Expiry, Snapshot, TableState, plan_expiry
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 RETENTION = timedelta(days=30)

@@ -24,7 +24,7 @@ GUARDS = (
     Guard(
         name="upload-age",
         promise="Maintenance aborts only uploads that are old enough to be nobody's.",
-        path="include/tidemark/archive/maintenance.py",
+        path="include/tidemark/maintenance/archive.py",
         old="stale = tuple(item for item in uploads if item.started < before)",
         new="stale = tuple(uploads)",
         tests=(
@@ -37,7 +37,7 @@ GUARDS = (
     Guard(
         name="compaction-input-read",
         promise="Compaction copies no row of an object that does not hold what its manifest says.",
-        path="include/tidemark/archive/compaction.py",
+        path="include/tidemark/maintenance/compaction.py",
         old="if checksum.value != file.checksum:",
         new="if False:",
         tests=("tests/archive/test_compaction.py::test_a_damaged_input_is_named_and_nothing_becomes_visible",),
@@ -53,7 +53,7 @@ GUARDS = (
     Guard(
         name="replaced-age",
         promise="Objects of a replaced range stay for a week, for runs that were planned with them.",
-        path="include/tidemark/archive/replaced.py",
+        path="include/tidemark/maintenance/replaced.py",
         old="if manifest.committed_at_us > before_us:",
         new="if False:",
         tests=(
@@ -66,7 +66,7 @@ GUARDS = (
     Guard(
         name="replaced-read-again",
         promise="Objects of a replaced range go only if their rows were just read elsewhere.",
-        path="include/tidemark/archive/replaced.py",
+        path="include/tidemark/maintenance/replaced.py",
         old="found = checksum_of_rows(self.store, file.key)\n        if found != file.checksum:",
         new="found = None\n        if False:",
         tests=(
@@ -79,7 +79,7 @@ GUARDS = (
     Guard(
         name="unsealed-snapshot-kept",
         promise="No snapshot expires since the oldest publication that has no seal.",
-        path="include/tidemark/batch/expiry.py",
+        path="include/tidemark/maintenance/expiry.py",
         old="last = max([last, *(places[item.id] for item, _ in unsealed)])",
         new="last = max([last])",
         tests=("tests/batch/test_expiry.py::test_history_stays_from_the_oldest_publication_on_that_nobody_sealed",),
@@ -87,7 +87,7 @@ GUARDS = (
     Guard(
         name="tagged-snapshot-kept",
         promise="A snapshot that somebody has tagged does not expire.",
-        path="include/tidemark/batch/expiry.py",
+        path="include/tidemark/maintenance/expiry.py",
         old="keep = set(state.tags.values())",
         new="keep: set[int] = set()",
         tests=("tests/batch/test_expiry.py::test_branches_and_tags_of_others_stay_with_their_own_snapshots",),

@@ -22,8 +22,6 @@ import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.archive import compaction, replaced
-from tidemark.batch import expiry
 from tidemark.batch.audit import audit_run
 from tidemark.batch.plan import plan_run, refill_ranges, settle_run
 from tidemark.batch.rebuild import rebuild_run
@@ -32,9 +30,10 @@ from tidemark.batch.report import report_run
 from tidemark.batch.rollback import rollback_day
 from tidemark.batch.seal import seal_run
 from tidemark.batch.start_over import publish_or_start_over
-from tidemark.batch.upkeep import maintain_run
 from tidemark.core.errors import TidemarkError
 from tidemark.current_view.frame import current
+from tidemark.maintenance import compaction, expiry, replaced
+from tidemark.maintenance.tables import maintain_run
 from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
@@ -81,9 +80,9 @@ def _steps(
     if what == "roll back":
         return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
     if what.startswith("maintain"):
-        compaction.MIN_AGE = timedelta(0)
+        compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # imported there
         if what == "maintain and delete":
-            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)
+            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)  # type: ignore[attr-defined]
         return [("maintain", lambda: maintain_run(run, spark))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),

@@ -14,18 +14,18 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.status import Status
 from rich.text import Text
 
-from tidemark.archive.compaction import Compaction
-from tidemark.archive.maintenance import Unfinished, maintain, maintain_ledger
-from tidemark.archive.replaced import delete_replaced
 from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream, load_stream
+from tidemark.maintenance.archive import Unfinished, maintain, maintain_ledger
+from tidemark.maintenance.compaction import Compaction
+from tidemark.maintenance.replaced import delete_replaced
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 if TYPE_CHECKING:
-    from tidemark.batch.upkeep import TableUpkeep
+    from tidemark.maintenance.tables import TableUpkeep
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -135,7 +135,7 @@ def _bar(console: Console, what: str, total: int) -> Iterator[Callable[[int], No
 
 
 def _print_tables(console: Console, settings: Settings, stream: Stream, *, delete: bool) -> None:
-    from tidemark.batch.upkeep import has_tables, look_after_tables
+    from tidemark.maintenance.tables import has_tables, look_after_tables
     from tidemark.spark.session import quiet_session
     from tidemark.stack.java import BRIEF_JVM, java_command
 

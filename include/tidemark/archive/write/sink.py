@@ -15,14 +15,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
-from tidemark.archive.compaction import MIN_AGE
-from tidemark.archive.replaced import KEPT_FOR
 from tidemark.archive.write.file import Target
 from tidemark.archive.write.metrics import TaskMetrics
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
+from tidemark.core.maintenance_ages import KEPT_FOR, MIN_AGE
 from tidemark.core.manifest import COMPACTION, DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream

@@ -16,13 +16,13 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidemark.archive.compaction import Compaction
-from tidemark.archive.maintenance import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
-from tidemark.archive.replaced import delete_replaced
-from tidemark.batch.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance.archive import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
+from tidemark.maintenance.compaction import Compaction
+from tidemark.maintenance.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
+from tidemark.maintenance.replaced import delete_replaced
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

@@ -8,13 +8,12 @@ manifest leaves objects that a repetition takes for its own; behind it everythin
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.archive.commit import counted, require_manifest
-from tidemark.archive.grouping import SMALL, Group, Input, group_inputs
 from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.write.file import Target
@@ -22,17 +21,17 @@ from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
+from tidemark.core.maintenance_ages import MIN_AGE
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance.grouping import SMALL, Group, Input, group_inputs
 from tidemark.objects.checksum import ALGORITHM, RowChecksum
 from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 
-# What was committed just now may still be read, or compared, as it is.
-MIN_AGE = timedelta(days=1)
 _READERS = 16
 _AT_ONCE = 1_000
 

@@ -7,11 +7,11 @@ from datetime import datetime
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.archive.commit import Progress, counted, each_manifest
-from tidemark.archive.key_hashes import KeyHashes
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance.key_hashes import KeyHashes
 from tidemark.s3 import ObjectInfo, ObjectStore, error_code
 
 

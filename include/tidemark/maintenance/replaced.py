@@ -2,27 +2,25 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 
 from tidemark.archive.commit import each_manifest
-from tidemark.archive.key_hashes import KeyHashes
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
+from tidemark.core.maintenance_ages import KEPT_FOR
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, subtract
 from tidemark.core.planner import Committed
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance.key_hashes import KeyHashes
 from tidemark.objects.columns import checksum_of_rows
 from tidemark.objects.connect import is_connect_key
 from tidemark.objects.footer import read_footer
 from tidemark.s3 import ObjectStore
-
-# A run that was planned before a compaction reads what it was planned with.
-KEPT_FOR = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
