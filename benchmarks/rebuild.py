@@ -40,8 +40,8 @@ from rich.table import Table
 
 from benchmarks.common import MIB, VALUE_BYTES, VALUE_SCHEMA, Times, console
 from benchmarks.overlapping import DAY, LOGS, TOPIC_ID, archive_day, overlapping
-from tidemark.batch.rebuild import rebuild_run
 from tidemark.core.offsets import OffsetRange
+from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

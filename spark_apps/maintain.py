@@ -1,7 +1,7 @@
 """Upkeep of a stream: stale uploads, old audit branches, expired snapshots, files of no snapshot, the ledger."""
 
-from tidemark.batch.app import step_app
 from tidemark.maintenance.tables import maintain_run
+from tidemark.reconcile.app import step_app
 
 if __name__ == "__main__":
     step_app("maintain", maintain_run, __doc__)

@@ -1,7 +1,7 @@
 """Publish a run's audited days in one atomic step; where another run moved them meanwhile, rebuild them first."""
 
-from tidemark.batch.app import step_app
-from tidemark.batch.start_over import publish_or_start_over
+from tidemark.reconcile.app import step_app
+from tidemark.reconcile.start_over import publish_or_start_over
 
 if __name__ == "__main__":
     step_app("publish", publish_or_start_over, __doc__)

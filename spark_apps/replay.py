@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from tidemark.batch.app import step_app
+from tidemark.reconcile.app import step_app
 from tidemark.run import Run
 from tidemark.spark.streaming import log_event
 from tidemark.speed.replay.replay import replay

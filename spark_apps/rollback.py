@@ -2,8 +2,8 @@
 
 from datetime import date
 
-from tidemark.batch.app import step_app
-from tidemark.batch.rollback import rollback_day
+from tidemark.reconcile.app import step_app
+from tidemark.reconcile.rollback import rollback_day
 
 if __name__ == "__main__":
     step_app("rollback", rollback_day, __doc__, {"day": date.fromisoformat, "version": int})

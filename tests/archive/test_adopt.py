@@ -19,9 +19,6 @@ from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
 from tidemark.adopt.run import Outcome, adopt
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
 from tidemark.cli import adopt as command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError
@@ -29,6 +26,9 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
 from tidemark.kafka.topics import describe_topic
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 

@@ -8,10 +8,11 @@ from pyspark.sql import SparkSession
 
 from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
-from tidemark.batch.audit import audit_run, evaluate
-from tidemark.batch.checks import Expected, safe
-from tidemark.batch.publish import publish_run
 from tidemark.core.errors import QualityError
+from tidemark.reconcile.audit.checks import Expected
+from tidemark.reconcile.audit.step import audit_run, evaluate
+from tidemark.reconcile.json_values import safe
+from tidemark.reconcile.publish import publish_run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 

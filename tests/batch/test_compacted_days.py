@@ -9,13 +9,13 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_upkeep import offsets, staged, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.seal import seal_run
 from tidemark.current_view.view import pin
 from tidemark.inspect.locate import Origin, locate
 from tidemark.maintenance.compaction import Compaction
 from tidemark.maintenance.replaced import delete_replaced
+from tidemark.reconcile.plan.step import plan_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
 

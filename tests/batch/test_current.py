@@ -15,14 +15,14 @@ from tests.batch.steps import pass_audit
 from tests.batch.world import TRANSFORM, World, january, moment, value
 from tests.conftest import TRANSFORM as PLAIN
 from tests.faults import FaultProxy, Rule
-from tidemark.batch.audit import audit_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.current_view.frame import current, frame
 from tidemark.current_view.view import View, pin
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
@@ -167,7 +167,7 @@ def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From one day a row of a file was deleted, from the other one a file of several."""
-    monkeypatch.setattr("tidemark.batch.rebuild.ROWS_PER_TASK", 5)
+    monkeypatch.setattr("tidemark.reconcile.rebuild.step.ROWS_PER_TASK", 5)
     seal_run(publish(world, "first", 14, 15, 16))
     world.spark.sql(f"ALTER TABLE {world.table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     world.spark.sql(f"DELETE FROM {world.table} WHERE _day = DATE'2013-01-14' AND _offset = 3")

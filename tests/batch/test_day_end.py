@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.conftest import MakeStream, Produce
 from tests.core.worlds import span
-from tidemark.batch.plan import plan_run
-from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Gap
 from tidemark.kafka.positions import watermarks
+from tidemark.reconcile.plan.step import plan_run
+from tidemark.reconcile.plan.targets import wait_ready
 from tidemark.settings import Settings
 
 

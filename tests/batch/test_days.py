@@ -6,9 +6,9 @@ import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled, two_days
-from tidemark.batch.seal import seal_run
 from tidemark.cli import days as command
 from tidemark.core.errors import ConfigError
+from tidemark.reconcile.seal import seal_run
 
 WEDNESDAY = TUESDAY + timedelta(days=1)
 

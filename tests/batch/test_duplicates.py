@@ -20,17 +20,17 @@ from tests.batch.test_verify import check, replaced, told, verify
 from tests.batch.world import TRANSFORM, Record, World, january, moment, value
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.audit import audit_run
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.report import report_run
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import IncompleteError
 from tidemark.core.seal import Deduplicated, Difference
 from tidemark.current_view.frame import frame
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
 DAYS = (january(14), january(15))

@@ -17,14 +17,14 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.conftest import TRANSFORM, MakeStream, Produce, unique
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.current_view.frame import current
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable

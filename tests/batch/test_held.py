@@ -11,14 +11,14 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_current import archived, pinned, rows
 from tests.batch.test_report import page_of
 from tests.batch.world import World, january, moment, value
-from tidemark.batch.audit import audit_run, evaluate
-from tidemark.batch.checks import Expected
-from tidemark.batch.publish import publish_run
-from tidemark.batch.report import report_run
-from tidemark.batch.seal import seal_run
-from tidemark.batch.verdict import WAY_OUT, condemns
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.current_view.frame import frame
+from tidemark.reconcile.audit.checks import Expected
+from tidemark.reconcile.audit.step import audit_run, evaluate
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import WAY_OUT, condemns
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.seals import day_seals, latest_seals

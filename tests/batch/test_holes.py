@@ -14,11 +14,6 @@ from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.waiting import wait_until
-from tidemark.batch import holes as holes_of_plan
-from tidemark.batch.holes import classify_holes
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.report import STEPS, make_report
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole
@@ -26,6 +21,11 @@ from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.kafka.log_reader import LogReader
 from tidemark.kafka.offset_evidence import Inquiry
 from tidemark.kafka.positions import watermarks
+from tidemark.reconcile.plan import holes as holes_of_plan
+from tidemark.reconcile.plan.holes import classify_holes
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.report.report import STEPS, make_report
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.seals import latest_seals, read_seal

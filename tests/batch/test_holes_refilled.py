@@ -13,13 +13,13 @@ from tests.conftest import MakeStream, Produce, Record
 from tests.core.worlds import span
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.write.sink import write_range
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.report import STEPS, make_report
-from tidemark.batch.seal import seal_run
 from tidemark.core.plan import Hole
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.report.report import STEPS, make_report
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges

@@ -13,14 +13,14 @@ from tests.batch.test_current import publish
 from tests.batch.test_report import page_of
 from tests.batch.test_seal import finish
 from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
-from tidemark.batch.difference import differences
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.report import report_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
 from tidemark.cli import versions as command
 from tidemark.core.plan import DayPlan, LateDay
 from tidemark.core.seal import Difference, Seal
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.rebuild.version_diff import differences
+from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable

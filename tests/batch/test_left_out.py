@@ -12,13 +12,13 @@ from tests.batch.test_current import archived, pinned, rows
 from tests.batch.test_held import archive, finished, planned, reconciled, sealed, seals_of
 from tests.batch.test_report import page_of
 from tests.batch.world import TRANSFORM, World, january, moment, value
-from tidemark.batch.holding import spoiled
-from tidemark.batch.publish import publish_run
-from tidemark.batch.seal import seal_run
-from tidemark.batch.verdict import held_days
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.current_view.frame import frame
 from tidemark.inspect.locate import RecordStatus, standing
+from tidemark.reconcile.held_days import spoiled
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.results import held_days
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error

@@ -12,17 +12,17 @@ from tests.batch.logs import MONDAY, Log, at, drop_below
 from tests.batch.steps import pass_audit
 from tests.batch.test_seal import finish, settled
 from tests.conftest import Record
-from tidemark.batch.losses import time_text
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.report import report_run
-from tidemark.batch.seal import seal_run
 from tidemark.cli.app import app
 from tidemark.core.errors import IncompleteError
+from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Gap, Neighbours
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.verify.day import verify_day
 
 NINE, TEN, ELEVEN = (at(MONDAY, hour) * 1000 for hour in (9, 10, 11))

@@ -12,11 +12,11 @@ from tests.batch.logs import MONDAY, TUESDAY, Log
 from tests.batch.steps import pass_audit
 from tests.batch.test_upkeep import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
-from tidemark.batch.publish import publish_run
-from tidemark.batch.seal import seal_run
 from tidemark.current_view.frame import current
 from tidemark.maintenance import tables as upkeep
 from tidemark.maintenance.tables import maintain_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
 RECORDS, PER_RANGE = 32, 2  # one an hour: 4 on Monday, 24 on Tuesday, 4 on Wednesday

@@ -10,12 +10,12 @@ from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeTopic
 from tests.core.worlds import span
 from tidemark.archive.ledger.ledger import compact, read_archived
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.seal import seal_run
-from tidemark.batch.targets import wait_ready
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.targets import wait_ready
+from tidemark.reconcile.seal import seal_run
 
 
 def lose_middle_manifest(log: Log) -> None:

@@ -12,13 +12,13 @@ from pyspark.sql.types import StructType
 
 from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
-from tidemark.batch.audit import audit_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConflictError
 from tidemark.core.offsets import TopicPartition
 from tidemark.inspect.locate import RecordStatus, standing
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.columns import QUARANTINE_SCHEMA

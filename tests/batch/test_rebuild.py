@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.world import TRANSFORM, World, january, moment, value
-from tidemark.batch.audit import audit_run
-from tidemark.batch.rebuild import write_layout
 from tidemark.core.errors import ConfigError, FormatError, IncompleteError, QualityError
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.rebuild.step import write_layout
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 

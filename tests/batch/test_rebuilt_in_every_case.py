@@ -28,15 +28,15 @@ from tests.catalog import another_catalog
 from tests.conftest import MakeStream, MakeTopic
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

@@ -17,12 +17,12 @@ from tests.conftest import MakeTopic
 from tests.core.worlds import span
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.write.sink import write_range
-from tidemark.batch.plan import plan_run, refill_ranges, settle_run
-from tidemark.batch.refill import refill_run, rounds
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.manifest import CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Gap, Hole
+from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
+from tidemark.reconcile.refill import refill_run, rounds
 from tidemark.s3 import ObjectStore
 
 
@@ -100,7 +100,7 @@ def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most()
 def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_there_by_a_retry(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    monkeypatch.setattr("tidemark.batch.refill.PIECE_OFFSETS", 4)
+    monkeypatch.setattr("tidemark.reconcile.refill.PIECE_OFFSETS", 4)
     log.produce(18, at(MONDAY, 9))
     log.archive(0, 2)
     log.archive(16, 18)
@@ -284,7 +284,7 @@ def test_a_topic_made_again_while_it_is_read_is_a_conflict_and_none_of_it_is_com
         recreate(log)
         return files
 
-    monkeypatch.setattr("tidemark.batch.refill.write_range", and_made_again)
+    monkeypatch.setattr("tidemark.reconcile.refill.write_range", and_made_again)
     with pytest.raises(ConflictError, match="the topic was made again since the plan"):
         refill_run(run, spark)
     assert refills(log) == []

@@ -9,16 +9,16 @@ from pyspark.sql import SparkSession
 
 from tests.batch.world import World, january, moment, value
 from tests.core.worlds import span
-from tidemark.batch.audit import audit_run
-from tidemark.batch.report import STEPS, make_report, report_run
-from tidemark.batch.report_page import WIDTH, draw, render, writer_colours
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
 from tidemark.core.plan_json import plan_to_value
 from tidemark.definitions.stream import Stream
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.report.page import WIDTH, draw, render, writer_colours
+from tidemark.reconcile.report.report import STEPS, make_report, report_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings

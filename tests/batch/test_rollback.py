@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
-from tidemark.batch import app as step_app_module
-from tidemark.batch import rollback as rollback_module
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
 from tidemark.cli import versions as command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
+from tidemark.reconcile import app as step_app_module
+from tidemark.reconcile import rollback as rollback_module
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable

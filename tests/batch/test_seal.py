@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
-from tidemark.batch.inputs import plan_fingerprint
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan import DayPlan
+from tidemark.reconcile.fingerprints import plan_fingerprint
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.tables.seals import day_seals, latest_seals, read_seal
 

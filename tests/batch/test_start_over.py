@@ -12,15 +12,17 @@ from pyspark.sql import SparkSession
 from tests.batch.logs import MONDAY, Log, Produce, at
 from tests.batch.steps import pass_audit
 from tests.conftest import MakeStream
-from tidemark.batch import audit, plan, start_over
-from tidemark.batch.checks import Outcome
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.seal import seal_run
-from tidemark.batch.start_over import publish_or_start_over
 from tidemark.core.errors import ConflictError, QualityError, ServiceError
 from tidemark.core.seal import Difference
+from tidemark.reconcile import start_over
+from tidemark.reconcile.audit import step as audit
+from tidemark.reconcile.audit.checks import Outcome
+from tidemark.reconcile.plan import step as plan
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.seal import seal_run
+from tidemark.reconcile.start_over import publish_or_start_over
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.reader import load_table

@@ -15,12 +15,6 @@ from typer.testing import CliRunner
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.conftest import MakeStream, Produce
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
@@ -28,6 +22,12 @@ from tidemark.current_view.view import pin
 from tidemark.maintenance import tables as upkeep
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
 from tidemark.maintenance.tables import look_after_tables, maintain_run
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings

@@ -14,10 +14,10 @@ from tests.conftest import MakeStream, Produce, Record
 from tests.spark.avro import text, varint
 from tests.spark.rows import kafka_rows
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
 from tidemark.definitions.stream import Stream
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform

@@ -19,15 +19,15 @@ from tests.batch.test_holes import transact
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.seal import Seal
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table

@@ -14,12 +14,12 @@ from tests.batch.test_verify import GOOD, NINE, check, replaced, sealed_in_turn,
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
-from tidemark.batch.plan import plan_run, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.seal import seal_run
 from tidemark.core.days import micros
 from tidemark.kafka.topics import logs_of
+from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table

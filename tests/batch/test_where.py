@@ -7,12 +7,12 @@ import pytest
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger.ledger import compact, read_archived
-from tidemark.batch.plan import plan_run
-from tidemark.batch.seal import seal_run
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
 from tidemark.inspect.locate import Copy, Located, Sealed, locate
 from tidemark.maintenance.archive import maintain_ledger
+from tidemark.reconcile.plan.step import plan_run
+from tidemark.reconcile.seal import seal_run
 
 
 def find(log: Log, offset: int, *, partition: int = 0) -> Located:

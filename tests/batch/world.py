@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from tests.batch.objects import archive_rows
 from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.snapshots import main_snapshots

@@ -6,7 +6,7 @@ GUARDS = (
     Guard(
         name="conservation",
         promise="No row is lost or doubled between the archive and the rebuilt day.",
-        path="include/tidemark/batch/rebuild.py",
+        path="include/tidemark/reconcile/rebuild/step.py",
         old='    _require_conserved(out["days"], staged, kept)\n',
         new="",
         tests=("tests/batch/test_rebuild.py::test_rows_a_transformation_drops_are_noticed",),
@@ -14,7 +14,7 @@ GUARDS = (
     Guard(
         name="planned-days-only",
         promise="A rebuild writes rows of its planned days only, though its files hold others.",
-        path="include/tidemark/batch/rebuild.py",
+        path="include/tidemark/reconcile/rebuild/step.py",
         old="return rows.where(day.isin(list(days)))",
         new="return rows",
         tests=("tests/batch/test_rebuild.py::test_only_the_planned_day_changes_though_its_files_hold_others",),
@@ -35,7 +35,7 @@ GUARDS = (
     Guard(
         name="unknown-check-blocks",
         promise="A critical check that saw no value blocks publication: it is unknown, not passed.",
-        path="include/tidemark/batch/checks.py",
+        path="include/tidemark/reconcile/audit/checks.py",
         old='return self.expected.severity == "critical" and self.success is not True',
         new='return self.expected.severity == "critical" and self.success is False',
         tests=("tests/batch/test_audit.py::test_a_day_whose_every_record_was_quarantined_is_unknown_not_passed",),
@@ -43,7 +43,7 @@ GUARDS = (
     Guard(
         name="audit-gate",
         promise="Only a branch that passed its audit is published.",
-        path="include/tidemark/batch/publish.py",
+        path="include/tidemark/reconcile/publish.py",
         old='if audit is None or audit.get("status") != "ok" or audit.get("passed") is not True:',
         new="if audit is None:",
         tests=("tests/batch/test_audit.py::test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day",),
@@ -51,7 +51,7 @@ GUARDS = (
     Guard(
         name="late-day-may-wait",
         promise="Only a day that has a sealed version keeps it when its new rows do not pass.",
-        path="include/tidemark/batch/holding.py",
+        path="include/tidemark/reconcile/held_days.py",
         old='item.day: item.reason == "late" or (item.version > 1 and not force)',
         new="item.day: True",
         tests=("tests/batch/test_left_out.py::test_a_day_that_the_run_can_not_do_without_stops_it",),
@@ -80,7 +80,7 @@ GUARDS = (
     Guard(
         name="same-plan",
         promise="A run whose plan was finalized again after the rebuild is neither published nor sealed.",
-        path="include/tidemark/batch/inputs.py",
+        path="include/tidemark/reconcile/fingerprints.py",
         old='if rebuilt["plan"] != plan_fingerprint(plan):',
         new="if False:",
         tests=(
@@ -90,7 +90,7 @@ GUARDS = (
     Guard(
         name="superseded-run-restarts",
         promise="A run that finalized its plan after another run's unsealed publication takes no row away.",
-        path="include/tidemark/batch/start_over.py",
+        path="include/tidemark/reconcile/start_over.py",
         old="        _require_sealed(run)\n        publish_run(run, spark)",
         new="        publish_run(run, spark)",
         tests=(
@@ -103,7 +103,7 @@ GUARDS = (
     Guard(
         name="seal-once",
         promise="A version of a day is sealed once, by one run.",
-        path="include/tidemark/batch/seal.py",
+        path="include/tidemark/reconcile/seal.py",
         old="if run.store.put_if_absent(key, seal.to_json()):",
         new="if run.store.put(key, seal.to_json()) is None:",
         tests=("tests/batch/test_seal.py::test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both",),
@@ -111,7 +111,7 @@ GUARDS = (
     Guard(
         name="seal-chain",
         promise="A later version's seal names the digest of the version before it.",
-        path="include/tidemark/batch/seal.py",
+        path="include/tidemark/reconcile/seal.py",
         old="return digest(body)",
         new='return digest(b"")',
         tests=("tests/batch/test_seal.py::test_late_rows_seal_a_second_version_that_chains_to_the_first",),
@@ -119,7 +119,7 @@ GUARDS = (
     Guard(
         name="seal-needs-audit",
         promise="A day that failed its checks is not sealed.",
-        path="include/tidemark/batch/seal.py",
+        path="include/tidemark/reconcile/seal.py",
         old='if unfit or not audit["passed"]:',
         new="if False:",
         tests=("tests/batch/test_seal.py::test_a_day_that_failed_its_checks_is_not_sealed",),

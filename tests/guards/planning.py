@@ -74,7 +74,7 @@ GUARDS = (
     Guard(
         name="no-gap-settles",
         promise="No plan with a gap that Kafka can fill is finalized.",
-        path="include/tidemark/batch/plan.py",
+        path="include/tidemark/reconcile/plan/step.py",
         old='unfilled = [f"{log} {gap} not refilled" for log, gap in _unfilled(plan)]',
         new="unfilled: list[str] = []",
         tests=(
@@ -84,7 +84,7 @@ GUARDS = (
     Guard(
         name="loss-accepted",
         promise="A loss stops the run until the stream accepts it.",
-        path="include/tidemark/batch/plan.py",
+        path="include/tidemark/reconcile/plan/step.py",
         old="lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)",
         new="lost: list[str] = []",
         tests=(
@@ -94,7 +94,7 @@ GUARDS = (
     Guard(
         name="open-transaction-waited-for",
         promise="No day is planned while an open transaction hides a part of it.",
-        path="include/tidemark/batch/targets.py",
+        path="include/tidemark/reconcile/plan/targets.py",
         old="if hidden:",
         new="if False:",
         tests=("tests/batch/test_day_end.py::test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned",),
@@ -102,7 +102,7 @@ GUARDS = (
     Guard(
         name="log-rewritten",
         promise="A log that ends before what is archived of it stops the plan.",
-        path="include/tidemark/batch/targets.py",
+        path="include/tidemark/reconcile/plan/targets.py",
         old="if reached > found.high_watermark:",
         new="if False:",
         tests=(

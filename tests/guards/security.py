@@ -46,7 +46,7 @@ GUARDS = (
     Guard(
         name="page-escaped",
         promise="Content from outside is shown on a page, and never run.",
-        path="include/tidemark/batch/report_page.py",
+        path="include/tidemark/reconcile/report/page.py",
         old="autoescape=True,",
         new="autoescape=False,",
         tests=("tests/batch/test_report.py::test_a_hostile_writer_and_error_are_shown_and_not_run",),

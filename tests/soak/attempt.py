@@ -22,18 +22,18 @@ import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.batch.audit import audit_run
-from tidemark.batch.plan import plan_run, refill_ranges, settle_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.report import report_run
-from tidemark.batch.rollback import rollback_day
-from tidemark.batch.seal import seal_run
-from tidemark.batch.start_over import publish_or_start_over
 from tidemark.core.errors import TidemarkError
 from tidemark.current_view.frame import current
 from tidemark.maintenance import compaction, expiry, replaced
 from tidemark.maintenance.tables import maintain_run
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.rollback import rollback_day
+from tidemark.reconcile.seal import seal_run
+from tidemark.reconcile.start_over import publish_or_start_over
 from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session

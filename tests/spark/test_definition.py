@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import TRANSFORM
-from tidemark.batch.definition import Checked, check_definition
 from tidemark.definitions.stream import Stream
+from tidemark.reconcile.check_definition import Checked, check_definition
 
 SCHEMA = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>"
 AVRO = """{"type": "record", "name": "Order", "fields": [

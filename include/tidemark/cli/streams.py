@@ -65,7 +65,7 @@ def _try(
     """Sort the streams into those that would run, with what was checked, and those that would not."""
     java_command()
     os.environ.update(BRIEF_JVM)
-    from tidemark.batch.definition import check_definition
+    from tidemark.reconcile.check_definition import check_definition
     from tidemark.spark.session import bare_session
 
     spark = bare_session("tidemark-streams")

@@ -63,7 +63,7 @@ def _changes(found: Difference | None) -> str:
 
 def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> None:
     """Roll the day back and say which version it has now; raises what ``rollback_day`` raises."""
-    from tidemark.batch.rollback import rollback_day
+    from tidemark.reconcile.rollback import rollback_day
     from tidemark.spark.session import quiet_session
     from tidemark.stack.java import BRIEF_JVM, java_command
 

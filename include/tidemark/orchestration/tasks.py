@@ -20,7 +20,7 @@ class Request:
 
 def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
     """One look of step ``wait``: True, and saved, once the archive is ready or the stream's patience is over."""
-    from tidemark.batch.targets import wait_ready
+    from tidemark.reconcile.plan.targets import wait_ready
 
     run = _run(stream, run_id)
     ready = wait_ready(run.stream, run.settings, request.days)
@@ -33,35 +33,35 @@ def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -
 
 def plan(stream: str, run_id: str, request: Request) -> None:
     """Step ``plan``."""
-    from tidemark.batch.plan import plan_run
+    from tidemark.reconcile.plan.step import plan_run
 
     plan_run(_run(stream, run_id), request.days, request.force)
 
 
 def settle(stream: str, run_id: str) -> None:
     """Step ``settle``."""
-    from tidemark.batch.plan import settle_run
+    from tidemark.reconcile.plan.step import settle_run
 
     settle_run(_run(stream, run_id))
 
 
 def seal(stream: str, run_id: str) -> dict[str, Any]:
     """Step ``seal``: the sealed days and their versions, which followers of the stream's asset are told."""
-    from tidemark.batch.seal import seal_run
+    from tidemark.reconcile.seal import seal_run
 
     return {"days": {item.day.isoformat(): item.version for item in seal_run(_run(stream, run_id))}}
 
 
 def report(stream: str, run_id: str) -> None:
     """Step ``report``."""
-    from tidemark.batch.report import report_run
+    from tidemark.reconcile.report.report import report_run
 
     report_run(_run(stream, run_id))
 
 
 def complete(stream: str, run_id: str) -> None:
     """The last step; raises QualityError where the run has published without days that it should have reopened."""
-    from tidemark.batch.verdict import WAY_OUT, held_text
+    from tidemark.reconcile.results import WAY_OUT, held_text
 
     run = _run(stream, run_id)
     held = held_text(run.require("audit"))
@@ -84,7 +84,7 @@ STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
 
 def nothing_to_refill(stream: str, run_id: str) -> bool:
     """Whether the run's plan misses nothing that Kafka can give."""
-    from tidemark.batch.plan import refill_ranges
+    from tidemark.reconcile.plan.step import refill_ranges
 
     return not refill_ranges(_run(stream, run_id))
 
@@ -121,7 +121,7 @@ def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bo
     ``before``: what was ``saved`` when it began. A result that is still the same is an earlier attempt's: one that was
     killed has saved none.
     """
-    from tidemark.batch.verdict import condemns
+    from tidemark.reconcile.results import condemns
 
     run = _run(stream, run_id)
     for name, body in saved(step, stream, run_id).items():
@@ -133,7 +133,7 @@ def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bo
 
 def reason(stream: str, run_id: str) -> str | None:
     """The first step of the run that has saved itself as failed, and why; None where none has."""
-    from tidemark.batch.report import STEPS
+    from tidemark.reconcile.report.report import STEPS
 
     run = _run(stream, run_id)
     for step in (*STEPS, "report"):
@@ -145,14 +145,14 @@ def reason(stream: str, run_id: str) -> str | None:
 
 def held(stream: str, run_id: str) -> str:
     """What the run has held back (see ``held_text``); empty where nothing is."""
-    from tidemark.batch.verdict import held_text
+    from tidemark.reconcile.results import held_text
 
     return held_text(_run(stream, run_id).load("audit") or {})
 
 
 def holds_back(stream: str, run_id: str, day: date) -> bool:
     """Whether the run has published without the day."""
-    from tidemark.batch.verdict import held_days
+    from tidemark.reconcile.results import held_days
 
     return day in held_days(_run(stream, run_id).load("audit") or {})
 

@@ -1,7 +1,7 @@
 """The losses that a seal claims, held against Kafka: its log must start behind each of them."""
 
-from tidemark.batch.losses import loss_text
 from tidemark.core.errors import ServiceError
+from tidemark.core.loss_text import loss_text
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream

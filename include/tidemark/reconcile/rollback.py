@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.batch.difference import version_differences
-from tidemark.batch.seal import difference_of
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.seal import Difference, Seal
+from tidemark.reconcile.rebuild.version_diff import version_differences
+from tidemark.reconcile.seal import difference_of
 from tidemark.run import Run
 from tidemark.spark.failures import task_error
 from tidemark.tables.columns import DAY, branch_name

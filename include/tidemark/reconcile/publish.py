@@ -5,11 +5,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidemark.batch.inputs import require_same_plan
-from tidemark.batch.verdict import held_days, passed_days
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.plan import DayPlan
 from tidemark.core.seal import Seal
+from tidemark.reconcile.fingerprints import require_same_plan
+from tidemark.reconcile.results import held_days, passed_days
 from tidemark.run import Run
 from tidemark.tables.iceberg import IcebergTable, Publication
 from tidemark.tables.reader import load_table

@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from tidemark.batch.checks import safe
 from tidemark.core.errors import FormatError
+from tidemark.reconcile.json_values import safe
 from tidemark.run import Run
 from tidemark.spark.failures import cause_line
 from tidemark.tables.columns import DAY

@@ -22,13 +22,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.archive.read import Step, as_they_are, read_slices, together
-from tidemark.batch.difference import version_differences
-from tidemark.batch.holding import spoiled, without
-from tidemark.batch.inputs import plan_fingerprint, rows_fingerprint
 from tidemark.core.errors import IncompleteError, TidemarkError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan, Slice
 from tidemark.definitions.stream import Stream
+from tidemark.reconcile.fingerprints import plan_fingerprint, rows_fingerprint
+from tidemark.reconcile.held_days import spoiled, without
+from tidemark.reconcile.rebuild.version_diff import version_differences
 from tidemark.run import Run
 from tidemark.spark import records
 from tidemark.spark.failures import rebuild_error

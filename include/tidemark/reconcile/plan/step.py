@@ -9,16 +9,17 @@ from typing import Any
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
-from tidemark.batch.holes import LogRanges, classify_holes
-from tidemark.batch.losses import bound_losses, loss_text, new_losses, reach_back
-from tidemark.batch.targets import make_targets, raise_log_starts, reach_seals
 from tidemark.core.codec import encode
 from tidemark.core.errors import IncompleteError, ServiceError
+from tidemark.core.loss_text import loss_text
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal
+from tidemark.reconcile.plan.holes import LogRanges, classify_holes
+from tidemark.reconcile.plan.losses import bound_losses, new_losses, reach_back
+from tidemark.reconcile.plan.targets import make_targets, raise_log_starts, reach_seals
 from tidemark.run import Run
 from tidemark.tables.seals import latest_seals
 from tidemark.tables.snapshots import main_snapshots

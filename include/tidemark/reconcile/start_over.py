@@ -6,15 +6,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidemark.batch.audit import audit_run
-from tidemark.batch.plan import plan_run, refill_ranges, settle_run
-from tidemark.batch.publish import publish_run
-from tidemark.batch.rebuild import rebuild_run
-from tidemark.batch.refill import refill_run
-from tidemark.batch.seal import seal_run
-from tidemark.batch.verdict import condemns, passed_days
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan_json import plan_from_value
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.results import condemns, passed_days
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import unsealed_publication

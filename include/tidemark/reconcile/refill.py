@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 from tidemark.archive.commit import commit_batch, read_manifests
 from tidemark.archive.loss import split_at
 from tidemark.archive.write.sink import write_range
-from tidemark.batch.holes import LogRanges
-from tidemark.batch.plan import refill_ranges
 from tidemark.core.codec import encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
@@ -19,6 +17,8 @@ from tidemark.core.manifest import REFILL, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import logs_of
+from tidemark.reconcile.plan.holes import LogRanges
+from tidemark.reconcile.plan.step import refill_ranges
 from tidemark.run import Run
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Literal
 
-from tidemark.batch.inputs import deduplicated_by, require_same_plan
-from tidemark.batch.verdict import passed_days
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog
 from tidemark.core.settled import joined
+from tidemark.reconcile.fingerprints import deduplicated_by, require_same_plan
+from tidemark.reconcile.results import passed_days
 from tidemark.run import Run
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import previous_digest, read_seal, write_seal

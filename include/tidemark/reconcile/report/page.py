@@ -7,8 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tidemark.batch.checks import observed_text
 from tidemark.core.manifest import REFILL
+from tidemark.reconcile.audit.checks import observed_text
 
 ROWS_MAX = 200
 WIDTH = 1000.0
@@ -39,9 +39,9 @@ class Drawing:
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The page of a report object as ``tidemark.batch.report`` makes it."""
+    """The page of a report object as ``tidemark.reconcile.report.report`` makes it."""
     environment = Environment(
-        loader=PackageLoader("tidemark.batch"),
+        loader=PackageLoader("tidemark.reconcile.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from tidemark.batch.losses import time_text
-from tidemark.batch.report_page import render
-from tidemark.batch.verdict import WAY_OUT, held_days
 from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
+from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
 from tidemark.core.plan import LogPlan, Neighbours, Plan
 from tidemark.core.plan_json import plan_from_value
+from tidemark.reconcile.report.page import render
+from tidemark.reconcile.results import WAY_OUT, held_days
 from tidemark.run import Run
 
 STEPS = ("wait", "plan", "refill", "settled", "rebuild", "audit", "publish", "seal")

@@ -15,10 +15,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.batch.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcome, clip, observed_text, safe
-from tidemark.batch.holding import may_wait, without_version
-from tidemark.batch.inputs import deduplicated_by
 from tidemark.core.errors import ConflictError, QualityError
+from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcome, observed_text
+from tidemark.reconcile.fingerprints import deduplicated_by
+from tidemark.reconcile.held_days import may_wait, without_version
+from tidemark.reconcile.json_values import clip, safe
 from tidemark.run import Run
 from tidemark.spark.failures import cause_line
 from tidemark.tables.columns import DAY

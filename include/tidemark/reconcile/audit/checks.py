@@ -1,14 +1,13 @@
 """A quality check and its outcome as plain values, and their JSON form. No Spark here: the report reads them too."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Any, Literal, Self
 
 from tidemark.definitions.sections import Check
+from tidemark.reconcile.json_values import safe
 
-TEXT_MAX = 200
 # Arguments every expectation takes from the library itself; a definition has no use for them.
 LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
 # The library divides by the number of values; there are none on an empty day, nor where a definition is tried.
@@ -76,29 +75,3 @@ def observed_text(value: Any) -> str:
 
 def _number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
-
-
-def safe(value: Any) -> Any:
-    """``value`` as strict JSON can hold it: no NaN, no bytes, long text clipped."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, str):
-        return clip(value)
-    if hasattr(value, "asDict"):  # a Spark row
-        return safe(value.asDict())
-    if isinstance(value, Mapping):
-        return {clip(str(key)): safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [safe(item) for item in value]
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return clip(bytes(value[:TEXT_MAX]).hex())
-    return safe(value.item()) if hasattr(value, "item") else clip(str(value))
-
-
-def clip(text: str) -> str:
-    """``text``, cut to 200 characters with an ellipsis where it is longer."""
-    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"

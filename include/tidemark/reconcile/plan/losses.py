@@ -9,13 +9,13 @@ are those of the very neighbours.
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import tzinfo
 
-from tidemark.core.days import day_start, micros, moment_text
+from tidemark.core.days import day_start, micros
 from tidemark.core.errors import ServiceError
+from tidemark.core.loss_text import loss_text
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
-from tidemark.core.plan import Gap, LogPlan, Neighbours, Plan, Target, Used
+from tidemark.core.plan import LogPlan, Neighbours, Plan, Target, Used
 from tidemark.core.seal import Seal
 from tidemark.kafka.positions import FirstRecord, first_records
 from tidemark.kafka.topics import logs_of
@@ -67,23 +67,6 @@ def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
     lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
     sealed = (log for seal in seals for log in seal.logs if log.log == item.target.log)
     return subtract(lost, [gap.range for log in sealed for gap in log.gaps])
-
-
-def loss_text(log: TopicPartition, gap: Gap, zone: tzinfo) -> str:
-    """One sentence: which offsets were lost, how many, and of which time they were."""
-    return f"{log} {gap.range} lost to retention: {len(gap.range):,} offsets, {time_text(gap.neighbours, zone)}"
-
-
-def time_text(found: Neighbours | None, zone: tzinfo) -> str:
-    """Of which time lost records were, as far as their neighbours tell, in the zone's clocks."""
-    before, behind = (found.before_us, found.behind_us) if found is not None else (None, None)
-    if before is None and behind is None:
-        return "of unknown time: no record is known on either side"
-    if behind is None:
-        return f"behind a record of {moment_text(before or 0, zone)}; no record is known behind them"
-    if before is None:
-        return f"in front of a record of {moment_text(behind, zone)}; no record is known in front of them"
-    return f"between records of {moment_text(before, zone)} and {moment_text(behind, zone)}"
 
 
 def _bound_log(run: Run, item: LogPlan) -> LogPlan:

@@ -1,0 +1,1 @@
+"""The audit step: a day's data-quality checks."""

@@ -1,0 +1,34 @@
+"""Values of a table as JSON and as text of a bounded length."""
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+TEXT_MAX = 200
+
+
+def safe(value: Any) -> Any:
+    """``value`` as strict JSON can hold it: no NaN, no bytes, long text clipped."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return clip(value)
+    if hasattr(value, "asDict"):  # a Spark row
+        return safe(value.asDict())
+    if isinstance(value, Mapping):
+        return {clip(str(key)): safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [safe(item) for item in value]
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return clip(bytes(value[:TEXT_MAX]).hex())
+    return safe(value.item()) if hasattr(value, "item") else clip(str(value))
+
+
+def clip(text: str) -> str:
+    """``text``, cut to 200 characters with an ellipsis where it is longer."""
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"

@@ -1,0 +1,1 @@
+"""The plan step: what a run reads, refills and accepts as lost."""

@@ -1,0 +1,1 @@
+"""The report step: what a run did, for people."""
