@@ -103,7 +103,7 @@ GUARDS = (
     Guard(
         name="seal-once",
         promise="A version of a day is sealed once, by one run.",
-        path="include/tidemark/reconcile/seal.py",
+        path="include/tidemark/tables/seals.py",
         old="if run.store.put_if_absent(key, seal.to_json()):",
         new="if run.store.put(key, seal.to_json()) is None:",
         tests=("tests/batch/test_seal.py::test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both",),
@@ -111,7 +111,7 @@ GUARDS = (
     Guard(
         name="seal-chain",
         promise="A later version's seal names the digest of the version before it.",
-        path="include/tidemark/reconcile/seal.py",
+        path="include/tidemark/tables/seals.py",
         old="return digest(body)",
         new='return digest(b"")',
         tests=("tests/batch/test_seal.py::test_late_rows_seal_a_second_version_that_chains_to_the_first",),
