@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.archive.write.file import OpenFile, Target
+from tidemark.archive.write.file import FileTarget, OpenFile
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import Plan
-from tidemark.core.plan import Target as PlanTarget
+from tidemark.core.plan import Plan, Target
 from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
@@ -106,7 +105,7 @@ def _batches(span: OffsetRange) -> list[OffsetRange]:
 def _plan(run: Run) -> Plan:
     history = read_archived(run.store, run.layout, run.stream).history()
     targets = [
-        PlanTarget(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in history.extents().items()
     ]
     return plan_committed(
@@ -122,7 +121,7 @@ def _plan(run: Run) -> Plan:
 
 def _write(settings: Settings, stream: Stream, job: _File) -> DataFile:
     """In a process of its own."""
-    target = Target(
+    target = FileTarget(
         store=_store(settings),
         layout=Layout(prefix=settings.prefix, stream=stream.name),
         part_bytes=stream.archive.part_bytes,

@@ -26,7 +26,7 @@ from tidemark.cli import where as where_command
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.inspect.locate import Copy, Located, Sealed
+from tidemark.inspect.locate import Located, RecordCopy, Sealed
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
@@ -230,7 +230,7 @@ def test_where_names_object_manifest_seal_and_snapshot(
 ) -> None:
     log = TopicPartition(topic="flights", topic_id="AbC", partition=1)
     copies = [
-        Copy(
+        RecordCopy(
             log=log,
             range=OffsetRange(start=0, end=50),
             writer=f"writer-{number}",

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.archive.write.file import Target
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
@@ -94,7 +94,7 @@ class Small:
         paths = [self.path(moment) for moment in times.values()]
         table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
         table = table.append_column("path", pa.array(paths)).append_column("day", pa.array(np.array(days, np.int32)))
-        target = Target(
+        target = FileTarget(
             store=self.store,
             layout=self.layout,
             part_bytes=stream.archive.part_bytes,

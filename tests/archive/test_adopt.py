@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.archive.connect import ConnectSink, Value
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
-from tidemark.adopt.run import Outcome, adopt
+from tidemark.adopt.run import Adoption, adopt
 from tidemark.archive.stream.driver import archive
 from tidemark.cli import adopt as command
 from tidemark.cli.app import app
@@ -66,7 +66,7 @@ class World:
     def connect(self, start: int, end: int, form: str = "json", *, partition: int = 0) -> str:
         return self.sink.write(partition, start, self.some(start, end, partition=partition), form)
 
-    def adopt(self, **options: Any) -> Outcome:
+    def adopt(self, **options: Any) -> Adoption:
         return adopt(self.spark, self.settings, self.stream, self.sink.topics_dir, **options)
 
     def forget(self, before: int, *, partition: int = 0) -> None:

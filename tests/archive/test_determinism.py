@@ -32,7 +32,7 @@ from tests.waiting import wait_until
 from tidemark.archive.commit import commit_batch, read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
-from tidemark.archive.write.file import Target as FileTarget
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout

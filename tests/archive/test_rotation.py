@@ -20,7 +20,7 @@ from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.write import task
-from tidemark.archive.write.file import Target
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
@@ -45,9 +45,9 @@ class Row:
     size: int = 0
 
 
-def target(store: ObjectStore, stream: str = "") -> Target:
+def target(store: ObjectStore, stream: str = "") -> FileTarget:
     layout = Layout(prefix="", stream=stream or unique("rotation"))
-    return Target(store=store, layout=layout, part_bytes=PART_BYTES, settings="settings-one")
+    return FileTarget(store=store, layout=layout, part_bytes=PART_BYTES, settings="settings-one")
 
 
 def batches(rows: Sequence[Row], sizes: Iterable[int]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from tests.faults import FaultProxy, Rule
 from tidemark.archive.commit import commit_batch
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
 from tidemark.archive.stream.driver import archive
-from tidemark.archive.write.file import Target
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
@@ -93,7 +93,7 @@ class World:
 
     def write(self, store: ObjectStore, rows: Sequence[dict[str, Any]] = ROWS) -> list[DataFile]:
         layout = Layout(prefix="", stream=self.stream.name)
-        target = Target(store=store, layout=layout, part_bytes=PART, settings="settings-one")
+        target = FileTarget(store=store, layout=layout, part_bytes=PART, settings="settings-one")
         schema = pa.schema([*SCHEMA, ("path", pa.string()), ("day", pa.date32())])
         return write_files([pa.RecordBatch.from_pylist(list(rows), schema=schema)], RANGES.items(), target, CUTS)
 

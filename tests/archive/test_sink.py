@@ -15,7 +15,7 @@ import pytest
 
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
-from tidemark.archive.write.file import Target
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
@@ -44,8 +44,8 @@ ROWS = [
 
 
 @pytest.fixture
-def target(store: ObjectStore) -> Target:
-    return Target(
+def target(store: ObjectStore) -> FileTarget:
+    return FileTarget(
         store=store,
         layout=Layout(prefix="", stream=unique("sink")),
         part_bytes=5 * 1024 * 1024,
@@ -54,7 +54,7 @@ def target(store: ObjectStore) -> Target:
 
 
 @pytest.fixture
-def oracle(settings: Settings, target: Target) -> Oracle:
+def oracle(settings: Settings, target: FileTarget) -> Oracle:
     return Oracle(settings, target.layout.stream)
 
 
@@ -84,17 +84,17 @@ def batches(rows: list[dict[str, Any]], size: int = 1000) -> Iterator[pa.RecordB
 WIDE = Cuts(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
 
 
-def write(target: Target, rows: list[dict[str, Any]], size: int = 1000, **cuts: int) -> list[DataFile]:
+def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **cuts: int) -> list[DataFile]:
     limits = replace(WIDE, **cuts)
     return sorted(write_files(batches(rows, size), [(LOG, RANGE)], target, limits), key=lambda file: file.key)
 
 
-def archived(target: Target, path: str, seq: int) -> str:
+def archived(target: FileTarget, path: str, seq: int) -> str:
     return f"data/{target.layout.stream}/{path}/orders+0+{100:020}+{200:020}+{seq:04}.parquet"
 
 
 def test_two_paths_interleaved_in_one_partition_make_one_file_each_with_all_their_rows(
-    target: Target, oracle: Oracle
+    target: FileTarget, oracle: Oracle
 ) -> None:
     rows = [row(*item) for item in ROWS]
     first, second = write(target, rows, size=2)
@@ -105,7 +105,7 @@ def test_two_paths_interleaved_in_one_partition_make_one_file_each_with_all_thei
     assert oracle.keys("data") == {first.key: first.bytes, second.key: second.bytes}
 
 
-def test_the_receipt_tells_rows_extent_and_days(target: Target) -> None:
+def test_the_receipt_tells_rows_extent_and_days(target: FileTarget) -> None:
     (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
     noon_us = int(NOON.timestamp()) * 1_000_000
     assert replace(file, checksum="", bytes=0) == DataFile(
@@ -127,7 +127,7 @@ def test_the_receipt_tells_rows_extent_and_days(target: Target) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_flush_size_cuts_behind_every_third_row_of_a_path_however_arrow_batches(target: Target, size: int) -> None:
+def test_flush_size_cuts_behind_every_third_row_of_a_path_however_arrow_batches(target: FileTarget, size: int) -> None:
     files = write(target, [row(*item) for item in ROWS], size=size, flush_size=3)
     assert [(file.key, file.first_offset, file.last_offset, file.rows) for file in files] == [
         (archived(target, "hour=12", 0), 100, 104, 3),
@@ -137,14 +137,16 @@ def test_flush_size_cuts_behind_every_third_row_of_a_path_however_arrow_batches(
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
-def test_max_bytes_counts_keys_and_values_and_cuts_behind_the_row_that_reaches_it(target: Target, size: int) -> None:
+def test_max_bytes_counts_keys_and_values_and_cuts_behind_the_row_that_reaches_it(
+    target: FileTarget, size: int
+) -> None:
     rows = [row(100 + at, "all", b"x" * length) for at, length in enumerate([3, 5, 1, 20, 4, 4])]
     # with the keys of even offsets: 4, 5, 2, 20, 5, 4
     files = write(target, rows, size=size, max_bytes=9)
     assert [(file.first_offset, file.last_offset) for file in files] == [(100, 101), (102, 103), (104, 105)]
 
 
-def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: Target, oracle: Oracle) -> None:
+def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: FileTarget, oracle: Oracle) -> None:
     (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
     head = oracle.client.head_object(Bucket=target.store.bucket, Key=file.key)
     assert head["ContentType"] == "application/vnd.apache.parquet"
@@ -162,7 +164,7 @@ def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: Target,
     )
 
 
-def test_the_same_rows_again_reuse_the_objects_that_are_there(target: Target, oracle: Oracle) -> None:
+def test_the_same_rows_again_reuse_the_objects_that_are_there(target: FileTarget, oracle: Oracle) -> None:
     rows = [row(*item) for item in ROWS]
     first = write(target, rows, flush_size=3)
     there = {key: oracle.client.head_object(Bucket=target.store.bucket, Key=key)["ETag"] for key in oracle.keys("data")}
@@ -172,7 +174,7 @@ def test_the_same_rows_again_reuse_the_objects_that_are_there(target: Target, or
     }
 
 
-def test_other_content_under_the_same_key_is_a_conflict_that_names_both(target: Target, oracle: Oracle) -> None:
+def test_other_content_under_the_same_key_is_a_conflict_that_names_both(target: FileTarget, oracle: Oracle) -> None:
     write(target, [row(100, "all", b"one")])
     before = oracle.body(archived(target, "all", 0))
     with pytest.raises(ConflictError) as told:
@@ -195,14 +197,14 @@ def parquet(rows: int) -> bytes:
     [b"", b"not parquet", bytes(5_000), parquet(0), parquet(100_000)],
     ids=["empty", "text", "zeros", "empty table", "table"],
 )
-def test_an_object_that_something_else_wrote_is_a_conflict_that_names_it(target: Target, body: bytes) -> None:
+def test_an_object_that_something_else_wrote_is_a_conflict_that_names_it(target: FileTarget, body: bytes) -> None:
     key = archived(target, "all", 0)
     target.store.put(key, body)
     with pytest.raises(ConflictError, match="an object that Tidemark did not write is in the way: .*" + re.escape(key)):
         write(target, [row(100, "all", b"one")])
 
 
-def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(target: Target) -> None:
+def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(target: FileTarget) -> None:
     rows = [row(100 + at, "all", b"x") for at in range(6)]
     crashed = write(target, rows[:4], flush_size=2)
     assert [file.key[-12:] for file in crashed] == ["0000.parquet", "0001.parquet"]
@@ -220,7 +222,7 @@ def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(tar
     ]
 
 
-def test_behind_an_object_that_is_too_old_to_be_taken_again_no_name_is(stack: LocalStack, target: Target) -> None:
+def test_behind_an_object_that_is_too_old_to_be_taken_again_no_name_is(stack: LocalStack, target: FileTarget) -> None:
     rows = [row(100 + at, "all", b"x") for at in range(4)]
     first, second = write(target, rows, flush_size=2)
     folder = stack.folder / "s3" / "data" / target.store.bucket  # where the S3 server keeps objects
@@ -234,7 +236,7 @@ def test_behind_an_object_that_is_too_old_to_be_taken_again_no_name_is(stack: Lo
     ]
 
 
-def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: Target) -> None:
+def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: FileTarget) -> None:
     (old,) = write(target, [row(100, "all", b"old")])
     again = replace(LOG, topic_id="id-two")
     (new,) = write_files(batches([row(100, "all", b"new")]), [(again, RANGE)], target, WIDE)
@@ -252,7 +254,7 @@ def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: T
     ],
 )
 def test_rows_that_do_not_fit_the_range_are_refused_and_nothing_becomes_visible(
-    target: Target, oracle: Oracle, rows: list[dict[str, Any]], told: str
+    target: FileTarget, oracle: Oracle, rows: list[dict[str, Any]], told: str
 ) -> None:
     with pytest.raises(PositionError) as error:
         write(target, rows)
@@ -260,13 +262,13 @@ def test_rows_that_do_not_fit_the_range_are_refused_and_nothing_becomes_visible(
     assert (oracle.keys("data"), oracle.open_uploads()) == ({}, [])
 
 
-def test_many_small_batches_make_few_row_groups(target: Target, oracle: Oracle) -> None:
+def test_many_small_batches_make_few_row_groups(target: FileTarget, oracle: Oracle) -> None:
     rows = [row(100 + at, "all", b"x" * 100) for at in range(100)]
     (file,) = write(target, rows, size=5)
     assert pq.ParquetFile(io.BytesIO(oracle.body(file.key))).metadata.num_row_groups == 1
 
 
-def test_memory_stays_bounded_while_a_large_object_is_written_and_read(target: Target) -> None:
+def test_memory_stays_bounded_while_a_large_object_is_written_and_read(target: FileTarget) -> None:
     highest = 0
     tracemalloc.start()
     try:

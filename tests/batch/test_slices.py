@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import MakeStream, unique
 from tidemark.archive.read import read_slices
-from tidemark.archive.write.file import OpenFile, Target
+from tidemark.archive.write.file import FileTarget, OpenFile
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -65,7 +65,7 @@ ODD = [
 ]
 
 
-def write(target: Target, rows: list[Row]) -> str:
+def write(target: FileTarget, rows: list[Row]) -> str:
     """An object of these rows, in one batch; its key."""
     file = OpenFile(target, LOG, DataName(path="p", topic="orders", partition=0, range=RANGE, seq=0))
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
@@ -75,9 +75,9 @@ def write(target: Target, rows: list[Row]) -> str:
 
 
 @pytest.fixture
-def target(store: ObjectStore) -> Target:
+def target(store: ObjectStore) -> FileTarget:
     layout = Layout(prefix="", stream=unique("slices"))
-    return Target(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
+    return FileTarget(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
 
 
 def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: list[Slice]) -> list[Row]:
@@ -97,14 +97,14 @@ def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: l
 
 
 def test_odd_records_are_read_back_to_the_byte(
-    spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
+    spark: SparkSession, settings: Settings, target: FileTarget, make_stream: MakeStream
 ) -> None:
     slices = [Slice(key=write(target, ODD), log=LOG, range=RANGE, whole=True)]
     assert collected(spark, settings, make_stream(), slices) == ODD
 
 
 def test_slices_are_trimmed_to_their_offsets(
-    spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
+    spark: SparkSession, settings: Settings, target: FileTarget, make_stream: MakeStream
 ) -> None:
     rows = [row(number) for number in range(0, 100, 2)]
     slices = [
@@ -132,7 +132,7 @@ def test_only_the_slices_objects_are_read_whatever_folders_are_called(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a b%20*é{1,2}"))
     rows = [row(number) for number in range(300)]
     layout = Layout(prefix=f"{unique('odd')}/a b%20*é{{1,2}}", stream="slices")
-    target = Target(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
+    target = FileTarget(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
     keys = [
         write(replace(target, settings=f"settings-{number}"), rows[number * 100 : (number + 1) * 100])
         for number in range(3)
@@ -151,7 +151,7 @@ def test_only_the_slices_objects_are_read_whatever_folders_are_called(
 
 
 def test_a_session_that_ignores_the_list_of_objects_is_refused(
-    spark: SparkSession, settings: Settings, target: Target, make_stream: MakeStream
+    spark: SparkSession, settings: Settings, target: FileTarget, make_stream: MakeStream
 ) -> None:
     key = write(target, ODD)
     ignored = "spark.sql.streaming.fileStreamSink.ignoreMetadata"

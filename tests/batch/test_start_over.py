@@ -16,7 +16,7 @@ from tidemark.core.errors import ConflictError, QualityError, ServiceError
 from tidemark.core.seal import Difference
 from tidemark.reconcile import start_over
 from tidemark.reconcile.audit import step as audit
-from tidemark.reconcile.audit.checks import Outcome
+from tidemark.reconcile.audit.checks import CheckOutcome
 from tidemark.reconcile.plan import step as plan
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -106,8 +106,8 @@ def while_away(step: str, module: Any, name: str) -> Patch:
 def checks_that_break(patches: pytest.MonkeyPatch) -> None:
     """Spark fails while checks are made, which the library tells as their outcome."""
 
-    def broken(_: object, checks: Any) -> list[Outcome]:
-        return [Outcome(expected=item, success=False, observed=None, exception="S3 is away") for item in checks]
+    def broken(_: object, checks: Any) -> list[CheckOutcome]:
+        return [CheckOutcome(expected=item, success=False, observed=None, exception="S3 is away") for item in checks]
 
     patches.setattr(audit, "evaluate", broken)
 

@@ -35,7 +35,7 @@ from tidemark.tables.seals import read_seal
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.day import verify_day
 from tidemark.verify.lineage import Basis
-from tidemark.verify.result import Check, Verification
+from tidemark.verify.result import ProofPart, Verification
 
 NINE = at(MONDAY, 9)
 GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
@@ -83,7 +83,7 @@ def verify(log: Log, version: int | None = None) -> Verification:
     return verify_day(log.settings, log.stream.name, MONDAY, version)
 
 
-def check(found: Verification, name: str) -> Check:
+def check(found: Verification, name: str) -> ProofPart:
     return next(item for item in found.checks if item.name == name)
 
 
@@ -367,9 +367,9 @@ def test_a_day_that_was_never_sealed_is_refused(day: Log) -> None:
         verify_day(day.settings, day.stream.name, MONDAY, 7)
 
 
-def derived(log: Log) -> tuple[Derived, Check, Check]:
+def derived(log: Log) -> tuple[Derived, ProofPart, ProofPart]:
     """What the archive alone says of Monday, with the checks of its manifests and objects."""
-    chains, files = Check(name="manifests"), Check(name="objects")
+    chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(log.store, log.layout, MONDAY, log.stream.zone)
     return reader.derive(Basis(until_us=2**62), chains, files, lambda _: None), chains, files
 

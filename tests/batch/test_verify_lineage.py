@@ -11,12 +11,12 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.lineage import Basis, Lineage
-from tidemark.verify.result import Check, Difference
+from tidemark.verify.result import Mismatch, ProofPart
 
 WEEK = timedelta(days=7)
 
 
-def told(item: Difference) -> str:
+def told(item: Mismatch) -> str:
     return f"{item.what}: expected {item.expected}, found {item.found} [{item.where}]"
 
 
@@ -24,7 +24,7 @@ def derived(
     small: Small, until_us: int = 2**62, used: tuple[tuple[str, int, int], ...] = ()
 ) -> tuple[Derived, list[str], str]:
     """What is there of the first day, what is wrong, what was looked at. ``used``: writer, first and last batch."""
-    chains, files = Check(name="manifests"), Check(name="objects")
+    chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
     found = reader.derive(
         Basis(until_us=until_us, batches={(writer, small.log()): [(first, last)] for writer, first, last in used}),
@@ -136,7 +136,7 @@ def test_a_replaced_range_with_nothing_in_its_place_is_named(store: ObjectStore)
     for start in range(0, 6, 2):
         small.commit(start, start + 2)
     compaction(small).run()
-    check = Check(name="manifests")
+    check = ProofPart(name="manifests")
     Lineage(small.compactions()).compare(small.log(), (OffsetRange(start=0, end=3),), check)
     first, second = map(told, check.differences)
     assert "expected a complete range in place of [2, 4) of query-a/1, found none with [3, 4)" in first

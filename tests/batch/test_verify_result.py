@@ -2,15 +2,15 @@
 
 import pytest
 
-from tidemark.verify.result import EXIT_CODES, Check, Verdict, Verification
+from tidemark.verify.result import EXIT_CODES, ProofPart, Verdict, Verification
 
-HOLDS = Check(name="a")
-GONE = Check(name="b", gone=True)
-UNKNOWN = Check(name="c", unknown=["Kafka does not answer"])
+HOLDS = ProofPart(name="a")
+GONE = ProofPart(name="b", gone=True)
+UNKNOWN = ProofPart(name="c", unknown=["Kafka does not answer"])
 
 
-def differing() -> Check:
-    check = Check(name="d", unknown=["and a part of it is unknown, too"])
+def differing() -> ProofPart:
+    check = ProofPart(name="d", unknown=["and a part of it is unknown, too"])
     check.equal("rows", expected=2, found=1, where="an object")
     return check
 
@@ -25,6 +25,6 @@ def differing() -> Check:
     ],
     ids=["no check", "one unknown", "one gone", "one differs"],
 )
-def test_what_could_not_be_checked_is_unknown(checks: tuple[Check, ...], verdict: Verdict, code: int) -> None:
+def test_what_could_not_be_checked_is_unknown(checks: tuple[ProofPart, ...], verdict: Verdict, code: int) -> None:
     found = Verification(stream="s", day="2013-01-14", version=1, seal="key", lost=0, checks=checks)
     assert (found.verdict, EXIT_CODES[found.verdict]) == (verdict, code)

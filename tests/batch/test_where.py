@@ -9,7 +9,7 @@ from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
-from tidemark.inspect.locate import Copy, Located, Sealed, locate
+from tidemark.inspect.locate import Located, RecordCopy, Sealed, locate
 from tidemark.maintenance.archive import maintain_ledger
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.seal import seal_run
@@ -44,7 +44,7 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
         day=MONDAY,
         event_time=datetime(2013, 1, 14, 9, tzinfo=ZONE),
         copies=tuple(
-            Copy(
+            RecordCopy(
                 log=owner,
                 range=OffsetRange(start=start, end=end),
                 writer=writer,

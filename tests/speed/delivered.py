@@ -16,7 +16,7 @@ from tidemark.delivery_audit.report import Tally
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.speed.replay.plan import Reading, ReplayPlan, ReplayPlans
+from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, ReplayRange
 
 ZONE = ZoneInfo("America/New_York")
 VERSION = 3
@@ -214,7 +214,7 @@ class Delivery:
         """Say that the dead letters below the offset were replayed."""
         (log,) = describe_topic(self.settings.kafka_bootstrap, self.stream.speed.dead_letter_topic)
         plans = ReplayPlans.of(self.store, self.layout, log.topic_id)
-        reading = Reading(log=log, start=0, until=offset, first=True)
+        reading = ReplayRange(log=log, start=0, until=offset, first=True)
         plans.begin(ReplayPlan(stream=self.stream.name, number=1, readings=(reading,)))
         self.replayed_until = offset
 

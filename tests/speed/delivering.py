@@ -17,7 +17,7 @@ from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver
+from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver
 from tidemark.stack.local import PROJECT
 
 LOG = TopicPartition(topic="source", topic_id="kXWqb5YJRMmUXkvGyKEUyg", partition=2)
@@ -64,11 +64,11 @@ def numbered(topic: str, *offsets: int) -> pa.RecordBatch:
     return batch(row(topic, offset) for offset in offsets)
 
 
-def span(start: int, until: int, *, number: int = 0, first: bool = False) -> Span:
-    return Span(log=LOG, start=start, until=until, batch=number, first=first)
+def span(start: int, until: int, *, number: int = 0, first: bool = False) -> TaskRange:
+    return TaskRange(log=LOG, start=start, until=until, batch=number, first=first)
 
 
-def delivered(wanted: Span, *, skipped: int = 0, good: int = 0, dead: int = 0, transactions: int) -> Delivered:
+def delivered(wanted: TaskRange, *, skipped: int = 0, good: int = 0, dead: int = 0, transactions: int) -> Delivered:
     return Delivered(
         log=LOG,
         start=wanted.start,
@@ -152,7 +152,7 @@ class Child:
     process: subprocess.Popen[str]
 
     @classmethod
-    def start(cls, topic: str, parts: Sequence[Sequence[int]], wanted: Span, sink: Sink) -> "Child":
+    def start(cls, topic: str, parts: Sequence[Sequence[int]], wanted: TaskRange, sink: Sink) -> "Child":
         told = {
             "topic": topic,
             "parts": [list(part) for part in parts],
@@ -197,7 +197,7 @@ def _main() -> None:
             sys.stdin.readline()
 
     try:
-        deliver(rows(), Span(log=LOG, **told["span"]), Sink(**told["sink"]))
+        deliver(rows(), TaskRange(log=LOG, **told["span"]), Sink(**told["sink"]))
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

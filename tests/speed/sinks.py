@@ -14,7 +14,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import source_options
 from tidemark.spark.streaming import trigger
-from tidemark.speed.exactly_once.transactions import Sink, Span
+from tidemark.speed.exactly_once.transactions import Sink, TaskRange
 from tidemark.speed.stream import PRODUCER
 
 SOURCE = TopicPartition(topic="source", topic_id="AAAAAAAAAAAAAAAAAAAAAA", partition=0)
@@ -62,8 +62,8 @@ def task(bootstrap: str, *, timeout_s: float = 60, records: int = 1000) -> Sink:
     )
 
 
-def span(start: int, until: int, batch: int = 0) -> Span:
-    return Span(log=SOURCE, start=start, until=until, batch=batch, first=batch == 0)
+def span(start: int, until: int, batch: int = 0) -> TaskRange:
+    return TaskRange(log=SOURCE, start=start, until=until, batch=batch, first=batch == 0)
 
 
 def row_batch(topic: str, start: int, values: list[bytes]) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tidemark.cli.delivery import EXAMPLES_MAX, print_audit
 from tidemark.core.errors import ConfigError, IncompleteError
-from tidemark.delivery_audit.report import EXIT_CODES, Bounds, Example, Group, Tally, Unarchived, sentences
+from tidemark.delivery_audit.report import EXIT_CODES, Bounds, Example, RecordGroup, Tally, Unarchived, sentences
 from tidemark.delivery_audit.span import parse_span
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -55,9 +55,9 @@ def test_days_are_those_with_an_instant_of_the_span() -> None:
     assert parse_span("2013-11-02", "2013-11-03", NEW_YORK, NOW).whole_days(NEW_YORK)
 
 
-def group(outcome: str, count: int, *, is_row: bool, kind: str | None = None, hour: int = 0) -> Group:
+def group(outcome: str, count: int, *, is_row: bool, kind: str | None = None, hour: int = 0) -> RecordGroup:
     place = (None, None, None) if is_row else ("live", 1, 70)
-    return Group(
+    return RecordGroup(
         is_row=is_row,
         outcome=outcome,
         kind=kind,
@@ -91,7 +91,7 @@ GAP = Unarchived(topic_id="id", partition=2, start=10, end=20)
     ],
 )
 def test_only_a_span_that_was_seen_whole_passes(
-    groups: tuple[Group, ...], unarchived: tuple[Unarchived, ...], verdict: str
+    groups: tuple[RecordGroup, ...], unarchived: tuple[Unarchived, ...], verdict: str
 ) -> None:
     tally = Tally(groups=groups, unarchived=unarchived)
     assert tally.verdict == verdict
@@ -108,7 +108,9 @@ def test_only_a_span_that_was_seen_whole_passes(
         ((*WHOLE, group("forgotten", 1, is_row=False)), WIDE, "a record has no outcome"),
     ],
 )
-def test_counts_that_contradict_each_other_are_refused(groups: tuple[Group, ...], bounds: Bounds, problem: str) -> None:
+def test_counts_that_contradict_each_other_are_refused(
+    groups: tuple[RecordGroup, ...], bounds: Bounds, problem: str
+) -> None:
     with pytest.raises(IncompleteError, match=problem):
         Tally(groups=groups, unarchived=()).require_balance(bounds)
 

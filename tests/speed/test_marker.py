@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.speed.delivering import LOG, span
 from tidemark.core.errors import PositionError, ServiceError
-from tidemark.speed.exactly_once.marker import Marker, Sink, Span, read_marker, resume_at
+from tidemark.speed.exactly_once.marker import Marker, Sink, TaskRange, read_marker, resume_at
 
 SINK = Sink(bootstrap="kafka:9092", group="tidemark-speed-x-id", marker_topic="live.markers", records=3, timeout_s=60)
 
@@ -52,7 +52,7 @@ class Broker:
             raise FencedError
 
 
-def attempt(broker: Broker, wanted: Span, rows: list[int]) -> Iterator[None]:
+def attempt(broker: Broker, wanted: TaskRange, rows: list[int]) -> Iterator[None]:
     """One task, which may be held or killed at every ``yield``."""
     yield
     epoch = broker.fence()

@@ -37,7 +37,7 @@ from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.replay.dead_letters import NotOurs
-from tidemark.speed.replay.plan import Reading, next_reading
+from tidemark.speed.replay.plan import ReplayRange, next_reading
 from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
@@ -285,14 +285,16 @@ def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
 @pytest.mark.parametrize(
     ("before", "marker", "expected"),
     [
-        (None, None, Reading(log=LOG, start=0, until=9, first=True)),
-        (None, 4, Reading(log=LOG, start=4, until=9, first=False)),
-        (4, 4, Reading(log=LOG, start=4, until=9, first=False)),
-        (4, None, Reading(log=LOG, start=4, until=9, first=True)),
-        (9, 9, Reading(log=LOG, start=9, until=9, first=False)),
+        (None, None, ReplayRange(log=LOG, start=0, until=9, first=True)),
+        (None, 4, ReplayRange(log=LOG, start=4, until=9, first=False)),
+        (4, 4, ReplayRange(log=LOG, start=4, until=9, first=False)),
+        (4, None, ReplayRange(log=LOG, start=4, until=9, first=True)),
+        (9, 9, ReplayRange(log=LOG, start=9, until=9, first=False)),
     ],
 )
-def test_a_replay_begins_where_the_last_one_ended(before: int | None, marker: int | None, expected: Reading) -> None:
+def test_a_replay_begins_where_the_last_one_ended(
+    before: int | None, marker: int | None, expected: ReplayRange
+) -> None:
     assert next_reading(LOG, before=before, marker=marker, end=9, where="here") == expected
 
 

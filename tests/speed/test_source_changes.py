@@ -26,7 +26,7 @@ from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.process import load_transform
 from tidemark.spark.streaming import kafka_source
-from tidemark.speed.exactly_once.batches import Batches, sink_of
+from tidemark.speed.exactly_once.batches import TransactionBatches, sink_of
 from tidemark.speed.exactly_once.marker import marker
 from tidemark.speed.stream import LAYER, prepare_topics, speed
 
@@ -76,13 +76,13 @@ def run_on(
     settings: Settings,
     stream: Stream,
     topic_id: str,
-    deliver: Callable[[Batches, DataFrame, int], None] = Batches.deliver,
-) -> Batches:
+    deliver: Callable[[TransactionBatches, DataFrame, int], None] = TransactionBatches.deliver,
+) -> TransactionBatches:
     """The stream's query without the checks of its start, as it is in a stream that has been running for long."""
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
     limits = prepare_topics(stream, settings, partitions=1)
-    batches = Batches(
+    batches = TransactionBatches(
         stream=stream,
         settings=settings,
         transform=load_transform(stream, settings.streams_dir),
@@ -198,7 +198,7 @@ def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafk
     topic_id = source_id(settings, stream)
     produce(stream.topic, rows(range(10)))
 
-    def replanned(batches: Batches, frame: DataFrame, batch: int) -> None:
+    def replanned(batches: TransactionBatches, frame: DataFrame, batch: int) -> None:
         """Another driver, which saw more, puts its plan over this one's."""
         key = f"{batches.checkpoint.prefix}offsets/{batch}"
         body = store.get(key) or b""

@@ -28,7 +28,7 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedObject:
     """An object of the topic that is not adopted, and why."""
 
     key: str
@@ -44,7 +44,7 @@ class LogObjects:
     starts: list[int] = field(default_factory=list)
     known: dict[str, DataFile] = field(default_factory=dict)
     adopted: list[tuple[Listed, Scanned]] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedObject] = field(default_factory=list)
 
     @property
     def new(self) -> list[Listed]:
@@ -123,7 +123,9 @@ def by_log(objects: Iterable[Listed], logs: Iterable[TopicPartition], topic_id: 
                 rivals[other.key] = one.key
                 rivals.setdefault(one.key, other.key)
         group.refused = [
-            Refused(key=item.key, reason=f"another object starts at offset {item.name.start} too: {rivals[item.key]}")
+            RefusedObject(
+                key=item.key, reason=f"another object starts at offset {item.name.start} too: {rivals[item.key]}"
+            )
             for item in group.objects
             if item.key in rivals
         ]

@@ -22,7 +22,7 @@ from tidemark.adopt.check import require_same_log, to_compare
 from tidemark.adopt.listing import (
     Ignored,
     LogObjects,
-    Refused,
+    RefusedObject,
     by_log,
     checksum_of,
     folder_of,
@@ -62,11 +62,11 @@ class AdoptedLog:
     bytes: int
     held: OffsetSet
     gaps: OffsetSet
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedObject, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Adoption:
     """``compared`` counts values that were found alike in Kafka; ``manifests`` are the keys of those written."""
 
     stream: str
@@ -88,7 +88,7 @@ def adopt(
     topic_id: str | None = None,
     dry_run: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Outcome:
+) -> Adoption:
     """Adopt what lies below ``prefix`` and is not adopted yet; with ``dry_run`` only tell what would be.
 
     ``topic_id`` vouches that the objects are of that topic, needed where Kafka holds none of their records any more.
@@ -118,7 +118,7 @@ def adopt(
     for accepted in job.accepted():
         if not dry_run:
             manifests += _commit(store, layout, stream, writer, accepted)
-    return Outcome(
+    return Adoption(
         stream=stream.name,
         folder=folder,
         writer=writer,
@@ -218,7 +218,7 @@ class _Job:
                     group.adopted.append((item, found))
                     pending.append((group.log, item, found))
                 else:
-                    group.refused.append(Refused(key=item.key, reason=problem))
+                    group.refused.append(RefusedObject(key=item.key, reason=problem))
             while len(pending) >= MANIFEST_FILES:
                 yield pending[:MANIFEST_FILES]
                 pending = pending[MANIFEST_FILES:]

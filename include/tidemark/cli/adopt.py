@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.adopt.run import Outcome, adopt
+from tidemark.adopt.run import Adoption, adopt
 from tidemark.cli.connect import connect
 from tidemark.definitions.stream import load_stream
 from tidemark.spark.session import bare_session
@@ -45,7 +45,7 @@ def adopt_objects(stack: str | None, stream_name: str, prefix: str, *, dry_run: 
     print_outcome(console, outcome)
 
 
-def print_outcome(console: Console, outcome: Outcome) -> None:
+def print_outcome(console: Console, outcome: Adoption) -> None:
     """A row per partition; then every refused object with its reason, and what else lies below the prefix."""
     title = "Would be adopted" if outcome.dry_run else "Adopted"
     table = Table(title=f"{title} for stream {outcome.stream} from {outcome.folder or 'the whole bucket'}")

@@ -10,7 +10,7 @@ from rich.text import Text
 from tidemark.cli.connect import connect
 from tidemark.cli.versions import parse_day
 from tidemark.verify.day import verify_day
-from tidemark.verify.result import EXIT_CODES, Check, Verification
+from tidemark.verify.result import EXIT_CODES, ProofPart, Verification
 
 SHOWN_MAX = 20
 COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "gone": "yellow"}
@@ -56,5 +56,5 @@ def _print(console: Console, found: Verification) -> None:
             console.print(Text(f"{check.name}: {line}", style="yellow" if line in check.unknown else ""))
 
 
-def _status(check: Check) -> str:
+def _status(check: ProofPart) -> str:
     return f"{check.total:,} differences" if check.status == "differs" else check.status

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.inspect.locate import Copy, Located, Origin, Sealed, locate
+from tidemark.inspect.locate import Located, Origin, RecordCopy, Sealed, locate
 
 
 def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:
@@ -33,7 +33,7 @@ def _copies(found: Located) -> list[Block]:
     """The copies, those that a seal's rebuild read first."""
     used = {(seal.writer, seal.batch) for seal in found.seals}
 
-    def was_used(copy: Copy) -> bool:
+    def was_used(copy: RecordCopy) -> bool:
         return not used.isdisjoint(copy.batches)
 
     return [

@@ -16,7 +16,7 @@ from tidemark.core.seal import Seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class BatchSpan:
     """Whole ranges in a row, of a writer's batches ``batch`` to ``last_batch``, in which every hole is settled.
 
     The writer is a stream, whose batches share no offset: so its batches in between are all there is of it here.
@@ -27,11 +27,11 @@ class Span:
     last_batch: int
 
 
-Spans = Mapping[TopicPartition, Mapping[str, Sequence[Span]]]  # by log and writer, in offset order
+Spans = Mapping[TopicPartition, Mapping[str, Sequence[BatchSpan]]]  # by log and writer, in offset order
 
 
 def joined(used: Sequence[Used], holes: Sequence[Hole]) -> tuple[tuple[Used, ...], tuple[Hole, ...]]:
-    """Used ranges in offset order and their holes, those of a ``Span`` as one.
+    """Used ranges in offset order and their holes, those of a ``BatchSpan`` as one.
 
     Whatever is cut, was refilled or has a hole of another cause stays as it is; so do complete ranges with no hole
     among them.
@@ -76,7 +76,7 @@ def spans(seals: Iterable[Seal]) -> Spans:
     }
 
 
-def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[Span]]) -> Evidence | None:
+def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[BatchSpan]]) -> Evidence | None:
     """The evidence on a used range's hole that the spans of its log have; None where they have none."""
     of_writer = of_writers.get(used.writer, ())
     at = bisect_right(of_writer, used.range.start, key=lambda item: item.range.start)
@@ -89,7 +89,7 @@ def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[Span]]) -> E
     return Evidence(transactional=hole.missing, compacted=0, unexplained=0, ranges=())
 
 
-def _united(items: Iterable[tuple[int, int, int, int]]) -> Iterator[Span]:
+def _united(items: Iterable[tuple[int, int, int, int]]) -> Iterator[BatchSpan]:
     """Spans as (start, end, first batch, last batch), in this order; those that touch or share offsets as one."""
     last: tuple[int, int, int, int] | None = None
     for item in items:
@@ -103,8 +103,8 @@ def _united(items: Iterable[tuple[int, int, int, int]]) -> Iterator[Span]:
         yield _span(*last)
 
 
-def _span(start: int, end: int, first: int, last: int) -> Span:
-    return Span(range=OffsetRange(start=start, end=end), batch=first, last_batch=last)
+def _span(start: int, end: int, first: int, last: int) -> BatchSpan:
+    return BatchSpan(range=OffsetRange(start=start, end=end), batch=first, last_batch=last)
 
 
 def _is_whole(used: Used) -> bool:

@@ -13,7 +13,7 @@ from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normal
 from tidemark.core.plan import LogPlan, Slice, Target
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.span import Span
+from tidemark.delivery_audit.span import TimeSpan
 from tidemark.kafka.positions import Watermarks, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.objects.connect import is_connect_key
@@ -34,7 +34,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archived:
+class ArchivedRows:
     """``slices`` hold every archived row of the span (and others); ``holed`` every row of ranges with holes that may
     have a record of the span's time, so that a delivered offset can be told from a hole.
 
@@ -54,7 +54,7 @@ class Archived:
     earliest_us: int | None
 
 
-def find_archived(stream: Stream, settings: Settings, span: Span, history: History) -> Archived:
+def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: History) -> ArchivedRows:
     """Plan the span's reading. The history must have been read before, so that none of it reaches past Kafka's ends
     asked here. Raises ServiceError where the topic does not exist."""
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
@@ -78,7 +78,7 @@ def find_archived(stream: Stream, settings: Settings, span: Span, history: Histo
     read = [by_key[item.key] for item in plan.slices]
     counts = [sum(rows.rows for rows in file.days if rows.day in days) for file in read]
     exact = span.whole_days(stream.zone)
-    return Archived(
+    return ArchivedRows(
         slices=plan.slices,
         holed=tuple(item for log in plan.logs for item in _holed(log, files)),
         known=tuple(item for log in plan.logs for item in _known(log, marks.get(log.target.log))),

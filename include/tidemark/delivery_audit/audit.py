@@ -15,11 +15,11 @@ from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.archived import Archived, Known, find_archived
+from tidemark.delivery_audit.archived import ArchivedRows, Known, find_archived
 from tidemark.delivery_audit.compare import Sides, compare
 from tidemark.delivery_audit.output_topics import Output, open_output, output_ends, safe_since
 from tidemark.delivery_audit.report import FORMAT, Bounds, Tally, Unarchived, sentences
-from tidemark.delivery_audit.span import Span
+from tidemark.delivery_audit.span import TimeSpan
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.spark.checkpoint import Checkpoint
@@ -29,7 +29,7 @@ from tidemark.speed.replay.plan import ReplayPlans
 LAYER = "speed"
 
 
-def audit_delivery(run: Run, spark: SparkSession, span: Span) -> Tally:
+def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
     """Compare the output topics with the archive; the result is step ``delivery`` of the run.
 
     Raises ConfigError for a transformation that breaks its contract, IncompleteError where objects of the archive are
@@ -51,7 +51,7 @@ def audit_delivery(run: Run, spark: SparkSession, span: Span) -> Tally:
         return tally
 
 
-def _fix(run: Run, span: Span) -> Sides:
+def _fix(run: Run, span: TimeSpan) -> Sides:
     """The stream's position before the topics' ends: what is below it was delivered below them. The archive last: what
     was delivered is archived by then, where it can be."""
     store, layout, stream, settings = run.store, run.layout, run.stream, run.settings
@@ -70,7 +70,7 @@ def _fix(run: Run, span: Span) -> Sides:
     )
 
 
-def _earliest(archived: Archived, span: Span) -> datetime:
+def _earliest(archived: ArchivedRows, span: TimeSpan) -> datetime:
     """The least timestamp that a source record of the span may have."""
     earliest_us = span.start_us if archived.earliest_us is None else min(span.start_us, archived.earliest_us)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=max(earliest_us, 0))
@@ -110,7 +110,7 @@ def _unarchived(item: Known) -> Unarchived:
     return Unarchived(topic_id=log.topic_id, partition=log.partition, start=span.start, end=span.end)
 
 
-def _value(stream: Stream, span: Span, sides: Sides, tally: Tally) -> dict[str, Any]:
+def _value(stream: Stream, span: TimeSpan, sides: Sides, tally: Tally) -> dict[str, Any]:
     zone = stream.zone
     return {
         "format": FORMAT,
@@ -134,7 +134,7 @@ def _value(stream: Stream, span: Span, sides: Sides, tally: Tally) -> dict[str, 
     }
 
 
-def _archive_ranges(archived: Archived) -> list[dict[str, Any]]:
+def _archive_ranges(archived: ArchivedRows) -> list[dict[str, Any]]:
     """Per log the offsets of the objects with rows of the span, as far as they were read."""
     logs = sorted({item.log for item in archived.slices})
     found = []

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from tidemark.archive.read import read_slices
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.archived import Archived, Known
+from tidemark.delivery_audit.archived import ArchivedRows, Known
 from tidemark.delivery_audit.output_topics import Output
-from tidemark.delivery_audit.report import Example, Group
-from tidemark.delivery_audit.span import Span
+from tidemark.delivery_audit.report import Example, RecordGroup
+from tidemark.delivery_audit.span import TimeSpan
 from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
@@ -48,14 +48,16 @@ class Sides:
     log the offset up to which its letters were replayed.
     """
 
-    archived: Archived
+    archived: ArchivedRows
     live: Output
     dead: Output
     positions: Mapping[TopicPartition, int]
     replayed: Mapping[TopicPartition, int]
 
 
-def compare(spark: SparkSession, stream: Stream, settings: Settings, span: Span, sides: Sides) -> tuple[Group, ...]:
+def compare(
+    spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides
+) -> tuple[RecordGroup, ...]:
     """The counts of all outcomes; see ``tidemark.delivery_audit.report`` for the words.
 
     Raises ConfigError for a transformation that breaks its contract, IncompleteError where objects of the archive are
@@ -71,7 +73,7 @@ def compare(spark: SparkSession, stream: Stream, settings: Settings, span: Span,
     return _collected(outcomes)
 
 
-def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Span, sides: Sides) -> DataFrame:
+def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
     """Archived rows, once each: those of the span with what they must come out as; others, where they must be known,
     with their coordinates only. ``position`` is the stream's own in their log, null where nobody knows it."""
     transform = load_transform(stream, settings.streams_dir)
@@ -121,7 +123,7 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Spa
     return _together(parts).join(F.broadcast(positions), ["topic_id", "source_partition"], "left")
 
 
-def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Span, sides: Sides) -> DataFrame:
+def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
     """The output topics' records with what their headers say; ``state`` is what is known of the offset they name."""
     there = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
     parts = [read_ranges(spark, there, item.ranges) for item in (sides.live, sides.dead) if item.ranges]
@@ -271,13 +273,13 @@ def _stranger(sides: Sides) -> Column:
     )
 
 
-def _collected(outcomes: DataFrame) -> tuple[Group, ...]:
+def _collected(outcomes: DataFrame) -> tuple[RecordGroup, ...]:
     keys = ("is_row", "outcome", "kind", "on_live", "hour_us", "partition")
     rows = outcomes.groupBy(*keys).agg(
         F.count(F.lit(1)).alias("count"), F.min("example").alias("first"), F.max("example").alias("last")
     )
     return tuple(
-        Group(
+        RecordGroup(
             **{name: row[name] for name in (*keys, "count")},
             examples=tuple(
                 Example(offset=item[0], topic=item[1], partition=item[2], at=item[3])

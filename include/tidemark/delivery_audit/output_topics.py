@@ -20,7 +20,7 @@ SETTLE_S = TRANSACTION_TIMEOUT_S / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class TopicReading:
     """One partition of an output topic: what is read of it (None: nothing), and the offsets that Kafka still holds.
 
     ``hidden``: records behind an open transaction that no reader sees yet.
@@ -43,7 +43,7 @@ class Output:
     """One output topic. ``doubt`` says why a record that is not there may have been delivered all the same."""
 
     topic: str
-    readings: tuple[Reading, ...]
+    readings: tuple[TopicReading, ...]
     doubt: str | None
 
     @property
@@ -82,12 +82,14 @@ def open_output(
     for log, (log_start, end, hidden) in ends.items():
         found = starts[log]
         start = end if found is None else min(max(found, log_start), end)
-        readings.append(Reading(log=log, range=range_or_none(start, end), log_start=log_start, end=end, hidden=hidden))
+        readings.append(
+            TopicReading(log=log, range=range_or_none(start, end), log_start=log_start, end=end, hidden=hidden)
+        )
     compacted = "compact" in topic_config(bootstrap, topic)["cleanup.policy"]
     return Output(topic=topic, readings=tuple(readings), doubt=_doubt(readings, compacted=compacted))
 
 
-def _doubt(readings: Sequence[Reading], *, compacted: bool) -> str | None:
+def _doubt(readings: Sequence[TopicReading], *, compacted: bool) -> str | None:
     if compacted:
         return "compacted"
     if any(item.truncated for item in readings):

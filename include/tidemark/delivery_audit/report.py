@@ -62,7 +62,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RecordGroup:
     """Rows (``is_row``) or records that share outcome, kind, hour and source partition: their number, and the first and
     the last of them by source offset. ``on_live`` is the topic of records; ``hour_us`` and ``partition`` are None
     outside the span and of another stream."""
@@ -100,7 +100,7 @@ class Bounds:
 class Tally:
     """The counts of an audit."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RecordGroup, ...]
     unarchived: tuple[Unarchived, ...]
 
     def rows(self, outcome: str) -> int:
@@ -168,7 +168,7 @@ class Tally:
 
     def hours(self, zone: tzinfo) -> list[dict[str, Any]]:
         """Per hour and source partition, in order: its counts, and the first and last example of what is wrong."""
-        found: dict[tuple[int, int], list[Group]] = {}
+        found: dict[tuple[int, int], list[RecordGroup]] = {}
         for group in self.groups:
             if group.hour_us is not None and group.partition is not None:
                 found.setdefault((group.hour_us, group.partition), []).append(group)
@@ -187,7 +187,7 @@ class Tally:
         ]
 
 
-def _examples(groups: Iterable[Group]) -> list[dict[str, Any]]:
+def _examples(groups: Iterable[RecordGroup]) -> list[dict[str, Any]]:
     wrong = [item for item in groups if item.outcome in SHOWN]
     order = sorted(wrong, key=lambda item: (SHOWN.index(item.outcome), item.kind or "", str(item.on_live)))
     return [

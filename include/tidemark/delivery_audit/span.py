@@ -10,7 +10,7 @@ _DAY_CHARACTERS = len("2013-01-14")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TimeSpan:
     """Instants ``start <= t < end``, in UTC; never empty."""
 
     start: datetime
@@ -39,7 +39,7 @@ class Span:
         return (self.start, self.end) == (day_start(days[0], zone), day_end(days[-1], zone))
 
 
-def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) -> Span:
+def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) -> TimeSpan:
     """The span from ``start`` to ``end``: ISO days, the last one included, or moments, the last one not.
 
     A moment without an offset is in ``zone``; of one that comes twice the first is meant, and one that the clocks skip
@@ -50,9 +50,11 @@ def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) 
         if end is not None:
             raise ConfigError("a span has an end and no start", expected="--from", found=f"--to {end}")
         yesterday = day_of(now, zone) - timedelta(days=1)
-        return Span(start=day_start(yesterday, zone), end=day_end(yesterday, zone))
+        return TimeSpan(start=day_start(yesterday, zone), end=day_end(yesterday, zone))
     first = _instant(start, zone, last=False)
-    return Span(start=first, end=day_end(day_of(first, zone), zone) if end is None else _instant(end, zone, last=True))
+    return TimeSpan(
+        start=first, end=day_end(day_of(first, zone), zone) if end is None else _instant(end, zone, last=True)
+    )
 
 
 def _instant(text: str, zone: tzinfo, *, last: bool) -> datetime:

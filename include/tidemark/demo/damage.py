@@ -23,7 +23,7 @@ class Loss:
         return sum(count(ranges) for ranges in self.gaps.values())
 
 
-class Archive:
+class DamagedArchive:
     """One stream's archive of a topic with a single life (one topic id)."""
 
     def __init__(self, store: ObjectStore, layout: Layout) -> None:

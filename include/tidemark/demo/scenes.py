@@ -15,7 +15,7 @@ from tidemark.core.errors import StackError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import load_stream
 from tidemark.demo import verify
-from tidemark.demo.damage import Archive, Loss
+from tidemark.demo.damage import DamagedArchive, Loss
 from tidemark.demo.produce import EventLog
 from tidemark.demo.reconcile import reconcile
 from tidemark.demo.show import Show
@@ -120,7 +120,7 @@ class Demo:
         self._stream = load_stream(STREAM, settings.streams_dir)
         self._store = ObjectStore(settings)
         self._layout = Layout(prefix=settings.prefix, stream=STREAM)
-        self._archive = Archive(self._store, self._layout)
+        self._archive = DamagedArchive(self._store, self._layout)
         self._log = EventLog(settings.kafka_bootstrap, self._stream.topic)
         self._show.say(f"Kafka {settings.kafka_bootstrap}, S3 {settings.s3_endpoint}, logs in {self.stack.logs}")
 
@@ -177,7 +177,7 @@ class Demo:
         settings, check = self.stack.settings, self.supervisor.check
         good = sum(not item.event.malformed for item in self._log.sent)
 
-        def live() -> verify.Topic | None:
+        def live() -> verify.OutputTopic | None:
             found = verify.read_topic(settings.kafka_bootstrap, self._stream.speed.topic, check)
             return found if len(found.places) >= good else None
 

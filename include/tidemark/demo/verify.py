@@ -45,7 +45,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Statement:
     """One statement, whether it holds, and both sides of it."""
 
     claim: str
@@ -54,7 +54,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class OutputTopic:
     """The records of an output topic by the place of their source; ``records`` counts duplicates."""
 
     records: int
@@ -62,7 +62,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class TableRows:
     """The tables' rows: contents of the published ones with their day, and the places of both."""
 
     rows: Counter[tuple[Any, ...]]
@@ -99,18 +99,18 @@ def expected_rows() -> Counter[tuple[Any, ...]]:
     return Counter(tuple(map(_plain, row)) for row in rows)
 
 
-def published(settings: Settings, stream: Stream) -> Published:
+def published(settings: Settings, stream: Stream) -> TableRows:
     """Everything readers of the tables see."""
     rows = _load(settings, stream.table).scan().to_arrow().to_pylist()
     quarantine = _load(settings, stream.quarantine_table).scan().to_arrow().to_pylist()
-    return Published(
+    return TableRows(
         rows=Counter((row["_day"], *(row[name] for name in COLUMNS)) for row in rows),
         places=tuple((row["_kafka_partition"], row["_offset"]) for row in rows),
         quarantined=tuple((row["_kafka_partition"], row["_offset"]) for row in quarantine),
     )
 
 
-def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> Topic:
+def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> OutputTopic:
     """Every record of an output topic, up to where it ends now; calls ``check`` meanwhile."""
     ends = {mark.log.partition: mark.high_watermark for mark in watermarks(bootstrap, describe_topic(bootstrap, topic))}
     consumer = Consumer(
@@ -139,19 +139,19 @@ def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> Topic:
                     waiting.discard(partition)
     finally:
         consumer.close()
-    return Topic(records=records, places=frozenset(places))
+    return OutputTopic(records=records, places=frozenset(places))
 
 
 def findings(
     *,
     sent: Sequence[Sent],
     expected: Counter[tuple[Any, ...]],
-    found: Published,
-    live: Topic,
-    dead: Topic,
+    found: TableRows,
+    live: OutputTopic,
+    dead: OutputTopic,
     loss: Loss,
     steps: Mapping[str, Mapping[str, Any]],
-) -> tuple[Finding, ...]:
+) -> tuple[Statement, ...]:
     """Every statement the demo makes. ``steps``: the results of the run's steps by name."""
     good = {(item.partition, item.offset) for item in sent if not item.event.malformed}
     bad = {(item.partition, item.offset) for item in sent if item.event.malformed}
@@ -162,39 +162,39 @@ def findings(
     lost = {(partition, gap.start, gap.end) for partition, ranges in loss.gaps.items() for gap in ranges}
     left = [gap for log in steps["settled"]["plan"]["logs"] for gap in log["gaps"]]
     return (
-        Finding(
+        Statement(
             claim="records produced = distinct records published + quarantined",
             holds=len(sent) == len(distinct) + len(quarantined) and distinct == good and quarantined == bad,
             detail=f"{len(sent)} = {len(distinct)} + {len(quarantined)}",
         ),
-        Finding(
+        Statement(
             claim="no record is published twice",
             holds=len(found.places) == len(distinct) and len(found.quarantined) == len(quarantined),
             detail=f"{len(found.places) + len(found.quarantined)} rows, {len(distinct | quarantined)} places",
         ),
-        Finding(claim="duplicates were trimmed", holds=trimmed > 0, detail=f"{trimmed} archived copies left out"),
-        Finding(
+        Statement(claim="duplicates were trimmed", holds=trimmed > 0, detail=f"{trimmed} archived copies left out"),
+        Statement(
             claim="the gap was refilled, exactly",
             holds=refilled == lost and bool(lost) and not left,
             detail=f"{loss.offsets} offsets lost, {sum(end - start for _, start, end in refilled)} refilled, "
             f"{len(left)} gaps left",
         ),
-        Finding(
+        Statement(
             claim="published rows = departures in the source file, counted independently",
             holds=found.rows.total() == expected.total() > 0,
             detail=f"{found.rows.total()} = {expected.total()}",
         ),
-        Finding(
+        Statement(
             claim="every published value equals the source file's",
             holds=found.rows == expected,
             detail=f"{(found.rows - expected).total()} rows too many, {(expected - found.rows).total()} missing",
         ),
-        Finding(
+        Statement(
             claim="the live topic has every good record",
             holds=live.places == good,
             detail=f"{len(live.places)} of {len(good)}, and {live.records - len(live.places)} duplicates",
         ),
-        Finding(
+        Statement(
             claim="the dead-letter topic has every malformed record",
             holds=dead.places == bad,
             detail=f"{len(dead.places)} of {len(bad)}, and {dead.records - len(dead.places)} duplicates",

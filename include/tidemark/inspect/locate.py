@@ -41,7 +41,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class RecordCopy:
     """One committed range that holds the offset.
 
     ``object`` is the key of the object with its row, None for an offset that came out as no row (a transaction marker,
@@ -93,7 +93,7 @@ class Located:
     offset: int
     day: date | None
     event_time: datetime | None
-    copies: tuple[Copy, ...]
+    copies: tuple[RecordCopy, ...]
     seals: tuple[Sealed, ...]
 
 
@@ -119,7 +119,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
             if event_time is not None:
                 times.add(event_time)
             copies.append(
-                Copy(
+                RecordCopy(
                     log=item.log,
                     range=item.range,
                     writer=manifest.writer,
@@ -219,7 +219,9 @@ def _rows(store: ObjectStore, key: str, offset: int) -> Iterator[pa.RecordBatch]
     return None if batches is None else (batch.filter(pc.equal(batch["offset"], offset)) for batch in batches)
 
 
-def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy], offset: int) -> tuple[Sealed, ...]:
+def _seals(
+    settings: Settings, stream: Stream, day: date, copies: Sequence[RecordCopy], offset: int
+) -> tuple[Sealed, ...]:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     logs = {copy.log for copy in copies}
     found = []
@@ -242,7 +244,7 @@ def _seals(settings: Settings, stream: Stream, day: date, copies: Sequence[Copy]
     return tuple(found)
 
 
-def _batch(copies: Sequence[Copy], used: Used) -> int:
+def _batch(copies: Sequence[RecordCopy], used: Used) -> int:
     """The one batch that holds the offset, of those a used range stands for."""
     batches = (batch for copy in copies for writer, batch in copy.batches if writer == used.writer)
     return next((batch for batch in batches if used.batch <= batch <= used.last), used.batch)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidemark.archive.commit import counted, require_manifest
 from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.archive.write.file import Target
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
@@ -25,7 +25,7 @@ from tidemark.core.maintenance_ages import MIN_AGE
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.maintenance.grouping import SMALL, Group, Input, group_inputs
+from tidemark.maintenance.grouping import SMALL, Input, RangeGroup, group_inputs
 from tidemark.objects.checksum import ALGORITHM, RowChecksum
 from tidemark.objects.columns import object_batches
 from tidemark.objects.connect import is_connect_key
@@ -66,7 +66,7 @@ class CompactedFiles:
             told = "; ".join(dict.fromkeys(self.unfit.values()))
             raise FormatError("objects of the archive can't be compacted", found=told)
 
-    def add(self, group: Group, written: Sequence[DataFile] = ()) -> None:
+    def add(self, group: RangeGroup, written: Sequence[DataFile] = ()) -> None:
         """Count a group and what came out of it."""
         self.batches += 1
         self.ranges += len(group.inputs)
@@ -126,7 +126,7 @@ class Compaction:
             batch, previous = batch + 1, digest(body)
         return True
 
-    def _manifest(self, group: Group, files: Sequence[DataFile], batch: int, previous: str | None) -> Manifest:
+    def _manifest(self, group: RangeGroup, files: Sequence[DataFile], batch: int, previous: str | None) -> Manifest:
         return Manifest(
             stream=self.stream.name,
             writer=COMPACTION,
@@ -140,7 +140,7 @@ class Compaction:
             replaces=tuple(item.replaced for item in group.inputs),
         )
 
-    def _groups(self, history: History, told: CompactedFiles) -> Iterator[Group]:
+    def _groups(self, history: History, told: CompactedFiles) -> Iterator[RangeGroup]:
         archive = self.stream.archive
         with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
             limits = archive.max_bytes // SMALL, archive.flush_size // 2
@@ -178,12 +178,12 @@ class Compaction:
             else:
                 yield item
 
-    def write(self, group: Group) -> tuple[DataFile, ...]:
+    def write(self, group: RangeGroup) -> tuple[DataFile, ...]:
         """The group's rows as a batch of its whole range would have been cut, in the folders that they are in.
 
         Memory is bounded by a file in the making. Raises what ``run`` says.
         """
-        target = Target(
+        target = FileTarget(
             store=self.store,
             layout=self.layout,
             part_bytes=self.stream.archive.part_bytes,

@@ -32,7 +32,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RangeGroup:
     """Adjacent ranges of one log, in order, that become one."""
 
     inputs: tuple[Input, ...]
@@ -60,7 +60,7 @@ class Group:
         return dict(sorted(found.items()))
 
 
-def group_inputs(inputs: Iterable[Input], archive: Archive, layout: Layout) -> Iterator[Group]:
+def group_inputs(inputs: Iterable[Input], archive: Archive, layout: Layout) -> Iterator[RangeGroup]:
     """Groups of inputs, which come in offset order, log by log; one follows the other where nothing is in between.
 
     A group is worth its while if it halves the number of files at least, as far as manifests tell: what the stream's
@@ -84,7 +84,7 @@ def _follows(before: Input, item: Input) -> bool:
     return one.log == other.log and one.range.end == other.range.start
 
 
-def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iterator[Group]:
+def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iterator[RangeGroup]:
     left = sum(item.rows for item in inputs)
     first = 0
     while len(inputs) - first > 1 and 2 * inputs[first].rows > left:
@@ -92,7 +92,7 @@ def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iter
         first += 1
     if len(inputs) - first < 2:
         return
-    group = Group(inputs=tuple(inputs[first:]))
+    group = RangeGroup(inputs=tuple(inputs[first:]))
     if 2 * sum(_files_needed(files, archive) for files in group.by_path(layout).values()) <= len(group.files):
         yield group
 

@@ -36,7 +36,7 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
-from tidemark.speed.exactly_once.batches import Batches, made_again, marker_topic, sink_of
+from tidemark.speed.exactly_once.batches import TransactionBatches, made_again, marker_topic, sink_of
 from tidemark.speed.exactly_once.marker import delivered_until
 from tidemark.speed.exactly_once.mode_change import take_over
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
@@ -107,9 +107,9 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         starting={log.partition: starting.get(log.partition, _EARLIEST) for log in logs} if starting else None,
         max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
     )
-    batches: Batches | None = None
+    batches: TransactionBatches | None = None
     if exactly_once:
-        batches = Batches(
+        batches = TransactionBatches(
             stream=stream,
             settings=settings,
             transform=transform,

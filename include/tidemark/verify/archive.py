@@ -26,14 +26,14 @@ from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.verify.lineage import Basis, Lineage
-from tidemark.verify.result import Check
+from tidemark.verify.result import ProofPart
 
 _AT_ONCE = 5_000
 _CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ListedRange:
     """A committed range as its manifest has it."""
 
     range: OffsetRange
@@ -53,7 +53,7 @@ class Derived:
     gone: int = 0
     all_gone: bool = False
     late: int = 0
-    batches: dict[TopicPartition, dict[str, dict[int, Batch]]] = field(default_factory=dict)
+    batches: dict[TopicPartition, dict[str, dict[int, ListedRange]]] = field(default_factory=dict)
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     copies: dict[TopicPartition, int] = field(default_factory=dict)
     undated: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class ArchiveReader:
         self._day = day
         self._span = tuple(micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
 
-    def derive(self, basis: Basis, chains: Check, files: Check, progress: Callable[[str], None]) -> Derived:
+    def derive(self, basis: Basis, chains: ProofPart, files: ProofPart, progress: Callable[[str], None]) -> Derived:
         """Everything the archive says of the day; what does not fit goes to the checks."""
         found = Derived()
         todo: dict[str, tuple[DataFile, Manifest]] = {}
@@ -112,7 +112,7 @@ class ArchiveReader:
             files.unknown.append(f"none of the day's {found.gone:,} objects is there any more")
         return found
 
-    def offsets(self, window: OffsetRange, log: TopicPartition, found: Derived, check: Check) -> OffsetBits:
+    def offsets(self, window: OffsetRange, log: TopicPartition, found: Derived, check: ProofPart) -> OffsetBits:
         """The offsets inside the window with a row of any day, from the objects of every batch that reaches into it."""
         bits = OffsetBits(window)
         for writer, batches in found.batches.get(log, {}).items():
@@ -146,7 +146,7 @@ class ArchiveReader:
                 if self._layout.manifest_key(manifest.writer, manifest.batch) == key:
                     yield manifest
 
-    def _manifests(self, check: Check, progress: Callable[[str], None]) -> Iterator[Manifest]:
+    def _manifests(self, check: ProofPart, progress: Callable[[str], None]) -> Iterator[Manifest]:
         behind: dict[str, tuple[int, str]] = {}
         read = 0
         for bodies in manifest_bodies(self._store, self._store.list(self._layout.manifest_prefix), at_once=_AT_ONCE):
@@ -179,19 +179,19 @@ class ArchiveReader:
             progress(f"{read:,} manifests")
             yield from manifests
 
-    def _take(self, manifest: Manifest, found: Derived, check: Check, lineage: Lineage) -> None:
+    def _take(self, manifest: Manifest, found: Derived, check: ProofPart, lineage: Lineage) -> None:
         key = self._layout.manifest_key(manifest.writer, manifest.batch)
         lineage.see(manifest, key, check)
         for before in manifest.replaces:  # a seal may have used it, though its manifest is gone
             known = found.batches.setdefault(before.log, {}).setdefault(before.writer, {})
-            known.setdefault(before.batch, Batch(range=before.range, rows=len(before.range), replaced=True))
+            known.setdefault(before.batch, ListedRange(range=before.range, rows=len(before.range), replaced=True))
         rows: dict[tuple[TopicPartition, OffsetRange], int] = {}
         for file in manifest.files:
             rows[file.log, file.range] = rows.get((file.log, file.range), 0) + file.rows
         for item in manifest.ranges:
             batches = found.batches.setdefault(item.log, {}).setdefault(manifest.writer, {})
             replaced = lineage.replaced((manifest.writer, manifest.batch, item.log))
-            batches[manifest.batch] = Batch(range=item.range, rows=item.rows, replaced=replaced)
+            batches[manifest.batch] = ListedRange(range=item.range, rows=item.rows, replaced=replaced)
             listed = rows.pop((item.log, item.range), 0)
             check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)
         for log, span in rows:
@@ -199,7 +199,7 @@ class ArchiveReader:
                 "an object is of no range of its manifest", expected="its range", found=span, where=f"{key}, {log}"
             )
 
-    def _read(self, file: DataFile, found: Derived, check: Check, *, late: Sequence[OffsetRange]) -> None:
+    def _read(self, file: DataFile, found: Derived, check: ProofPart, *, late: Sequence[OffsetRange]) -> None:
         """One object against its manifest; its rows of the day into ``found``, those in ``late`` only counted."""
         checksum = RowChecksum(SCHEMA.names) if file.checksum.startswith(ALGORITHM) else None
         columns = ["offset", "event_time"] if checksum is None else SCHEMA.names
@@ -253,7 +253,7 @@ class ArchiveReader:
         of_day: npt.NDArray[np.bool_] = (times >= self._span[0]) & (times < self._span[1])
         return of_day
 
-    def _hash(self, file: DataFile, check: Check) -> None:
+    def _hash(self, file: DataFile, check: ProofPart) -> None:
         """Of an adopted object the manifest keeps the SHA-256 of its bytes."""
         found = hashlib.sha256()
         with ObjectBody(self._store, file.key) as body, io.BufferedReader(body, _CHUNK) as reader:

@@ -25,7 +25,7 @@ from tidemark.tables.snapshots import last_publication, published_at, quarantine
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.kafka_side import KafkaSide
 from tidemark.verify.losses import compare_losses
-from tidemark.verify.result import Check, Verification
+from tidemark.verify.result import ProofPart, Verification
 from tidemark.verify.seal import Claims, compare_ranges, read_claims
 from tidemark.verify.table import Rows, day_files, day_rows, repeated_keys
 from tidemark.verify.values import other_values
@@ -54,26 +54,26 @@ def verify_day(
     """
     stream = load_stream(stream_name, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
-    sealed = Check(name="seal")
+    sealed = ProofPart(name="seal")
     claims = read_claims(store, layout, stream.time_zone, day, version, check=sealed)
     if claims.seal is None:
         return _result(stream, day, claims, [sealed])
-    chains, files = Check(name="manifests"), Check(name="objects")
+    chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(store, layout, day, stream.zone)
     archive = reader.derive(claims.basis, chains, files, progress)
     _set_aside(claims.seal, archive)
-    ranges = Check(name="ranges")
+    ranges = ProofPart(name="ranges")
     compare_ranges(claims.seal, archive, layout, ranges)
-    losses = Check(name="losses")
+    losses = ProofPart(name="losses")
     compare_losses(settings, stream, claims.seal, archive, losses)
-    table, readers = Check(name="tables"), Check(name="readers")
+    table, readers = ProofPart(name="tables"), ProofPart(name="readers")
     sides = _tables(settings, stream, claims, archive, table)
     _compare_rows(sides, table)
-    counts, changes = Check(name="counts"), Check(name="difference")
+    counts, changes = ProofPart(name="counts"), ProofPart(name="difference")
     _compare_counts(sides, counts, rolled_back=claims.seal.rolled_back_to is not None)
     _compare_difference(settings, stream, claims, sides, changes)
     _compare_readers(settings, stream, claims, sides, readers)
-    kafka, holes = Check(name="kafka"), Check(name="holes")
+    kafka, holes = ProofPart(name="kafka"), ProofPart(name="holes")
     KafkaSide(
         settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
     ).compare(progress)
@@ -81,7 +81,7 @@ def verify_day(
     return _result(stream, day, claims, checks)
 
 
-def _result(stream: Stream, day: date, claims: Claims, checks: list[Check]) -> Verification:
+def _result(stream: Stream, day: date, claims: Claims, checks: list[ProofPart]) -> Verification:
     logs = claims.seal.logs if claims.seal is not None else ()
     return Verification(
         stream=stream.name,
@@ -102,7 +102,7 @@ def _set_aside(seal: Seal, archive: Derived) -> None:
                 archive.late += bits.clear(span)
 
 
-def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: Check) -> _Sides:
+def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> _Sides:
     seal = claims.seal
     assert seal is not None
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
@@ -129,7 +129,7 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
 
 
 @contextmanager
-def _damage_told(settings: Settings, table: Table | None, check: Check, where: str) -> Iterator[None]:
+def _damage_told(settings: Settings, table: Table | None, check: ProofPart, where: str) -> Iterator[None]:
     """A table's file that is gone or damaged speaks against the day, unless snapshots have expired since the table was
     loaded. An S3 server that fails does not: that stays an error."""
     try:
@@ -152,7 +152,7 @@ def _rows(
     *,
     seal: Seal,
     archive: Derived,
-    check: Check,
+    check: ProofPart,
 ) -> Rows | None:
     """The day's rows by the snapshot that holds them: the sealed one, or another once that has expired."""
     snapshot = table.snapshot_by_id(held) if table is not None and held is not None else None
@@ -172,7 +172,7 @@ def _rows(
 
 
 def _read(
-    settings: Settings, table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: Check
+    settings: Settings, table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: ProofPart
 ) -> Rows | None:
     """The day's rows in a snapshot; None where they can't be read, which the check tells."""
     rows = None
@@ -181,7 +181,7 @@ def _read(
     return rows  # noqa: RET504 - None where the context has told of damage instead
 
 
-def _compare_rows(sides: _Sides, check: Check) -> None:
+def _compare_rows(sides: _Sides, check: ProofPart) -> None:
     """Each archived row of the day is published or quarantined, once; and nothing else is."""
     published, quarantined, archive = sides.published, sides.quarantined, sides.archive
     if published is None or quarantined is None:
@@ -212,7 +212,7 @@ def _compare_rows(sides: _Sides, check: Check) -> None:
         check.ranges("kept of duplicates by key", stands, expected="published", found="no row", log=log)
 
 
-def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
+def _compare_counts(sides: _Sides, check: ProofPart, *, rolled_back: bool) -> None:
     seal, archive = sides.seal, sides.archive
     where = f"seal of {seal.day} version {seal.version}"
     read = sum(len(bits) for bits in archive.rows.values())
@@ -250,7 +250,7 @@ def _compare_counts(sides: _Sides, check: Check, *, rolled_back: bool) -> None:
         )
 
 
-def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
+def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: ProofPart) -> None:
     """Rows that are published now and were not in the version before, and the other way round. Not their values."""
     seal, told, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
     if told is None:
@@ -276,7 +276,7 @@ def _compare_difference(settings: Settings, stream: Stream, claims: Claims, side
         check.differs("rows changed", expected=f"at most the {both} of both", found=told.changed, where=where)
 
 
-def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: Check) -> None:
+def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: ProofPart) -> None:
     """What readers see of the day now is what the latest version published, to the last value."""
     seal, published = sides.seal, sides.published
     if not claims.latest:
@@ -308,7 +308,9 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
     _compare_seen(settings, table, (held, now), sides, check)
 
 
-def _compare_seen(settings: Settings, table: Table, snapshots: tuple[int, int], sides: _Sides, check: Check) -> None:
+def _compare_seen(
+    settings: Settings, table: Table, snapshots: tuple[int, int], sides: _Sides, check: ProofPart
+) -> None:
     """The day's rows in the second snapshot against those in the first, which are the published ones."""
     seal, published, now = sides.seal, sides.published, snapshots[1]
     assert published is not None

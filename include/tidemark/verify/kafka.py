@@ -14,7 +14,7 @@ from tidemark.kafka.positions import positions_at
 from tidemark.kafka.topics import topic_config
 from tidemark.objects.bits import OffsetBits
 from tidemark.verify.archive import Derived
-from tidemark.verify.result import Check
+from tidemark.verify.result import ProofPart
 
 Moments = tuple[datetime, datetime]
 _PIECE = 1_000_000
@@ -77,7 +77,7 @@ class LogSide:
 
 
 def compare_with_kafka(
-    side: LogSide, stretches: Iterable[OffsetRange], check: Check, progress: Callable[[str], None]
+    side: LogSide, stretches: Iterable[OffsetRange], check: ProofPart, progress: Callable[[str], None]
 ) -> Held:
     """Read what Kafka holds of the stretches of a log.
 
@@ -117,7 +117,7 @@ def compare_with_kafka(
 
 
 @dataclass(slots=True, kw_only=True)
-class Backlog:
+class KafkaBacklog:
     """What Kafka holds of each log (``held``) and no manifest has. ``read`` counts the offsets that were looked at."""
 
     bootstrap: str
@@ -126,7 +126,7 @@ class Backlog:
     progress: Callable[[str], None]
     read: int = 0
 
-    def note(self, day: Moments, check: Check) -> None:
+    def note(self, day: Moments, check: ProofPart) -> None:
         """Note the committed records among it that are stamped on the day: they are late, if not lost.
 
         ``LIMIT_OFFSETS`` are read in all, none in front of the first record stamped on the day or later. That Kafka
@@ -141,7 +141,7 @@ class Backlog:
         except ServiceError as error:
             check.notes.append(f"what no manifest has was not looked at: {error}")
 
-    def _note(self, log: TopicPartition, window: OffsetRange, day: Moments, check: Check) -> None:
+    def _note(self, log: TopicPartition, window: OffsetRange, day: Moments, check: ProofPart) -> None:
         low, high = (micros(moment) // 1000 for moment in day)
         number = 0
         named: list[OffsetRange] = []
@@ -168,7 +168,7 @@ class Backlog:
 
 
 def _differences(
-    kafka: OffsetBits, own: OffsetBits, there: OffsetRange, log: TopicPartition, check: Check, *, compacted: bool
+    kafka: OffsetBits, own: OffsetBits, there: OffsetRange, log: TopicPartition, check: ProofPart, *, compacted: bool
 ) -> None:
     check.ranges(
         "Kafka holds records that the archive lacks",

@@ -15,8 +15,8 @@ from tidemark.kafka.topics import logs_of
 from tidemark.objects.bits import OffsetBits
 from tidemark.settings import Settings
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.kafka import NAMED, Backlog, Held, LogSide, Moments, compare_with_kafka, spans
-from tidemark.verify.result import Check
+from tidemark.verify.kafka import NAMED, Held, KafkaBacklog, LogSide, Moments, compare_with_kafka, spans
+from tidemark.verify.result import ProofPart
 from tidemark.verify.seal import doubtful, proven_by_seal
 
 
@@ -29,8 +29,8 @@ class KafkaSide:
     seal: Seal
     reader: ArchiveReader
     archive: Derived
-    kafka: Check
-    holes: Check
+    kafka: ProofPart
+    holes: ProofPart
 
     def compare(self, progress: Callable[[str], None]) -> None:
         """Every log's stretches. Kafka that does not answer leaves both checks unknown."""
@@ -52,7 +52,7 @@ class KafkaSide:
                         f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
                     )
             if self._stamp_tells:
-                Backlog(
+                KafkaBacklog(
                     bootstrap=self.settings.kafka_bootstrap, held=held, archive=self.archive, progress=progress
                 ).note(self._moments, self.kafka)
         except ServiceError as error:

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
-from tidemark.verify.result import Check
+from tidemark.verify.result import ProofPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Lineage:
         """Whether nobody uses the range any more."""
         return identity in self._replaced
 
-    def see(self, manifest: Manifest, where: str, check: Check) -> None:
+    def see(self, manifest: Manifest, where: str, check: ProofPart) -> None:
         """Compare a manifest with what compactions say of its ranges."""
         expected = self._expected.get((manifest.writer, manifest.batch))
         if expected is None:
@@ -94,7 +94,7 @@ class Lineage:
             if self._committed_at_us.get((item.writer, item.batch), 0) > basis.until_us
         )
 
-    def compare(self, log: TopicPartition, used: OffsetSet, check: Check) -> None:
+    def compare(self, log: TopicPartition, used: OffsetSet, check: ProofPart) -> None:
         """Every replaced range of the log lies in ranges that are used."""
         replaced = [pair for expected in self._expected.values() for pair in expected if pair[0].log == log]
         missing = subtract(normalise(item.range for item, _ in replaced), used)

@@ -9,10 +9,10 @@ from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import logs_of
 from tidemark.settings import Settings
 from tidemark.verify.archive import Derived
-from tidemark.verify.result import Check
+from tidemark.verify.result import ProofPart
 
 
-def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Derived, check: Check) -> None:
+def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Derived, check: ProofPart) -> None:
     """A loss holds where Kafka no longer has its offsets: the log starts behind them, or is gone as a whole.
 
     Each is told as a note; one that the archive has by now, and Kafka not, holds as well: the next run heals it.

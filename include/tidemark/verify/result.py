@@ -13,7 +13,7 @@ NAMED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Mismatch:
     """One thing that is not what it should be: what, both sides, and where it was found."""
 
     what: str
@@ -23,7 +23,7 @@ class Difference:
 
 
 @dataclass(slots=True, kw_only=True)
-class Check:
+class ProofPart:
     """One part of the proof. ``looked_at`` says what it was derived from, ``unknown`` why it can't be told, ``gone``
     that there is nothing left to derive it from, as it must be in time: the other parts stand without it.
 
@@ -35,7 +35,7 @@ class Check:
     unknown: list[str] = field(default_factory=list)
     gone: bool = False
     notes: list[str] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[Mismatch] = field(default_factory=list)
     total: int = 0
 
     @property
@@ -50,7 +50,7 @@ class Check:
         """Keep a difference."""
         self.total += 1
         if len(self.differences) < NAMED_MAX:
-            self.differences.append(Difference(what=what, expected=str(expected), found=str(found), where=str(where)))
+            self.differences.append(Mismatch(what=what, expected=str(expected), found=str(found), where=str(where)))
 
     def equal(self, what: str, *, expected: object, found: object, where: object) -> None:
         """Keep a difference where the two are not equal."""
@@ -74,7 +74,7 @@ class Verification:
     version: int
     seal: str
     lost: int
-    checks: tuple[Check, ...]
+    checks: tuple[ProofPart, ...]
 
     @property
     def verdict(self) -> Verdict:

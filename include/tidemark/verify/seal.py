@@ -12,9 +12,9 @@ from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, range_
 from tidemark.core.plan import Hole, Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
-from tidemark.verify.archive import Batch, Derived
+from tidemark.verify.archive import Derived, ListedRange
 from tidemark.verify.lineage import Basis
-from tidemark.verify.result import Check
+from tidemark.verify.result import ProofPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Claims:
 
 
 def read_claims(
-    store: ObjectStore, layout: Layout, time_zone: str, day: date, version: int | None, *, check: Check
+    store: ObjectStore, layout: Layout, time_zone: str, day: date, version: int | None, *, check: ProofPart
 ) -> Claims:
     """The seal of a version, the latest one by default, and its place in the day's chain.
 
@@ -91,7 +91,7 @@ def _basis(seal: Seal) -> Basis:
     )
 
 
-def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: Check) -> None:
+def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPart) -> None:
     """The ranges of every log tile what the seal proves of it, and the batches it names are committed as it says."""
     for item in seal.logs:
         whole = range_or_none(item.origin, item.end)
@@ -171,7 +171,7 @@ def _within(offsets: OffsetSet, span: OffsetRange) -> int:
     return sum(min(item.end, span.end) - max(item.start, span.start) for item in offsets[first:last])
 
 
-def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -> Seal | None:
+def _parse(layout: Layout, day: date, version: int, body: bytes, check: ProofPart) -> Seal | None:
     key = layout.seal_key(day, version)
     try:
         seal = parse_seal(body, where=key)
@@ -183,7 +183,7 @@ def _parse(layout: Layout, day: date, version: int, body: bytes, check: Check) -
     return seal
 
 
-def _batches(used: Used, batches: dict[int, Batch]) -> Sequence[Batch] | None:
+def _batches(used: Used, batches: dict[int, ListedRange]) -> Sequence[ListedRange] | None:
     """The batches behind a used range, which follow each other from its start to its end; None where they do not."""
     # Of two that start alike the later one is a compaction, which has replaced the other.
     starting = {

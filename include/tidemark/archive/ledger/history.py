@@ -26,7 +26,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
-from tidemark.core.settled import Span, spans
+from tidemark.core.settled import BatchSpan, spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +335,7 @@ class History:
                 yield from zip(own.tolist(), part.take_files((own - start).tolist()).to_pylist(), strict=True)
 
     def _ranges(
-        self, target: Target, files: Mapping[int, tuple[DataFile, ...]], settled: Mapping[str, Sequence[Span]]
+        self, target: Target, files: Mapping[int, tuple[DataFile, ...]], settled: Mapping[str, Sequence[BatchSpan]]
     ) -> list[Committed]:
         if target.log not in self._logs:
             return []
@@ -376,7 +376,7 @@ class History:
         return found
 
 
-def _span_of(settled: Sequence[Span], start: Ints, end: Ints, batch: Ints) -> Ints:
+def _span_of(settled: Sequence[BatchSpan], start: Ints, end: Ints, batch: Ints) -> Ints:
     """In which of its writer's spans, which are apart and in offset order, each range lies; -1 for none."""
     starts, ends, firsts, lasts = np.array(
         [(item.range.start, item.range.end, item.batch, item.last_batch) for item in settled], dtype=np.int64

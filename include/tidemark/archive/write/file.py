@@ -26,7 +26,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class FileTarget:
     """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, a meter.
 
     ``apart`` passes over every name that is taken, an earlier attempt's too. So it is behind a name that is taken since
@@ -73,7 +73,7 @@ class _Days:
 class OpenFile:
     """Rows of one log and path, up to a cut the sink decides. Memory: the encoder's and one upload part."""
 
-    def __init__(self, target: Target, log: TopicPartition, name: DataName) -> None:
+    def __init__(self, target: FileTarget, log: TopicPartition, name: DataName) -> None:
         self.name = _free_name(target, log, name)
         self.key = target.layout.data_key(self.name)
         self.rows = 0
@@ -186,7 +186,7 @@ class OpenFile:
         return stored
 
 
-def _free_name(target: Target, log: TopicPartition, name: DataName) -> DataName:
+def _free_name(target: FileTarget, log: TopicPartition, name: DataName) -> DataName:
     """The first name in seq order that no file cut by other settings, or of the topic's former self, has taken.
 
     Such a file has other rows by right. One of our own settings and log is an earlier attempt's: ``finish`` compares.

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
-from tidemark.archive.write.file import Target
+from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.metrics import TaskMetrics
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.codec import decode, encode
@@ -115,7 +115,7 @@ def _writer(
     ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool, oldest: datetime | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        target = Target(
+        target = FileTarget(
             store=ObjectStore(settings),
             layout=Layout(prefix=settings.prefix, stream=stream.name),
             part_bytes=stream.archive.part_bytes,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.archive.write.file import OpenFile, Target
+from tidemark.archive.write.file import FileTarget, OpenFile
 from tidemark.archive.write.spill import BUCKETS, Spill
 from tidemark.core.errors import PositionError
 from tidemark.core.layout import DataName
@@ -61,7 +61,7 @@ class Cuts:
 def write_files(
     batches: Iterable[pa.RecordBatch],
     ranges: Iterable[tuple[TopicPartition, OffsetRange]],
-    target: Target,
+    target: FileTarget,
     cuts: Cuts,
 ) -> list[DataFile]:
     """Write one task's rows: the columns of SCHEMA, ``path`` and ``day``. On failure every open upload is aborted.
@@ -73,7 +73,7 @@ def write_files(
     return list(_write(batches, logs, target, cuts))
 
 
-def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: Target, cuts: Cuts) -> Iterator[DataFile]:
+def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, cuts: Cuts) -> Iterator[DataFile]:
     with Spill() as spill:
         task = _Pass(logs, target, cuts, spill)
         try:
@@ -90,7 +90,7 @@ def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: Target, cuts:
 class _Pass:
     """The files of the first ``max_open_files`` paths of some rows; all other rows go to ``spill``."""
 
-    def __init__(self, logs: _Logs, target: Target, cuts: Cuts, spill: Spill) -> None:
+    def __init__(self, logs: _Logs, target: FileTarget, cuts: Cuts, spill: Spill) -> None:
         self._logs, self._target, self._cuts, self._spill = logs, target, cuts, spill
         self._paths: dict[Key, _Path] = {}
         self._buckets: dict[Key, int] = {}  # of the paths that wait
@@ -172,7 +172,7 @@ class _Pass:
 class _Path:
     """The files of one log and path, one behind the other."""
 
-    def __init__(self, target: Target, cuts: Cuts, log: TopicPartition, allowed: OffsetRange, path: str) -> None:
+    def __init__(self, target: FileTarget, cuts: Cuts, log: TopicPartition, allowed: OffsetRange, path: str) -> None:
         self.done: list[DataFile] = []
         self._target, self._cuts, self._log = target, cuts, log
         self._name = DataName(path=path, topic=log.topic, partition=log.partition, range=allowed, seq=0)

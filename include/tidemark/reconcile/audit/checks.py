@@ -31,7 +31,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CheckOutcome:
     """A check's result over the rows of ``day``, or of all days of the run where that is None.
 
     ``success`` None is unknown. Every value is fit for JSON.

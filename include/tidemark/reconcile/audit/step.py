@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.errors import ConflictError, QualityError
-from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected, Outcome, observed_text
+from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, NEEDS_VALUES, CheckOutcome, Expected, observed_text
 from tidemark.reconcile.fingerprints import deduplicated_by
 from tidemark.reconcile.held_days import may_wait, without_version
 from tidemark.reconcile.json_values import clip, safe
@@ -92,9 +92,9 @@ def audit_run(run: Run, spark: SparkSession) -> None:
             )
 
 
-def _held(failed: Sequence[Outcome], may: Mapping[date, bool]) -> dict[date, list[Outcome]]:
+def _held(failed: Sequence[CheckOutcome], may: Mapping[date, bool]) -> dict[date, list[CheckOutcome]]:
     """The days that are held back with what they failed; none where the run can't go on without them."""
-    found: dict[date, list[Outcome]] = {}
+    found: dict[date, list[CheckOutcome]] = {}
     for item in failed:
         if item.day is None or not may.get(item.day, False):
             return {}
@@ -136,10 +136,10 @@ def _critical(expectation: str, kwargs: dict[str, Any], about: str) -> Expected:
     return Expected(expectation=expectation, kwargs=kwargs, severity="critical", built_in=True, about=about)
 
 
-def _rows_left(day: date, counts: Mapping[str, int]) -> Outcome:
+def _rows_left(day: date, counts: Mapping[str, int]) -> CheckOutcome:
     """Whether a day that had records still has rows: one whose every record was quarantined can't be judged."""
     gone = counts["read"] > 0 and not counts["published"]
-    return Outcome(
+    return CheckOutcome(
         expected=Expected(
             expectation="tidemark_rows_to_check",
             kwargs={},
@@ -153,7 +153,7 @@ def _rows_left(day: date, counts: Mapping[str, int]) -> Outcome:
     )
 
 
-def _of_day(rows: DataFrame, own: Sequence[Expected], day: date, counts: Mapping[str, int]) -> Iterator[Outcome]:
+def _of_day(rows: DataFrame, own: Sequence[Expected], day: date, counts: Mapping[str, int]) -> Iterator[CheckOutcome]:
     """The stream's own checks on the rows of one day.
 
     One without a record proves nothing about its values, and is fine so; its table as a whole can be judged.
@@ -168,7 +168,7 @@ def _of_day(rows: DataFrame, own: Sequence[Expected], day: date, counts: Mapping
             yield replace(item, day=day)
 
 
-def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[Outcome]:
+def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[CheckOutcome]:
     """Each check's outcome on the rows, in order; a check that can't be built or run is one with an exception."""
     # The library reads this variable when it is imported, which takes seconds: so not at the module's top.
     os.environ["GX_ANALYTICS_ENABLED"] = "False"
@@ -192,7 +192,7 @@ def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[Outcome]:
             try:
                 outcomes |= _validated(batch, rows, {number: checks[number]})
             except Exception as error:  # noqa: BLE001 - whatever an expectation raises is its outcome
-                outcomes[number] = Outcome(
+                outcomes[number] = CheckOutcome(
                     expected=checks[number], success=False, observed=None, exception=_text(error)
                 )
     return [replace(outcomes[_first_alike(checks, check)], expected=check) for check in checks]
@@ -203,19 +203,19 @@ def _first_alike(checks: Sequence[Expected], wanted: Expected) -> int:
     return next(number for number, check in enumerate(checks) if (check.expectation, check.kwargs) == alike)
 
 
-def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> dict[int, Outcome]:
+def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> dict[int, CheckOutcome]:
     """The outcomes by number; raises whatever the library does where it breaks on a check."""
     import great_expectations as gx
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, CheckOutcome] = {}
     suite = gx.ExpectationSuite(name="audit")
     for number, check in checks.items():
         unwanted = ", ".join(sorted(LIBRARY_KWARGS & check.kwargs.keys()))
         if unwanted:
             told = f"not for a definition to give: {unwanted}"
-            outcomes[number] = Outcome(expected=check, success=False, observed=None, exception=told)
+            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=told)
             continue
         try:
             configuration = ExpectationConfiguration(
@@ -223,7 +223,7 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
             )
             suite.add_expectation(configuration.to_domain_obj())
         except (GreatExpectationsError, TypeError, ValueError) as error:  # a wrong name or argument in the YAML
-            outcomes[number] = Outcome(expected=check, success=False, observed=None, exception=_text(error))
+            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=_text(error))
     if suite.expectations:
         result = batch.validate(
             suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES_MAX}
@@ -239,7 +239,7 @@ def _number(item: Any) -> int:
     return int(item.expectation_config.meta["check"])
 
 
-def _outcome(check: Expected, item: Any, rows: DataFrame) -> Outcome:
+def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:
     exception = _exception(item.exception_info)
     result: Mapping[str, Any] = item.result or {}
     if "observed_value" in result:
@@ -249,11 +249,11 @@ def _outcome(check: Expected, item: Any, rows: DataFrame) -> Outcome:
     examples: Sequence[Any] = result.get("partial_unexpected_list") or ()
     success = bool(item.success) and exception is None
     if exception is None and not check.built_in and _saw_nothing(result):
-        return Outcome(expected=check, success=None, observed=observed)
+        return CheckOutcome(expected=check, success=None, observed=observed)
     if check.built_in and not success and exception is None and "unexpected_rows_query" in check.kwargs:
         found = rows.sparkSession.sql(check.kwargs["unexpected_rows_query"], batch=rows)
         examples = found.limit(EXAMPLES_MAX).collect()
-    return Outcome(
+    return CheckOutcome(
         expected=check,
         success=success,
         observed=observed,
@@ -278,7 +278,7 @@ def _exception(info: Any) -> str | None:
     return clip(cause_line(str(raised[0].get("exception_message")))) if raised else None
 
 
-def _explain(item: Outcome) -> str:
+def _explain(item: CheckOutcome) -> str:
     name = item.expected.about or item.expected.expectation
     column = item.expected.kwargs.get("column")
     subject = f"{name} ({column})" if column and not item.expected.about else name
@@ -289,7 +289,7 @@ def _explain(item: Outcome) -> str:
     return f"{subject}: {'unknown' if item.success is None else 'failed'}, observed {observed_text(item.observed)}"
 
 
-def _explain_all(failed: Sequence[Outcome]) -> str:
+def _explain_all(failed: Sequence[CheckOutcome]) -> str:
     named = "; ".join(_explain(item) for item in failed[:_NAMED_MAX])
     return named if len(failed) <= _NAMED_MAX else f"{named}; and {len(failed) - _NAMED_MAX} more"
 

@@ -50,7 +50,7 @@ class _Earlier:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class SearchLimit:
     """How long may be looked, and how far it is."""
 
     limit_s: float
@@ -87,7 +87,7 @@ def classify_holes(
     ``limit_s``: holes that were not reached have no evidence and are the next look's. What Kafka fails to tell does not
     fail the run: its holes stay unexplained, and a note says why.
     """
-    watch = Watch(limit_s=limit_s)
+    watch = SearchLimit(limit_s=limit_s)
     own = [(item.target.log, item) for item in looked]
     sealed = tuple(seals)
     by_copy = _by_copy([*((item.log, item) for seal in sealed for item in seal.logs), *own])
@@ -112,7 +112,7 @@ def classify_holes(
 
 
 def _classify(
-    run: Run, item: LogPlan, earlier: _Earlier, final: _Holes, watch: Watch
+    run: Run, item: LogPlan, earlier: _Earlier, final: _Holes, watch: SearchLimit
 ) -> tuple[LogPlan, Sequence[str], OffsetSet]:
     log = item.target.log
     notes: list[str] = []

@@ -19,7 +19,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class BarSegment:
     """One rectangle of a log's bar. ``x`` and ``width`` in the drawing's units; ``kind`` is its CSS class."""
 
     kind: str
@@ -32,9 +32,9 @@ class Segment:
 class Drawing:
     """A log's bar: the main lane, the lane of overlaps below it, ticks for holes, and the labelled positions."""
 
-    segments: tuple[Segment, ...]
-    overlaps: tuple[Segment, ...]
-    holes: tuple[Segment, ...]
+    segments: tuple[BarSegment, ...]
+    overlaps: tuple[BarSegment, ...]
+    holes: tuple[BarSegment, ...]
     marks: tuple[tuple[float, str, str], ...]
 
 
@@ -82,10 +82,10 @@ def draw(log: Mapping[str, Any], colours: Mapping[str, str]) -> Drawing:
     low, high = log["origin"], max(log["high_watermark"], log["end"], log["origin"] + 1)
     scale = WIDTH / (high - low)
 
-    def segment(kind: str, start: int, end: int, title: str) -> Segment:
+    def segment(kind: str, start: int, end: int, title: str) -> BarSegment:
         width = max((end - start) * scale, _SLIVER)
         x = min((start - low) * scale, WIDTH - width)
-        return Segment(kind=kind, x=round(x, 2), width=round(width, 2), title=f"[{start:,}, {end:,}) {title}")
+        return BarSegment(kind=kind, x=round(x, 2), width=round(width, 2), title=f"[{start:,}, {end:,}) {title}")
 
     segments = [
         segment(colours[writer], start, end, f"{pieces} range{'s' if pieces > 1 else ''} of {writer}")

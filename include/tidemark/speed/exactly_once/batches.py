@@ -32,7 +32,7 @@ from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
 from tidemark.speed.exactly_once.preconditions import require_partitions
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver, ensure_markers
+from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver, ensure_markers
 from tidemark.speed.headers import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
@@ -59,7 +59,7 @@ def marker_topic(stream: Stream) -> str:
 
 
 @dataclass(kw_only=True)
-class Batches:
+class TransactionBatches:
     """One stream's batches. Called on Spark's thread; ``busy`` and ``figures`` are for the main thread."""
 
     stream: Stream
@@ -126,7 +126,7 @@ class Batches:
         self._logs()  # made again meanwhile, it must not become Spark's done batch
         return done
 
-    def _require_gone(self, spans: list[Span]) -> None:
+    def _require_gone(self, spans: list[TaskRange]) -> None:
         """Only of a log that now starts behind its range may nothing be read."""
         for mark, span in zip(
             watermarks(self.settings.kafka_bootstrap, [span.log for span in spans]), spans, strict=True
@@ -139,7 +139,7 @@ class Batches:
                     where=str(span.log),
                 )
 
-    def _run(self, sent: DataFrame, spans: list[Span]) -> tuple[Delivered, ...]:
+    def _run(self, sent: DataFrame, spans: list[TaskRange]) -> tuple[Delivered, ...]:
         try:
             with bounded_batches(sent.sparkSession):
                 found = (
@@ -149,12 +149,12 @@ class Batches:
             raise task_error(error, where=f"speed stream {self.stream.name}") from error
         return tuple(decode(Delivered, json.loads(row.delivered), where="a task's receipt") for row in found)
 
-    def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> Span:
+    def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
         """A log is read for the first time for as long as its position never moved: nothing was delivered of it."""
         if self._initial is None:
             self._initial = self.checkpoint.initial()
         first = planned.start == self._initial.get(log.partition, 0)
-        return Span(log=log, start=planned.start, until=planned.end, batch=batch, first=first)
+        return TaskRange(log=log, start=planned.start, until=planned.end, batch=batch, first=first)
 
     def _logs(self) -> tuple[TopicPartition, ...]:
         logs = describe_topic(self.settings.kafka_bootstrap, self.stream.topic)
@@ -179,7 +179,7 @@ def made_again(topic: str, expected: str, found: str) -> ConflictError:
 
 
 def _task(
-    spans: tuple[Span, ...], sink: Sink, stream: Stream
+    spans: tuple[TaskRange, ...], sink: Sink, stream: Stream
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What each task does; the spans are in the order of the tasks."""
     name, version = stream.name, stream.version

@@ -31,7 +31,7 @@ _MOVING = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TaskRange:
     """What one task delivers: source offsets ``start <= offset < until`` of ``log``, in batch ``batch`` of the query.
 
     ``first``: this is the query's very first reading of the log, so that there may be no marker yet.
@@ -77,7 +77,7 @@ class Marker:
     batch: int | None
 
 
-def resume_at(found: Marker | None, span: Span, sink: Sink) -> int:
+def resume_at(found: Marker | None, span: TaskRange, sink: Sink) -> int:
     """The first source offset of the span that is not delivered yet; ``until`` where all of it is.
 
     Raises PositionError, with the marker and the range, where the two can't both be true.
@@ -116,7 +116,7 @@ def resume_at(found: Marker | None, span: Span, sink: Sink) -> int:
     return found.position
 
 
-def _impossible(problem: str, *, found: Marker | None, span: Span, sink: Sink, hint: str) -> PositionError:
+def _impossible(problem: str, *, found: Marker | None, span: TaskRange, sink: Sink, hint: str) -> PositionError:
     log = span.log
     told = "none" if found is None else str(found.position)
     if found is not None and found.batch is not None:
@@ -202,7 +202,7 @@ def _committed(consumer: Consumer, wanted: KafkaPartition, timeout_s: float, whe
         return item
 
 
-def marker_offset(span: Span, sink: Sink, position: int) -> KafkaPartition:
+def marker_offset(span: TaskRange, sink: Sink, position: int) -> KafkaPartition:
     """The marker at ``position``, to be committed."""
     said = json.dumps({"batch": span.batch, "log": span.log.topic_id})
     return KafkaPartition(sink.marker_topic, span.log.partition, position, said)

@@ -24,7 +24,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.speed.exactly_once.marker import (
     Marker,
     Sink,
-    Span,
+    TaskRange,
     ensure_markers,
     marker,
     marker_offset,
@@ -34,7 +34,7 @@ from tidemark.speed.exactly_once.marker import (
 )
 from tidemark.speed.headers import milliseconds
 
-__all__ = ["Delivered", "Marker", "Sink", "Span", "deliver", "ensure_markers", "marker"]
+__all__ = ["Delivered", "Marker", "Sink", "TaskRange", "deliver", "ensure_markers", "marker"]
 
 # The largest record or request the client takes on; the topics' max.message.bytes is the limit that counts.
 MAX_BYTES = 16 * 1024 * 1024
@@ -67,7 +67,7 @@ class Delivered:
     transactions: int
 
 
-def deliver(batches: Iterable[pa.RecordBatch], span: Span, sink: Sink) -> Delivered:
+def deliver(batches: Iterable[pa.RecordBatch], span: TaskRange, sink: Sink) -> Delivered:
     """Bring the span's rows and its marker to the sink, each row once however often this is tried.
 
     ``batches`` have the columns of ``tidemark.speed.output``, ordered by source_offset, one row per offset; they are
@@ -89,7 +89,7 @@ def deliver(batches: Iterable[pa.RecordBatch], span: Span, sink: Sink) -> Delive
 class _Task:
     """One producer, from its first transaction to its last."""
 
-    def __init__(self, span: Span, sink: Sink, consumer: Consumer) -> None:
+    def __init__(self, span: TaskRange, sink: Sink, consumer: Consumer) -> None:
         self._span, self._sink, self._consumer = span, sink, consumer
         self._producer = Producer(
             {

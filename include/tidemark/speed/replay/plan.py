@@ -19,7 +19,7 @@ _PLAN = re.compile(r"(?P<number>\d{6,})\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReplayRange:
     """Offsets ``start <= offset < until`` of one dead-letter log, to be replayed.
 
     ``first``: Kafka has no marker for what was before, because nothing was or because it expired since.
@@ -37,7 +37,7 @@ class ReplayPlan:
 
     stream: str
     number: int
-    readings: tuple[Reading, ...]
+    readings: tuple[ReplayRange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class ReplayPlans:
         return f"{self.prefix}{number:06}{suffix}.json"
 
 
-def next_reading(log: TopicPartition, *, before: int | None, marker: int | None, end: int, where: str) -> Reading:
+def next_reading(log: TopicPartition, *, before: int | None, marker: int | None, end: int, where: str) -> ReplayRange:
     """What the next replay reads of a log: from where the last finished one ended (``before``; None: there was none).
 
     ``marker`` is Kafka's word on it, None where there is none; a finished replay makes up for that, because Kafka drops
@@ -108,4 +108,4 @@ def next_reading(log: TopicPartition, *, before: int | None, marker: int | None,
         raise PositionError(
             "the dead-letter topic ends before what was replayed of it", expected=f">= {start}", found=end, where=where
         )
-    return Reading(log=log, start=start, until=end, first=marker is None)
+    return ReplayRange(log=log, start=start, until=end, first=marker is None)

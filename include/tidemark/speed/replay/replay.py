@@ -32,7 +32,7 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, Span, deliver, ensure_markers, marker
+from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver, ensure_markers, marker
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.replay.dead_letters import Kind, NotOurs, chosen, not_ours, read_letters, source_rows, to_deliver
 from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_reading
@@ -155,7 +155,7 @@ class _Replay:
 
     def _deliver(self, plan: ReplayPlan, held: Mapping[TopicPartition, OffsetRange]) -> Replayed:
         spans = {
-            item.log.partition: Span(
+            item.log.partition: TaskRange(
                 log=item.log, start=item.start, until=item.until, batch=plan.number, first=item.first
             )
             for item in plan.readings
@@ -179,7 +179,7 @@ class _Replay:
     def _letters(self, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         return read_letters(self._spark, self._stream, self._settings, self._source_id, ranges)
 
-    def _write(self, letters: DataFrame, wanted: DataFrame, spans: Mapping[int, Span]) -> list[dict[str, int]]:
+    def _write(self, letters: DataFrame, wanted: DataFrame, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
         """Deliver the wanted letters; an account per log that has any."""
         rows = records(source_rows(letters, wanted, self._stream), self._stream)
         classified = classify(rows, self._stream, self._transform)
@@ -187,7 +187,7 @@ class _Replay:
         ordered = to_deliver(made, wanted, len(spans))
         return [row.asDict() for row in ordered.mapInArrow(_deliverer(dict(spans), self._sink), _ACCOUNT).collect()]
 
-    def _move_on(self, spans: Mapping[int, Span]) -> list[dict[str, int]]:
+    def _move_on(self, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
         """Move the markers of logs that have nothing to deliver."""
         return [_account(deliver((), span, self._sink), partition) for partition, span in spans.items()]
 
@@ -275,7 +275,9 @@ def _balanced(
     )
 
 
-def _deliverer(spans: Mapping[int, Span], sink: Sink) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _deliverer(
+    spans: Mapping[int, TaskRange], sink: Sink
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for partition, parts in groupby(_parts(batches), key=lambda part: part[0]):
             done = deliver((_complete(rows) for _, rows in parts), spans[partition], sink)

@@ -1,0 +1,24 @@
+"""What the import contracts in pyproject.toml can not say of the package's structure (no server)."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import tidemark
+
+PACKAGE = Path(tidemark.__file__).parent
+MODULES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+
+
+def test_a_class_name_means_one_thing_in_the_whole_package() -> None:
+    places = defaultdict(list)
+    for module, text in MODULES.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module)
+    assert len(places) > 100
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    assert {module: size for module, text in MODULES.items() if (size := text.count("\n")) > 400} == {}
