@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
-from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget, OpenFile
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile

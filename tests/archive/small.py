@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.layout import Layout

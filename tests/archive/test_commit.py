@@ -9,11 +9,11 @@ from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.commit import commit_batch, last_manifest, read_manifests
-from tidemark.core.chain import broken_links
+from tidemark.archive.manifests import commit_batch, last_manifest, read_manifests
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest
+from tidemark.core.manifest_chain import broken_links
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Speed
 from tidemark.definitions.stream import Stream

@@ -18,7 +18,7 @@ from tests.archive.conftest import through
 from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
 from tidemark.adopt.scan import meaning
-from tidemark.core.connect import ConnectName, parse_connect_key
+from tidemark.core.connect_key import ConnectName, parse_connect_key
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.objects.connect import read_rows, read_values

@@ -29,7 +29,7 @@ from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
-from tidemark.archive.commit import commit_batch, read_manifests
+from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import FileTarget

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.waiting import wait_until
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.manifests import read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.core.layout import Layout

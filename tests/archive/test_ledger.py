@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, unique
-from tidemark.archive.commit import commit_batch
 from tidemark.archive.ledger import ledger
 from tidemark.archive.ledger.ledger import compact, read_and_compact, read_archived, rebuild, require_agreement
+from tidemark.archive.manifests import commit_batch
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError, FormatError, IncompleteError, TidemarkError
 from tidemark.core.layout import Layout

@@ -14,8 +14,8 @@ from tests.archive.conftest import grow, through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.commit import read_manifests
 from tidemark.archive.loss import log_starts, split_at
+from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream import micro_batches as batches
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import IncompleteError, ServiceError

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.archive.oracle import Oracle
 from tests.archive.small import Small
 from tests.conftest import MakeStream, Produce, unique
-from tidemark.archive.commit import each_manifest, read_manifests
+from tidemark.archive.manifests import each_manifest, read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app

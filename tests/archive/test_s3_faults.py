@@ -17,7 +17,7 @@ from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, unique
 from tests.faults import FaultProxy, Rule
-from tidemark.archive.commit import commit_batch
+from tidemark.archive.manifests import commit_batch
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import FileTarget

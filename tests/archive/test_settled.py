@@ -18,8 +18,8 @@ from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Evidence, Hole, LogPlan, Target, Used
 from tidemark.core.seal import Seal, SealedLog
-from tidemark.core.settled import joined, known, spans
-from tidemark.verify.seal import doubtful, proven_by_seal
+from tidemark.core.transaction_holes import joined, known, spans
+from tidemark.verify.claims import doubtful, proven_by_seal
 
 COMPLETE, MARKER, DOUBT = "complete", "marker", "doubt"  # a doubt is a missing offset that Kafka can't explain
 

@@ -16,7 +16,7 @@ from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tests.waiting import wait_until
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.layout import Layout

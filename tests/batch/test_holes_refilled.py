@@ -11,7 +11,7 @@ from tests.batch.test_holes import found, holes, lacked, transact
 from tests.batch.test_verify import told, verify
 from tests.conftest import MakeStream, Produce, Record
 from tests.core.worlds import span
-from tidemark.archive.commit import commit_batch
+from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.sink import write_range
 from tidemark.core.plan import Hole
 from tidemark.reconcile.plan.step import plan_run, settle_run

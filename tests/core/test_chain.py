@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import replace
 
 from tests.core.worlds import DAYS, log, manifest_of, span
-from tidemark.core.chain import BrokenLink, broken_links
 from tidemark.core.manifest import Manifest
+from tidemark.core.manifest_chain import BrokenLink, broken_links
 
 
 def sha(manifest: Manifest) -> str:

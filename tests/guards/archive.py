@@ -69,7 +69,7 @@ GUARDS = (
     Guard(
         name="manifest-once",
         promise="Of two writers that commit one batch at the same time, the first manifest stays.",
-        path="include/tidemark/archive/commit.py",
+        path="include/tidemark/archive/manifests.py",
         old="if store.put_if_absent(layout.manifest_key(writer, batch), manifest.to_json()):",
         new="if store.put(layout.manifest_key(writer, batch), manifest.to_json()) is None:",
         tests=("tests/archive/test_commit.py::test_a_batch_committed_by_another_writer_in_between_keeps_its_manifest",),
@@ -77,7 +77,7 @@ GUARDS = (
     Guard(
         name="manifest-ranges",
         promise="A batch that is committed with other ranges is a conflict.",
-        path="include/tidemark/archive/commit.py",
+        path="include/tidemark/archive/manifests.py",
         old="if committed != dict(ranges) and not (",
         new="if False and not (",
         tests=("tests/archive/test_commit.py::test_the_first_manifest_of_a_batch_stays_whatever_a_repeat_says",),
@@ -85,7 +85,7 @@ GUARDS = (
     Guard(
         name="manifest-chain",
         promise="Each manifest names the digest of its writer's manifest before it.",
-        path="include/tidemark/archive/commit.py",
+        path="include/tidemark/archive/manifests.py",
         old="previous=_previous(store, layout, writer, batch),",
         new="previous=None,",
         tests=("tests/archive/test_commit.py::test_manifests_of_a_writer_chain_by_the_digest_of_the_one_before",),
@@ -93,7 +93,7 @@ GUARDS = (
     Guard(
         name="broken-chain-found",
         promise="A manifest that was altered or deleted shows in the chain.",
-        path="include/tidemark/core/chain.py",
+        path="include/tidemark/core/manifest_chain.py",
         old="if manifest.previous != expected:",
         new="if False:",
         tests=("tests/core/test_chain.py::test_an_altered_manifest_breaks_the_link_of_the_one_behind_it",),

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidemark.adopt.scan import Listed, Scanned
-from tidemark.archive.commit import each_manifest
-from tidemark.core.connect import parse_connect_key
+from tidemark.archive.manifests import each_manifest
+from tidemark.core.connect_key import parse_connect_key
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import ADOPTED, DataFile

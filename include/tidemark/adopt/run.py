@@ -31,7 +31,7 @@ from tidemark.adopt.listing import (
     sort_out,
 )
 from tidemark.adopt.scan import Listed, Scanned, scan
-from tidemark.archive.commit import commit_batch, last_manifest
+from tidemark.archive.manifests import commit_batch, last_manifest
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import ADOPTED, DataFile

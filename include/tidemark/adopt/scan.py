@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from tidemark.core.connect import ConnectName
+from tidemark.core.connect_key import ConnectName
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import DayRows
 from tidemark.definitions.sections import FieldTime

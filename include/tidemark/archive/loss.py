@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemark.archive.commit import Ranges
+from tidemark.archive.manifests import Ranges
 from tidemark.core.errors import IncompleteError
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
 from tidemark.kafka.positions import watermarks

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemark.archive.commit import read_manifests
+from tidemark.archive.manifests import read_manifests
 from tidemark.core.errors import StackError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest

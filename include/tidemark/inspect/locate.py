@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from tidemark.archive.commit import require_manifest
 from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.manifests import require_manifest
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout

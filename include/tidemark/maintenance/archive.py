@@ -6,8 +6,8 @@ from datetime import datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.archive.commit import Progress, counted, each_manifest
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild, require_agreement
+from tidemark.archive.manifests import Progress, counted, each_manifest
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream

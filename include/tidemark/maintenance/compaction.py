@@ -13,9 +13,9 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.commit import counted, require_manifest
 from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.manifests import counted, require_manifest
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import Cuts, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros

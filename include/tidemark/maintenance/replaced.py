@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 
-from tidemark.archive.commit import each_manifest
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_archived
+from tidemark.archive.manifests import each_manifest
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout

@@ -22,7 +22,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.core.connect import ConnectName, parse_connect_key
+from tidemark.core.connect_key import ConnectName, parse_connect_key
 from tidemark.core.errors import FormatError, TidemarkError
 from tidemark.core.offsets import OffsetRange
 from tidemark.objects.body import ObjectBody

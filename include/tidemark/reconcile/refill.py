@@ -7,8 +7,8 @@ from itertools import groupby
 
 from pyspark.sql import SparkSession
 
-from tidemark.archive.commit import commit_batch, read_manifests
 from tidemark.archive.loss import split_at
+from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.write.sink import write_range
 from tidemark.core.codec import encode
 from tidemark.core.days import micros

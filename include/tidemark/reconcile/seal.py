@@ -8,7 +8,7 @@ from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog
-from tidemark.core.settled import joined
+from tidemark.core.transaction_holes import joined
 from tidemark.reconcile.fingerprints import deduplicated_by, require_same_plan
 from tidemark.reconcile.results import passed_days
 from tidemark.run import Run

@@ -13,7 +13,7 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
 from tidemark.core.seal import Seal, parse_seal
-from tidemark.core.settled import joined
+from tidemark.core.transaction_holes import joined
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.tables.snapshots import LastPublication, last_publication

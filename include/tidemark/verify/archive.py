@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.commit import manifest_bodies
-from tidemark.core.chain import broken_links
+from tidemark.archive.manifests import manifest_bodies
 from tidemark.core.days import day_end, day_start, micros
 from tidemark.core.errors import FormatError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
+from tidemark.core.manifest_chain import broken_links
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.body import ObjectBody

@@ -23,11 +23,11 @@ from tidemark.tables.reader import load_table
 from tidemark.tables.snapshot_summary import RUN_PROPERTY
 from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.kafka_side import KafkaSide
+from tidemark.verify.claims import Claims, compare_ranges, read_claims
+from tidemark.verify.kafka_check import KafkaSide
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.result import ProofPart, Verification
-from tidemark.verify.seal import Claims, compare_ranges, read_claims
-from tidemark.verify.table import Rows, day_files, day_rows, repeated_keys
+from tidemark.verify.rows import Rows, day_files, day_rows, repeated_keys
 from tidemark.verify.values import other_values
 
 Progress = Callable[[str], None]

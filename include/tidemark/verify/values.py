@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.objects.bits import OffsetBits
 from tidemark.tables.reader import told_by_pyiceberg
-from tidemark.verify.kafka import spans
+from tidemark.verify.kafka_records import spans
 
 _PIECE = 250_000  # offsets whose rows are in memory at once, of both snapshots
 

@@ -1,8 +1,8 @@
 """Everything committed, in columns, and what of it a plan must look at one by one.
 
 Most of a long history is dull: ranges in a row, by one writer, that nothing overlaps, each complete or with holes that
-a seal has settled (tidemark.core.settled). A cover takes each of them whole, so the planner may see such a row as one
-range; and of files it needs those with rows of the days at hand.
+a seal has found to be transactional (tidemark.core.transaction_holes). A cover takes each of them whole, so the planner
+may see such a row as one range; and of files it needs those with rows of the days at hand.
 Both are picked here with numpy, in time linear in the history with a tiny factor; the decisions stay in the pure
 planner (tidemark.core.planner), which then costs what is new plus what is read.
 """
@@ -26,7 +26,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.planner import Committed, latest_of
 from tidemark.core.seal import Seal, SealedLog
-from tidemark.core.settled import BatchSpan, spans
+from tidemark.core.transaction_holes import BatchSpan, spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

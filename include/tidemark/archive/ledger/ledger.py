@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.archive.commit import Progress, manifest_bodies
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.segment import (
     DAYS,
@@ -28,10 +27,11 @@ from tidemark.archive.ledger.segment import (
     parse_segment,
     segment_digest,
 )
-from tidemark.core.chain import BrokenLink, broken_links
+from tidemark.archive.manifests import Progress, manifest_bodies
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, digest, parse_manifest
+from tidemark.core.manifest_chain import BrokenLink, broken_links
 from tidemark.core.planner import require_origin
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.core.chain import BrokenLink
 from tidemark.core.codec import decode, encode
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, Manifest, canonical_json
+from tidemark.core.manifest_chain import BrokenLink
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.planner import files_by_range, require_origin
 

@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemark.archive.commit import last_manifest
 from tidemark.archive.loss import require_held
+from tidemark.archive.manifests import last_manifest
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
 from tidemark.archive.stream.lease import Lease
 from tidemark.archive.stream.micro_batches import Batches, require_same_topic

@@ -6,8 +6,8 @@ from threading import Event
 
 from pyspark.sql import DataFrame
 
-from tidemark.archive.commit import commit_batch, find_manifest, last_manifest
 from tidemark.archive.loss import Held, log_starts, split_at
+from tidemark.archive.manifests import commit_batch, find_manifest, last_manifest
 from tidemark.archive.stream.lease import Lease
 from tidemark.archive.stream.progress import Progress
 from tidemark.archive.write.sink import write_range

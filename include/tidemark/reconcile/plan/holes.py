@@ -18,7 +18,7 @@ from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
 from tidemark.core.plan import Evidence, Hole, LogPlan, Plan, Used
 from tidemark.core.seal import Seal, SealedLog
-from tidemark.core.settled import Spans, known, spans
+from tidemark.core.transaction_holes import Spans, known, spans
 from tidemark.kafka.offset_evidence import RANGES_MAX, Inquiry, Told
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.columns import archived_offsets

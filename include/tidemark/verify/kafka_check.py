@@ -15,9 +15,9 @@ from tidemark.kafka.topics import logs_of
 from tidemark.objects.bits import OffsetBits
 from tidemark.settings import Settings
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.kafka import NAMED, Held, KafkaBacklog, LogSide, Moments, compare_with_kafka, spans
+from tidemark.verify.claims import doubtful, proven_by_seal
+from tidemark.verify.kafka_records import NAMED, Held, KafkaBacklog, LogSide, Moments, compare_with_kafka, spans
 from tidemark.verify.result import ProofPart
-from tidemark.verify.seal import doubtful, proven_by_seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
