@@ -21,11 +21,11 @@ from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget, OpenFile
+from tidemark.core.codec import encode
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
-from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
 from tidemark.objects.schema import SCHEMA
@@ -92,7 +92,7 @@ def archive_day(run: Run, spans: Sequence[OffsetRange]) -> None:
             now_us=batch,
         )
     with run.step("settled") as out:
-        out["plan"] = plan_to_value(_plan(run))
+        out["plan"] = encode(_plan(run))
 
 
 def _batches(span: OffsetRange) -> list[OffsetRange]:

@@ -31,11 +31,11 @@ from rich.table import Table
 
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.ledger.segment import DAYS, FILES, RANGES, Position, Segment, Tables, segment_digest
+from tidemark.core.codec import encode
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest, canonical_json, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Hole, Target, Used
-from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.definitions.sections import Speed
@@ -143,7 +143,7 @@ def measure(name: str, new: int) -> dict[str, float]:
         committed=history.committed(targets, [day], seals),
         seals=seals,
     )
-    canonical_json(plan_to_value(plan))
+    canonical_json(encode(plan))
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     whole = all(not log.gaps and not log.overlaps for log in plan.logs)
     # With markers what is sealed is one range of each log, and its hole is settled.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from tidemark.core.codec import decode
 from tidemark.core.errors import (
     FormatError,
     IncompleteError,
@@ -18,7 +19,6 @@ from tidemark.core.errors import (
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.plan import Plan
-from tidemark.core.plan_json import plan_from_value
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -135,4 +135,4 @@ class Run:
 
     def plan(self, step: str = "settled") -> Plan:
         """The plan that step ``plan`` or ``settled`` made; raises IncompleteError where that has not succeeded."""
-        return plan_from_value(self.require(step)["plan"], where=self.key(step))
+        return decode(Plan, self.require(step)["plan"], where=self.key(step))

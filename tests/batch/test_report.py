@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 from tests.batch.world import World, january, moment, value
 from tests.core.worlds import span
+from tidemark.core.codec import encode
 from tidemark.core.errors import QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
-from tidemark.core.plan_json import plan_to_value
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.report.page import WIDTH, draw, render, writer_colours
@@ -153,7 +153,7 @@ def finished(log: LogPlan) -> dict[str, dict[str, Any] | None]:
     day = DayPlan(day=january(14), version=2, reason="late", archived_rows=9)
     plan = Plan(stream="t", run="r", days=(day,), unchanged=(), logs=(log,), slices=())
     steps: dict[str, dict[str, Any] | None] = {name: dict(OK) for name in STEPS}
-    steps["settled"] = {**OK, "plan": plan_to_value(plan), "broken_chains": []}
+    steps["settled"] = {**OK, "plan": encode(plan), "broken_chains": []}
     rows = {"read": 7, "published": 7, "quarantined": 0, "duplicates_removed": 0, "duplicates_trimmed": 2}
     steps["rebuild"] = {**OK, "days": {"2013-01-14": rows}}
     return steps

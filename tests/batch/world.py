@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from tests.batch.objects import archive_rows
 from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
+from tidemark.core.codec import encode
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
-from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 from tidemark.reconcile.publish import publish_run
@@ -179,7 +179,7 @@ class World:
     def settle(self, run: Run, plan: Plan, *, force: bool = False) -> None:
         """What the steps before the rebuild leave behind."""
         main = main_snapshots(self.settings, run.stream)
-        settled = {"plan": plan_to_value(plan), "broken_chains": [], "main": main, "force": force}
+        settled = {"plan": encode(plan), "broken_chains": [], "main": main, "force": force}
         refilled = [
             {**asdict(log.target.log), "start": used.range.start, "end": used.range.end, "batch": used.batch}
             for log in plan.logs

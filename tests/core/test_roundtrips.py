@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import DAYS, World, log, manifest_of, seal_of, sealed_log, span, worlds
+from tidemark.core.codec import decode, encode
 from tidemark.core.errors import FormatError, IncompleteError, PositionError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import parse_manifest
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan_json import parse_plan, plan_to_json
+from tidemark.core.plan import Plan
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import parse_seal
 
@@ -99,9 +100,8 @@ def test_manifests_seals_and_plans_read_back_equal_and_to_the_same_bytes(world: 
         manifests=world.manifests,
         seals=world.seals,
     )
-    body = plan_to_json(plan)
-    assert parse_plan(body, where="here") == plan
-    assert plan_to_json(parse_plan(body, where="here")) == body
+    text = json.dumps(encode(plan))
+    assert decode(Plan, json.loads(text), where="here") == plan
 
 
 def damaged(body: bytes, path: tuple[str | int, ...], value: object) -> bytes:
@@ -143,10 +143,16 @@ def test_a_damaged_seal_is_refused_by_field(path: tuple[str | int, ...], value: 
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'"text"', b"\xff"])
-def test_what_is_no_object_is_no_manifest_seal_or_plan(body: bytes) -> None:
-    for parse in (parse_manifest, parse_seal, parse_plan):
+def test_what_is_no_object_is_no_manifest_or_seal(body: bytes) -> None:
+    for parse in (parse_manifest, parse_seal):
         with pytest.raises(FormatError, match="here"):
             parse(body, where="here")
+
+
+@pytest.mark.parametrize("value", [[], None, "text", 7, {}])
+def test_what_is_no_plan_is_refused_by_its_place(value: object) -> None:
+    with pytest.raises(FormatError, match="here"):
+        decode(Plan, value, where="here")
 
 
 def test_a_manifest_of_another_format_is_refused_by_both_numbers() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidemark.core.codec import decode
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
-from tidemark.core.plan_json import plan_from_value
+from tidemark.core.plan import Plan
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
 from tidemark.reconcile.publish import publish_run
@@ -106,7 +107,7 @@ def _days(run: Run, requested: Iterable[date]) -> set[date]:
     for step in ("plan", "settled"):
         value = (run.load(step) or {}).get("plan")
         if value is not None:
-            days |= {item.day for item in plan_from_value(value, where=run.key(step)).days}
+            days |= {item.day for item in decode(Plan, value, where=run.key(step)).days}
     return days
 
 

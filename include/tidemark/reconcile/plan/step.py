@@ -14,7 +14,6 @@ from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.loss_text import loss_text
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
-from tidemark.core.plan_json import plan_to_value
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal
 from tidemark.reconcile.plan.holes import LogRanges, classify_holes
@@ -49,7 +48,7 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         lacked: LogRanges = ()
         if plan.days:
             plan, out["holes"], lacked = classify_holes(run, plan, seals)
-            out["plan"] = plan_to_value(plan)
+            out["plan"] = encode(plan)
             for note in out["holes"]["notes"]:
                 _logger.warning("holes: %s", note)
         ranges = sorted([*((*gap, False) for gap in _unfilled(plan)), *((*part, True) for part in lacked)])
@@ -94,7 +93,7 @@ def settle_run(run: Run) -> Plan:
         if plan.days:
             refilled = _ranges(item for item in planned["refill"] if item["in_hole"])
             plan, out["holes"], _ = classify_holes(run, plan, seals, looked=first.logs, refilled=refilled)
-            out["plan"] = plan_to_value(plan)
+            out["plan"] = encode(plan)
         return plan
 
 
@@ -143,7 +142,7 @@ def _plan(
     )
     plan = bound_losses(run, plan)
     out |= {
-        "plan": plan_to_value(plan),
+        "plan": encode(plan),
         "manifests": archived.manifests,
         "broken_chains": [{**encode(link), "finding": str(link)} for link in archived.broken_links],
     }

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from tidemark.core.codec import encode
+from tidemark.core.codec import decode, encode
 from tidemark.core.errors import FormatError
 from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, subtract
 from tidemark.core.plan import LogPlan, Neighbours, Plan
-from tidemark.core.plan_json import plan_from_value
 from tidemark.reconcile.report.page import render
 from tidemark.reconcile.results import WAY_OUT, held_days
 from tidemark.run import Run
@@ -76,7 +75,7 @@ def _plan(run: Run, steps: Steps) -> Plan | None:
         value = (steps[name] or {}).get("plan")
         if value is not None:
             try:
-                return plan_from_value(value, where=run.key(name))
+                return decode(Plan, value, where=run.key(name))
             except FormatError:
                 continue
     return None
