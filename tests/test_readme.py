@@ -82,7 +82,7 @@ def test_the_demos_output_shows_every_statement_it_makes() -> None:
     claims = {
         word.value.value
         for call in ast.walk(code)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Finding"
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Statement"
         for word in call.keywords
         if word.arg == "claim" and isinstance(word.value, ast.Constant)
     }
