@@ -94,7 +94,7 @@ class Copy:
         """Run the tests as the copy is now."""
         started = time.monotonic()
         self._report.unlink(missing_ok=True)
-        options = ["-x", "-q", "-m", "", "--no-header", "-p", "no:cacheprovider"]  # tests of the soak too
+        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
         places = [f"--junitxml={self._report}", f"--basetemp={self._temporary}"]
         code = self._run([self._python, "-m", "pytest", *options, *places, *tests], limit_s)
         seconds = time.monotonic() - started

@@ -96,7 +96,7 @@ GUARDS = (
         tests=(
             (
                 "tests/batch/test_start_over.py"
-                "::test_a_run_that_settles_behind_anothers_unsealed_publication_takes_no_row_away"
+                "::test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals_for_it_first"
             ),
         ),
     ),
