@@ -1,4 +1,4 @@
-"""Kafka's view of a topic: identity, watermarks, and positions by time."""
+"""A topic in Kafka: its identity, its settings, and its creation."""
 
 import time
 from typing import Any
