@@ -80,9 +80,9 @@ def _steps(
     if what == "roll back":
         return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
     if what.startswith("maintain"):
-        compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # imported there
+        compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # compaction imports it from core.maintenance_ages
         if what == "maintain and delete":
-            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)  # type: ignore[attr-defined]
+            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)  # type: ignore[attr-defined]  # as above
         return [("maintain", lambda: maintain_run(run, spark))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),
