@@ -110,12 +110,11 @@ def _plan(run: Run) -> Plan:
     ]
     return plan_committed(
         stream=run.stream.name,
-        time_zone=run.stream.time_zone,
         run=run.name,
         requested=[DAY],
         targets=targets,
-        committed=history.committed(targets, [DAY], ()),
-        seals=(),
+        committed=history.committed(targets, [DAY], {}),
+        seen={},
     )
 
 

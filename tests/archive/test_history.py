@@ -13,6 +13,8 @@ from tidemark.archive.ledger.segment import Position, Segment, Tables, parse_seg
 from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Plan, Target, Used
 from tidemark.core.planner import plan_committed
+from tidemark.core.seal import seen_days
+from tidemark.core.transaction_holes import spans
 
 DAY = date(2013, 1, 14)
 
@@ -36,14 +38,17 @@ def stored(tables: Tables) -> Tables:
 
 
 def planned(world: World, parts: list[Tables]) -> Plan:
+    seen = seen_days(world.seals, stream="flights", time_zone=ZONE)
+    committed = History(parts).committed(
+        world.targets, world.requested, seen, transactional=spans(world.seals), force=world.force
+    )
     return plan_committed(
         stream="flights",
-        time_zone=ZONE,
         run="run-1",
         requested=world.requested,
         targets=world.targets,
-        committed=History(parts).committed(world.targets, world.requested, world.seals, force=world.force),
-        seals=world.seals,
+        committed=committed,
+        seen=seen,
         force=world.force,
     )
 

@@ -8,7 +8,7 @@ from datetime import date
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, seal_of, span
+from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, span
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.manifest import Manifest
@@ -109,7 +109,10 @@ def publish(
         SealedLog(log=i.target.log, origin=i.target.origin, end=i.target.end, used=i.used, gaps=i.gaps, holes=i.holes)
         for i in plan.logs
     ]
-    found = {day: PublishedDay(ranges=used, seal=seal_of(day, logs) if sealed else None) for day in days}
+    found = {
+        day: PublishedDay(ranges=used, sealed={item.log: item.seen() for item in logs} if sealed else None)
+        for day in days
+    }
     return [row for row in table if row[0] not in days] + rows, {**published, **found}
 
 
@@ -119,7 +122,6 @@ def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
     history = History(parts)
     plan = plan_current(
         stream="flights",
-        time_zone=ZONE,
         history=history,
         spans=day_spans(parts),
         published=story.published,

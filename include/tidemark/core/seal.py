@@ -1,21 +1,21 @@
 """Seals: the proof of one day, one immutable object per version. A later version chains to the one before it."""
 
 import json
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from tidemark.core.codec import decode, encode
-from tidemark.core.cover import Copy, density
-from tidemark.core.errors import FormatError, IncompleteError, PositionError
+from tidemark.core.cover import density
+from tidemark.core.errors import ConflictError, FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.offsets import TopicPartition, normalise
 from tidemark.core.plan import Gap, Hole, Used
+from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
 FORMAT = 1
-Finding = TypeVar("Finding", Gap, Hole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +53,13 @@ class SealedLog:
         at = bisect_right(self.used, offset, key=lambda item: item.range.start)
         return self.used[at - 1] if at and offset in self.used[at - 1].range else None
 
-    def unseen(self, within: OffsetRange, copy: Copy) -> bool:
-        """Whether a copy that has rows inside ``within`` may bring some that the sealed day has not read.
-
-        It does where the seal had no copy at all, and where it used a less dense one with holes that are not settled.
-        A copy that was there at sealing is never both: the cover would have used it, or one as dense.
-        """
-        if within.end > self.end or within.start < self.origin or _touching(self.gaps, within):
-            return True
-        return any(not hole.settled and copy.density > self._density(hole) for hole in _touching(self.holes, within))
+    def seen(self) -> SeenLog:
+        """What the sealed day has read of the log, as the planner wants it."""
+        holes = (hole for hole in self.holes if not hole.settled)
+        return SeenLog(
+            ranges=normalise(item.range for item in self.used),
+            holes=tuple(SeenHole(range=hole.range, density=self._density(hole)) for hole in holes),
+        )
 
     def _density(self, hole: Hole) -> int:
         """Rows per offset of the copy behind a hole; the most it can be where the seal does not tell."""
@@ -70,12 +68,6 @@ class SealedLog:
         used = self.use_of(hole.range.start)
         size = len(hole.range if used is None else used.committed)
         return density(size - hole.missing, size)
-
-
-def _touching(found: Sequence[Finding], within: OffsetRange) -> Sequence[Finding]:
-    """Those of disjoint findings in offset order that share an offset with ``within``."""
-    start = bisect_right(found, within.start, key=lambda item: item.range.end)
-    return found[start : bisect_left(found, within.end, key=lambda item: item.range.start)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,3 +183,40 @@ def parse_seal(body: bytes, *, where: str) -> Seal:
     if form != FORMAT:
         raise FormatError("unknown seal format", expected=FORMAT, found=form, where=where)
     return decode(Seal, raw, where=where)
+
+
+def seen_days(seals: Iterable[Seal], *, stream: str, time_zone: str) -> dict[date, SeenDay]:
+    """Each sealed day as the planner wants it; the order of the seals does not matter.
+
+    The highest version of a day counts. Where that is a rollback, what was read is what the last rebuilt version read,
+    or the next run would undo the rollback. Raises ConflictError for a seal of another stream or time zone.
+    """
+    rebuilt: dict[date, Seal] = {}
+    versions: dict[date, int] = {}
+    for seal in seals:
+        where = f"seal of {seal.day} version {seal.version}"
+        require_origin(stream, time_zone, seal.stream, seal.time_zone, where)
+        versions[seal.day] = max(seal.version, versions.get(seal.day, 0))
+        if seal.rolled_back_to is None and (seal.day not in rebuilt or seal.version > rebuilt[seal.day].version):
+            rebuilt[seal.day] = seal
+    return {
+        day: SeenDay(
+            version=version,
+            logs={item.log: item.seen() for item in rebuilt[day].logs} if day in rebuilt else {},
+        )
+        for day, version in versions.items()
+    }
+
+
+def require_origin(stream: str, time_zone: str, found_stream: str, found_zone: str, where: str) -> None:
+    """Raises ConflictError where a manifest or seal is another stream's, or has days of another time zone."""
+    if found_stream != stream:
+        raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
+    if found_zone != time_zone:
+        raise ConflictError(
+            "days were cut in another time zone",
+            expected=time_zone,
+            found=found_zone,
+            where=where,
+            hint="A stream keeps its time zone; give the stream another name to change it",
+        )

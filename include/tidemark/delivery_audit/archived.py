@@ -63,15 +63,14 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
     extents = history.extents()
     days = span.days(stream.zone)
     targets = _targets(marks, extents, behind)
-    committed = history.committed(targets, days, ())
+    committed = history.committed(targets, days, {})
     plan = plan_committed(
         stream=stream.name,
-        time_zone=stream.time_zone,
         run="delivery",
         requested=days,
         targets=targets,
         committed=committed,
-        seals=(),
+        seen={},
     )
     files = history.holed_files(span.start_us, span.end_us)
     by_key = {file.key: file for ranges in committed.values() for item in ranges for file in item.files}

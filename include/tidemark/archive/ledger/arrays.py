@@ -41,3 +41,12 @@ def touched(ranges: Sequence[OffsetRange], start: Ints, end: Ints) -> npt.NDArra
     ends = np.array([item.end for item in ranges], dtype=np.int64)
     touched: npt.NDArray[np.bool_] = starts[np.searchsorted(ends, start, "right")] < end
     return touched
+
+
+def within(ranges: Sequence[OffsetRange], start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the spans ``[start, end)`` lie in one of the disjoint ranges, given in offset order."""
+    starts = np.array([item.start for item in ranges] + [np.iinfo(np.int64).max], dtype=np.int64)
+    ends = np.array([item.end for item in ranges] + [np.iinfo(np.int64).max], dtype=np.int64)
+    at = np.searchsorted(ends[:-1], start, "right")
+    within: npt.NDArray[np.bool_] = (starts[at] <= start) & (end <= ends[at])
+    return within

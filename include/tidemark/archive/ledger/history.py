@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched
+from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched, within
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.manifest import ADOPTED, DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
-from tidemark.core.planner import Committed, latest_of
-from tidemark.core.seal import Seal, SealedLog
-from tidemark.core.transaction_holes import BatchSpan, spans
+from tidemark.core.planner import Committed
+from tidemark.core.seen import SeenDay, SeenLog
+from tidemark.core.transaction_holes import BatchSpan, Spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,35 +210,40 @@ class History:
         return found
 
     def committed(
-        self, targets: Sequence[Target], requested: Sequence[date], seals: Sequence[Seal], *, force: bool = False
+        self,
+        targets: Sequence[Target],
+        requested: Sequence[date],
+        seen: Mapping[date, SeenDay],
+        *,
+        transactional: Spans | None = None,
+        force: bool = False,
     ) -> dict[TopicPartition, list[Committed]]:
         """What ``plan_committed`` needs of each target's log: its ranges, and their files with rows of affected days.
 
-        Sorted by range, writer and batch. Ranges outside their target are left out.
+        Sorted by range, writer and batch. Ranges outside their target are left out; those of the ``transactional``
+        spans that seals prove come as one.
         """
-        latest = latest_of(seals)
-        late = self._late_days(targets, latest)
-        days = late | {day for day in requested if force or day not in latest}
+        days = self._late_days(targets, seen) | {day for day in requested if force or day not in seen}
         files = self._files(days, {target.log for target in targets})
-        settled = spans(seals)
-        return {target.log: self._ranges(target, files, settled.get(target.log, {})) for target in targets}
+        spans = transactional or {}
+        return {target.log: self._ranges(target, files, spans.get(target.log, {})) for target in targets}
 
-    def _late_days(self, targets: Sequence[Target], latest: Mapping[date, Seal]) -> set[date]:
-        """The sealed days with late rows, as ``plan_committed`` will find them."""
-        if not latest:
+    def _late_days(self, targets: Sequence[Target], seen: Mapping[date, SeenDay]) -> set[date]:
+        """The days seen before that have late rows, as ``plan_committed`` will find them."""
+        if not seen:
             return set()
         order = np.argsort(self._day, kind="stable")
         ordered = self._day[order]
         late = set()
-        for day, seal in latest.items():
+        for day, read in seen.items():
             number = day.toordinal() - EPOCH_DAY
             rows = order[np.searchsorted(ordered, number) : np.searchsorted(ordered, number, "right")]
-            if any(self._is_late(rows, target, seal.log(target.log)) for target in targets):
+            if any(self._is_late(rows, target, read.logs.get(target.log)) for target in targets):
                 late.add(day)
         return late
 
-    def _is_late(self, rows: Ints, target: Target, sealed: SealedLog | None) -> bool:
-        """Whether any of these rows of the days table, all of one sealed day, may bring what the seal has not read."""
+    def _is_late(self, rows: Ints, target: Target, read: SeenLog | None) -> bool:
+        """Whether any of these rows of the days table, all of one day, may bring what the day has not read."""
         if target.log not in self._logs:
             return False
         own = rows[self._log[self._day_range[rows]] == self._logs.index(target.log)]
@@ -246,17 +251,14 @@ class History:
         end = np.minimum(self._day_last[own] + 1, target.end)
         inside = start < end
         own, start, end = own[inside], start[inside], end[inside]
-        if sealed is None or not len(own):
+        if read is None or not len(own):
             return bool(len(own))
-        outside = (end > sealed.end) | (start < sealed.origin)
-        if outside.any() or touched([gap.range for gap in sealed.gaps], start, end).any():
+        if not within(read.ranges, start, end).all():
             return True
-        # A hole's copy may have been as dense as this one, which only the seal can tell.
-        doubtful = np.flatnonzero(touched([hole.range for hole in sealed.holes if not hole.settled], start, end))
+        # A hole's copy may have been as dense as this one.
+        doubtful = np.flatnonzero(touched([hole.range for hole in read.holes], start, end))
         return any(
-            sealed.unseen(
-                OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]]))
-            )
+            read.is_new(OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]])))
             for at in doubtful
         )
 

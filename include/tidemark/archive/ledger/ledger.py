@@ -32,7 +32,7 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, digest, parse_manifest
 from tidemark.core.manifest_chain import BrokenLink, broken_links
-from tidemark.core.planner import require_origin
+from tidemark.core.seal import require_origin
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore
 

@@ -22,7 +22,8 @@ from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, Manifest, canonical_json
 from tidemark.core.manifest_chain import BrokenLink
 from tidemark.core.offsets import TopicPartition
-from tidemark.core.planner import files_by_range, require_origin
+from tidemark.core.planner import files_by_range
+from tidemark.core.seal import require_origin
 
 FORMAT = 1
 FORMAT_REPLACED = 2

@@ -15,7 +15,8 @@ from tidemark.core.loss_text import loss_text
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
 from tidemark.core.planner import plan_committed
-from tidemark.core.seal import Seal
+from tidemark.core.seal import Seal, seen_days
+from tidemark.core.transaction_holes import spans
 from tidemark.reconcile.plan.holes import LogRanges, classify_holes
 from tidemark.reconcile.plan.losses import bound_losses, new_losses, reach_back
 from tidemark.reconcile.plan.targets import make_targets, raise_log_starts, reach_seals
@@ -129,14 +130,14 @@ def _plan(
     force: bool,
 ) -> Plan:
     back = run.stream.batch.reopen_days
+    seen = seen_days(seals, stream=run.stream.name, time_zone=run.stream.time_zone)
     plan = plan_committed(
         stream=run.stream.name,
-        time_zone=run.stream.time_zone,
         run=run.name,
         requested=requested,
         targets=targets,
-        committed=history.committed(targets, requested, seals, force=force),
-        seals=seals,
+        committed=history.committed(targets, requested, seen, transactional=spans(seals), force=force),
+        seen=seen,
         force=force,
         reopen_from=None if back is None else max(requested) - timedelta(days=back),
     )
