@@ -78,15 +78,6 @@ class Run:
             raise FormatError("a step's result is no object", found=type(value).__name__, where=self.key(step))
         return value
 
-    def told(self, step: str) -> dict[str, Any] | None:
-        """``load``, as people are told of it: a publication that starts over fails by what stopped that."""
-        found = self.load(step)
-        again = self.load("start_over") if step == "publish" else None
-        if again is None or again.get("status") == "ok":
-            return found
-        cut_off = f"cut off while it started over, which it did because {again.get('because')}"
-        return {**(found or again), "status": "failed", "error": again.get("error") or cut_off}
-
     def require(self, step: str) -> dict[str, Any]:
         """The result of a step that succeeded; raises IncompleteError where it did not run or failed."""
         value = self.load(step)

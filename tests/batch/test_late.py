@@ -1,6 +1,5 @@
 """Late records: what a later version changes, how far back days are reopened, and days of 23 and 25 hours."""
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -8,20 +7,19 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below, recreate
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.test_current import publish
 from tests.batch.test_report import page_of
 from tests.batch.test_seal import finish
 from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
 from tidemark.cli import versions as command
 from tidemark.core.plan import DayPlan, LateDay
-from tidemark.core.seal import Difference, Seal
+from tidemark.core.seal import Difference
 from tidemark.reconcile.plan.step import plan_run, settle_run
 from tidemark.reconcile.rebuild.version_diff import differences
 from tidemark.reconcile.report.report import report_run
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
-from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 
@@ -161,67 +159,6 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
         wider = plan_run(log.run("wider", reopen_days=days), [TUESDAY], False)
         assert wider.days[0] == DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13)
         assert wider.ignored == ()
-
-
-def sealed(run: Run, rows: int) -> Seal:
-    """Monday's seal by a run that has settled."""
-    finish(run, {MONDAY: rows})
-    (seal,) = seal_run(run)
-    return seal
-
-
-def late_archived(log: Log) -> None:
-    log.produce(4, at(MONDAY, 22))
-    log.archive(10, 14)
-
-
-def late_and_half_lost(log: Log) -> None:
-    log.produce(4, at(MONDAY, 22))
-    log.archive(12, 14)
-    drop_below(log, 12)
-
-
-def topic_made_again(log: Log) -> None:
-    recreate(log)
-    log.produced.clear()
-    log.produce(4, at(MONDAY, 22))
-    log.archive(0, 4, writer="query-b")
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "ends", "rows"),
-    [
-        pytest.param(late_archived, [0, 14], 14, id="late records"),
-        pytest.param(late_and_half_lost, [0, 14], 12, id="late records with an accepted loss"),
-        pytest.param(topic_made_again, [0, 0, 4, 10], 14, id="a log that is no target"),
-    ],
-)
-def test_a_run_by_force_proves_no_less_than_another_sealed_before_it_settled(
-    log: Log, meanwhile: Callable[[Log], None], ends: list[int], rows: int
-) -> None:
-    log.produce(10, at(MONDAY, 9))
-    log.archive(0, 10)
-    run = log.run("first")
-    plan_run(run, [MONDAY], False)
-    settle_run(run)
-    sealed(run, 10)
-    forced = log.run("forced")
-    planned = plan_run(forced, [MONDAY], True)
-    assert sorted(item.target.end for item in planned.logs) == [0, 10]
-
-    meanwhile(log)
-    other = log.run("other", accept_loss=True)
-    plan_run(other, [MONDAY], False)
-    settle_run(other)
-    second = sealed(other, rows)
-
-    settled = settle_run(forced)
-    assert sorted(item.target.end for item in settled.logs) == ends
-    assert settled.days == (DayPlan(day=MONDAY, version=3, reason="requested", archived_rows=rows),)
-    assert sum(item.rows[0].rows or 0 for item in settled.slices) == rows
-    third = sealed(forced, rows)
-    assert (third.version, third.logs) == (3, second.logs)
-    assert plan_run(log.run("next"), [MONDAY], False).unchanged == (MONDAY,)
 
 
 def test_days_that_the_clocks_shorten_and_lengthen_are_rebuilt_whole_and_alone(

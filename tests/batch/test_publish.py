@@ -131,12 +131,12 @@ def test_another_process_reads_whole_days_with_pyiceberg(sealed: tuple[World, Ru
     assert found == [(start + at, at, "ROW") for start in (0, 11) for at in range(10)]
 
 
-def test_a_run_settled_before_another_published_its_day_is_refused_although_it_rebuilt_after(world: World) -> None:
+def test_a_run_planned_before_another_published_its_day_is_refused_although_it_rebuilt_after(world: World) -> None:
     stale = world.plan("stale", [january(14)])
     world.reconcile("newer", [january(14)])
     rebuild_run(stale, world.spark)
     pass_audit(stale, world.spark)
-    with pytest.raises(ConflictError, match=r"run newer published 2013-01-14 since.*Start again from step plan"):
+    with pytest.raises(ConflictError, match=r"run newer published 2013-01-14 since.*trigger the DAG reconcile_"):
         publish_run(stale, world.spark)
     assert runs_published(world) == ["newer"]
 
@@ -159,8 +159,11 @@ def test_a_run_whose_transformation_was_repaired_publishes_again_also_when_that_
     good = code.read_text(encoding="utf-8")
     for number, text in enumerate((good + "\n# mended\n", good), start=2):
         code.write_text(text, encoding="utf-8")
-        for step in (rebuild_run, pass_audit, publish_run):
+        for step in (rebuild_run, pass_audit):
             step(run, world.spark)
+        with pytest.raises(ConflictError, match="rebuilt after it had published"):
+            seal_run(run)
+        publish_run(run, world.spark)
         assert run.require("publish")["already"] is False
         assert runs_published(world) == ["first"] * number
     assert world.published() == world.expected_rows(january(14))
@@ -183,14 +186,19 @@ def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(wor
     assert runs_published(world) == ["first"]
 
 
-def test_a_day_that_another_run_published_keeps_no_other_day_of_the_run_from_its_seal(world: World) -> None:
+def test_a_run_does_not_seal_a_day_that_another_run_has_published_since(world: World) -> None:
     late = staged(world, "late", 14, 15)
     publish_run(late, world.spark)
-    world.reconcile("other", [january(14)])
-    other = r"expected snapshot \d+ of run late, found snapshot \d+ of run other .*2013-01-14"
-    with pytest.raises(ConflictError, match=other):
+    other = world.reconcile("other", [january(14)])
+    refused = r"expected snapshot \d+ of run late, found snapshot \d+ of run other .*2013-01-14.*trigger the DAG"
+    with pytest.raises(ConflictError, match=refused):
         seal_run(late)
-    assert [item.day for item in latest_seals(late.store, late.layout)] == [january(15)]
+    assert latest_seals(late.store, late.layout) == ()
+    seal_run(other)
+    new = world.reconcile("new", [january(15)])
+    seal_run(new)
+    sealed = [(item.day, item.run) for item in latest_seals(new.store, new.layout)]
+    assert sealed == [(january(14), "other"), (january(15), "new")]
 
 
 def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> None:

@@ -260,7 +260,7 @@ def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkey
         return staged
 
     monkeypatch.setattr(IcebergTable, "stage", overtaken)
-    with pytest.raises(ConflictError, match=r"the day moved while it was being rolled back.*run overtaking published"):
+    with pytest.raises(ConflictError, match=r"another run has moved a day since .*run overtaking published"):
         back(world, "undo", 1)
     assert rows(world) == truth(world)
     found = day_versions(world.settings, world.run("x").stream, DAY)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.logs import Log
-from tidemark.core.errors import ConflictError, IncompleteError, QualityError, ServiceError
+from tidemark.core.errors import IncompleteError, QualityError, ServiceError
 from tidemark.run import run_name
 
 
@@ -85,22 +85,3 @@ def test_a_failure_that_cannot_be_saved_stays_the_failure_and_says_so(
     with pytest.raises(QualityError) as caught, run.step("audit"):
         raise QualityError("a check failed")
     assert caught.value.__notes__ == ["and step 'audit' could not be saved as failed: S3 put failed: found 503"]
-
-
-def test_a_publication_that_starts_over_is_told_by_what_became_of_that(log: Log) -> None:
-    run = log.run()
-    with pytest.raises(ConflictError), run.step("publish"):
-        raise ConflictError("a day moved")
-    assert run.told("publish") == run.load("publish")
-    begun = {"because": "a day moved", "status": "begun", "error": None}
-    for start_over, error in (
-        (begun, "cut off while it started over, which it did because a day moved"),
-        ({**begun, "status": "failed", "error": "Kafka is away"}, "Kafka is away"),
-    ):
-        run.save("start_over", start_over)
-        told = run.told("publish")
-        assert told is not None
-        assert (told["step"], told["status"], told["error"]) == ("publish", "failed", error)
-    with run.step("publish"), run.step("start_over"):
-        pass
-    assert run.told("publish") == run.require("publish")

@@ -42,7 +42,7 @@ RUNS: dict[str, list[tuple[str, dict[str, dict[str, Any]]]]] = {
         ("audit", {"audit": failed(VERDICT, 5, passed=False, condemned=True)}),
     ],
     "published": [
-        ("publish", {"publish": failed("a day moved"), "start_over": failed("Kafka is away")}),
+        ("publish", {"publish": failed("a day moved")}),
         ("publish", {"publish": failed("S3 is away", 2)}),
         ("publish", {}),
     ],
@@ -89,9 +89,9 @@ def test_an_audit_that_gave_no_verdict_is_tried_again_whatever_an_earlier_one_ha
     ]
 
 
-def test_a_publication_that_started_over_fails_by_what_stopped_that(ended: Ended) -> None:
+def test_an_attempt_that_was_killed_does_not_give_an_earlier_ones_reason(ended: Ended) -> None:
     assert ended["published"] == [
-        ("AirflowException", "publish: Kafka is away"),
+        ("AirflowException", "publish: a day moved"),
         ("AirflowException", "publish: S3 is away"),
         KILLED,
     ]

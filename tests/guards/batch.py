@@ -65,7 +65,7 @@ GUARDS = (
         tests=(
             (
                 "tests/batch/test_publish.py"
-                "::test_a_run_settled_before_another_published_its_day_is_refused_although_it_rebuilt_after"
+                "::test_a_run_planned_before_another_published_its_day_is_refused_although_it_rebuilt_after"
             ),
         ),
     ),
@@ -88,16 +88,13 @@ GUARDS = (
         ),
     ),
     Guard(
-        name="superseded-run-restarts",
-        promise="A run that finalized its plan after another run's unsealed publication takes no row away.",
-        path="include/tidemark/reconcile/start_over.py",
-        old="        _require_sealed(run)\n        publish_run(run, spark)",
-        new="        publish_run(run, spark)",
+        name="published-since-plan",
+        promise="A run that finalizes its plan after another run published the day does not publish over it.",
+        path="include/tidemark/reconcile/plan/step.py",
+        old='out["main"] = planned["main"]',
+        new='out["main"] = main_snapshots(run.settings, run.stream)',
         tests=(
-            (
-                "tests/batch/test_start_over.py"
-                "::test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals_for_it_first"
-            ),
+            "tests/batch/test_superseded.py::test_a_run_is_refused_a_day_that_another_run_published_after_its_plan",
         ),
     ),
     Guard(

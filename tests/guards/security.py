@@ -28,14 +28,6 @@ GUARDS = (
         tests=("tests/dags/test_dags.py::test_spark_steps_are_submitted_and_show_no_settings_in_templates",),
     ),
     Guard(
-        name="publishing-is-serial",
-        promise="Runs of one stream publish one after the other.",
-        path="include/tidemark/orchestration/reconcile_dag.py",
-        old="if step.serial:",
-        new="if False:",
-        tests=("tests/dags/test_dags.py::test_every_step_is_retried_bounded_and_only_publishing_is_serial",),
-    ),
-    Guard(
         name="hostile-folder",
         promise="A value with path characters names one folder below the stream, and no other place.",
         path="include/tidemark/spark/paths.py",

@@ -28,12 +28,12 @@ from tidemark.maintenance import compaction, expiry, replaced
 from tidemark.maintenance.tables import maintain_run
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
+from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
 from tidemark.reconcile.report.report import report_run
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
-from tidemark.reconcile.start_over import publish_or_start_over
 from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
@@ -71,7 +71,7 @@ def _publish(run: Run, spark: SparkSession, lock: Path) -> None:
     """One run of the stream at a time, as Airflow lets them in; the lock goes with the process."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        publish_or_start_over(run, spark)
+        publish_run(run, spark)
 
 
 def _steps(

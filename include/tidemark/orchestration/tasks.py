@@ -1,13 +1,11 @@
 """What the tasks do, without Airflow. Everything heavy is imported when a task runs, never when its DAG is parsed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from tidemark.core.errors import ConfigError, QualityError
-
-Saved = Mapping[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,28 +105,25 @@ def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]
     return arguments, submit_environment(found)
 
 
-def saved(step: str, stream: str, run_id: str) -> Saved:
-    """What is saved of a step, by the name of each result that tells how an attempt of it ended."""
+def saved(step: str, stream: str, run_id: str) -> bytes | None:
+    """The saved result of a step, as bytes; None where there is none."""
     run = _run(stream, run_id)
-    # A publication that starts over fails by what stopped that, not by the conflict that led into it.
-    names = ("start_over", step) if step == "publish" else (step,)
-    return {name: run.store.get(run.key(name)) for name in names}
+    body: bytes | None = run.store.get(run.key(step))
+    return body
 
 
-def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bool] | None:
-    """What an attempt that failed has saved as its reason, and whether trying again is pointless; None where nothing.
+def failure(step: str, stream: str, run_id: str, before: bytes | None) -> tuple[str, bool] | None:
+    """The reason that a failed attempt saved, and whether a retry is pointless; None where it saved no reason.
 
-    ``before``: what was ``saved`` when it began. A result that is still the same is an earlier attempt's: one that was
-    killed has saved none.
+    ``before`` is what was ``saved`` when the attempt began. A result that is still the same is an earlier attempt's: a
+    killed attempt saves none.
     """
     from tidemark.reconcile.results import condemns
 
-    run = _run(stream, run_id)
-    for name, body in saved(step, stream, run_id).items():
-        found = None if body == before[name] else run.load(name)
-        if found is not None and found.get("status") == "failed":
-            return str(found.get("error")), name == "audit" and condemns(found)
-    return None
+    found = None if saved(step, stream, run_id) == before else _run(stream, run_id).load(step)
+    if found is None or found.get("status") != "failed":
+        return None
+    return str(found.get("error")), step == "audit" and condemns(found)
 
 
 def reason(stream: str, run_id: str) -> str | None:
@@ -137,7 +132,7 @@ def reason(stream: str, run_id: str) -> str | None:
 
     run = _run(stream, run_id)
     for step in (*STEPS, "report"):
-        told = run.told(step)
+        told = run.load(step)
         if told is not None and told.get("status") == "failed":
             return f"{step}: {told.get('error')}"
     return None

@@ -9,7 +9,7 @@ from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.plan import DayPlan
 from tidemark.core.seal import Seal
 from tidemark.reconcile.fingerprints import require_same_plan
-from tidemark.reconcile.results import held_days, passed_days
+from tidemark.reconcile.results import held_days, new_run_hint, passed_days
 from tidemark.run import Run
 from tidemark.tables.iceberg import IcebergTable, Publication
 from tidemark.tables.reader import load_table
@@ -22,7 +22,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
 
     Days that the audit holds back stay as they are. Quarantine first lets a reader of a day's new rows find its new
     quarantine as well. Raises QualityError unless the
-    branch passed its audit, ConflictError when a day moved meanwhile (rebuild again).
+    branch passed its audit, ConflictError when another run published or sealed one of the days meanwhile.
     """
     with run.step("publish") as out:
         plan = run.plan()
@@ -53,6 +53,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
                 days=tuple(item.day for item in days),
                 summary=summary,
                 held=tuple(held_days(audit)),
+                hint=new_run_hint(run.stream.name, [item.day for item in days]),
             )
             published = IcebergTable(spark, run.settings, name).publish(publication)
             out[f"{prefix}snapshot_id"] = published.snapshot
@@ -61,9 +62,9 @@ def publish_run(run: Run, spark: SparkSession) -> None:
 
 
 def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
-    """Refuse where the version is sealed: by another run meanwhile, or by this one over what it has published before.
+    """Refuse where another run has sealed the version meanwhile, or this run has sealed it over other rows.
 
-    A seal is for good, so no other rows may come under it. That the very same are published again does nothing.
+    A seal is final, so its rows must not change. Publishing the very same rows again does nothing.
     """
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
@@ -78,14 +79,14 @@ def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
                 expected=f"inputs {before} of snapshot {there.snapshot_id}",
                 found=f"inputs {inputs}",
                 where=run.layout.seal_key(item.day, item.version),
-                hint="Start a new run of the day, with force where nothing new was archived",
+                hint=new_run_hint(run.stream.name, [item.day]),
             )
         raise ConflictError(
             "a day was sealed while this run was rebuilding it",
             expected=f"no version {item.version} of {item.day}",
             found=f"that of run {there.run}",
             where=run.layout.seal_key(item.day, item.version),
-            hint="Start again from step plan",
+            hint=new_run_hint(run.stream.name, [item.day]),
         )
 
 

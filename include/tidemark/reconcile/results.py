@@ -1,6 +1,6 @@
 """What a saved audit says of the rows it looked at."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from typing import Any
 
@@ -11,6 +11,14 @@ WAY_OUT = (
     "Every new run tries them again until they pass: let the transformation reject what is bad, or mend the check or"
     " object that is named, or leave days so far back alone (batch.reopen_days)."
 )
+
+
+def new_run_hint(stream: str, days: Collection[date]) -> str:
+    """What to do where another run has moved one of the days meanwhile."""
+    return (
+        f"Start a new run of the days: trigger the DAG reconcile_{stream} with from_day {min(days)} and to_day"
+        f" {max(days)}, and with force where nothing new was archived since they were sealed"
+    )
 
 
 def condemns(audit: Mapping[str, Any]) -> bool:

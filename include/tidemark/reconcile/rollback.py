@@ -167,31 +167,23 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> tuple[di
         staged[which] = (table, found)
     used = {item.log: item.used for item in wanted.logs}
     changes = version_differences(run, staged["snapshot"][0], branch_name(new.run), {wanted.day: new.version})
-    try:
-        snapshots = {
-            which: table.publish(
-                Publication(
-                    run=new.run,
-                    inputs=wanted.digest(),
-                    branch=branch_name(new.run),
-                    since=new.main[which],
-                    base=found.base,
-                    staged=found.snapshot,
-                    days=(wanted.day,),
-                    summary=snapshot_summary(wanted.stream, {wanted.day: new.version}, used),
-                )
-            ).snapshot
-            for which, (table, found) in staged.items()
-        }
-        return snapshots, difference_of(changes[wanted.day.isoformat()])
-    except ConflictError as error:
-        raise ConflictError(
-            "the day moved while it was being rolled back",
-            expected=error.expected,
-            found=error.found,
-            where=error.where,
-            hint="Look at the day's versions again, then decide anew",
-        ) from error
+    snapshots = {
+        which: table.publish(
+            Publication(
+                run=new.run,
+                inputs=wanted.digest(),
+                branch=branch_name(new.run),
+                since=new.main[which],
+                base=found.base,
+                staged=found.snapshot,
+                days=(wanted.day,),
+                summary=snapshot_summary(wanted.stream, {wanted.day: new.version}, used),
+                hint=f"'tidemark versions {wanted.stream} {wanted.day}' shows its versions; roll back again if needed",
+            )
+        ).snapshot
+        for which, (table, found) in staged.items()
+    }
+    return snapshots, difference_of(changes[wanted.day.isoformat()])
 
 
 def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int], difference: Difference | None) -> Seal:

@@ -10,7 +10,7 @@ from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Difference, Seal, SealedLog
 from tidemark.core.transaction_holes import joined
 from tidemark.reconcile.fingerprints import deduplicated_by, require_same_plan
-from tidemark.reconcile.results import passed_days
+from tidemark.reconcile.results import new_run_hint, passed_days
 from tidemark.run import Run
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import previous_digest, read_seal, write_seal
@@ -18,54 +18,47 @@ from tidemark.tables.snapshots import last_publication
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:
-    """One seal per day of the settled plan that was published; a day this run sealed before is left as it is.
+    """One seal per day of the final plan that was published; a day this run sealed before is left as it is.
 
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
-    did not pass, ConflictError where another run sealed the day meanwhile or the version before is not there. Where
-    readers see other rows of a day, the others are sealed before ConflictError says so.
+    did not pass, ConflictError where another run published or sealed a day meanwhile or the version before is missing.
     """
     with run.step("seal") as out:
         plan = run.plan("settled")
-        days, overrun = _published(run, plan)
+        days = _published(run, plan)
         seals = tuple(write_seal(run, seal) for seal in _seals(run, plan, days)) if days else ()
         out["seals"] = [
             {"day": item.day.isoformat(), "version": item.version, "key": run.layout.seal_key(item.day, item.version)}
             for item in seals
         ]
-        if overrun is not None:
-            raise overrun
         return seals
 
 
-def _published(run: Run, plan: Plan) -> tuple[tuple[DayPlan, ...], ConflictError | None]:
-    """The days that the run has published, and what is wrong with another one.
+def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
+    """The days that the run has published.
 
-    What readers see of them must be this run's rows, made by this very plan; or it has sealed them before.
+    Readers must see this run's rows of them, made by this very plan, unless the run has sealed them before.
     """
     if not plan.days:
-        return (), None
+        return ()
     rebuilt = run.require("rebuild")
     require_same_plan(run, plan, rebuilt)
     published = run.require("publish")
-    named = published.get("days")  # of an earlier version's run: all
-    days = tuple(item for item in plan.days if named is None or item.day.isoformat() in named)
+    days = tuple(item for item in plan.days if item.day.isoformat() in published["days"])
     own = published["snapshot_id"]
     table = load_table(run.settings, run.stream.table)
-    left, overrun = [], None
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
         seen = None if there is not None and there.run == run.name else last_publication(table, item.day)
         where = f"{run.stream.table}, {item.day}"
         if seen is not None and seen.snapshot_id != own:
-            overrun = overrun or ConflictError(
-                "the day's rows are another publication's by now",
+            raise ConflictError(
+                "another run has published the day since",
                 expected=f"snapshot {own} of run {run.name}",
                 found=f"snapshot {seen.snapshot_id} of run {seen.run}",
                 where=where,
-                hint="Start a new run of the day",
+                hint=new_run_hint(plan.stream, [item.day]),
             )
-            continue
-        left.append(item)
         if seen is not None and seen.inputs != rebuilt["inputs"]:
             raise ConflictError(
                 "the run was rebuilt after it had published",
@@ -74,7 +67,7 @@ def _published(run: Run, plan: Plan) -> tuple[tuple[DayPlan, ...], ConflictError
                 where=where,
                 hint="Run step 'publish' first",
             )
-    return tuple(left), overrun
+    return days
 
 
 def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:

@@ -58,8 +58,8 @@ class Publication:
     """A staged branch to publish, and what its snapshot's summary shall say.
 
     ``inputs`` is a fingerprint of what was read: the same run with the same inputs publishes once. ``since`` is main's
-    snapshot when the run was settled: what others published of the days since then, the plan does not know. ``held``
-    are days on the branch that are not to be published.
+    snapshot when the run was planned: the plan does not know what others published of the days since then. ``held``
+    are days on the branch that are not to be published. ``hint`` says what to do where a day moved.
     """
 
     run: str
@@ -70,6 +70,7 @@ class Publication:
     staged: int
     days: tuple[date, ...]
     summary: Mapping[str, str]
+    hint: str
     held: tuple[date, ...] = ()
 
 
@@ -301,7 +302,7 @@ class IcebergTable:
             )
 
     def _require_still(self, table: Any, wanted: Publication) -> None:
-        """Refuse where another run published one of the days since this one was settled.
+        """Refuse where another run published one of the days since this one was planned.
 
         Iceberg's own validation covers the time between this look and the commit, and writers that are not ours; but
         it sees files only, so a day that was emptied while it was empty already would slip through.
@@ -320,11 +321,11 @@ class IcebergTable:
 
     def _moved(self, wanted: Publication, found: str) -> ConflictError:
         return ConflictError(
-            "a day moved while this run was rebuilding it",
+            "another run has moved a day since this run was planned",
             expected=f"{', '.join(day.isoformat() for day in wanted.days)} as of snapshot {wanted.since}",
             found=found,
             where=self.identifier,
-            hint="Start again from step plan",
+            hint=wanted.hint,
         )
 
     def _drop(self, table: Any, branch: str) -> None:
@@ -358,7 +359,7 @@ class IcebergTable:
                     expected="no change to the same days since the branch was cut",
                     found=detail,
                     where=self.identifier,
-                    hint="Start again from step plan",
+                    hint="Start a new run of the days",
                 ) from error
             raise ServiceError(
                 "Iceberg could not commit",

@@ -19,7 +19,7 @@ from tidemark.core.seal import Seal, seen_days
 from tidemark.core.transaction_holes import spans
 from tidemark.reconcile.plan.holes import LogRanges, classify_holes
 from tidemark.reconcile.plan.losses import bound_losses, new_losses, reach_back
-from tidemark.reconcile.plan.targets import make_targets, raise_log_starts, reach_seals
+from tidemark.reconcile.plan.targets import make_targets, raise_log_starts
 from tidemark.run import Run
 from tidemark.tables.seals import latest_seals
 from tidemark.tables.snapshots import main_snapshots
@@ -38,6 +38,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
     with run.step("plan") as out:
         requested = sorted(set(days))
         out |= {"requested": [day.isoformat() for day in requested], "force": force}
+        # Before anything is read: publication is refused where another run publishes one of the days after this.
+        out["main"] = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
         history = archived.history()
@@ -62,9 +64,6 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
 def settle_run(run: Run) -> Plan:
     """Step ``settled``: plan the very same targets again, with what the refill and the stream archived since.
 
-    They are raised to what others have sealed since (``reach_seals``), or this run's version would have fewer rows than
-    the one before it.
-
     Holes that are new since step ``plan``, or that the refill went into, get their evidence here (``classify_holes``).
     What Kafka gives of those is the next run's to refill.
 
@@ -74,13 +73,11 @@ def settle_run(run: Run) -> Plan:
     with run.step("settled") as out:
         planned = run.require("plan")
         out |= {"requested": planned["requested"], "force": planned["force"], "planned_at": planned["started_at"]}
+        out["main"] = planned["main"]
         requested = [date.fromisoformat(day) for day in planned["requested"]]
-        # What readers see before anything is read: publication refuses where another run moves a day from here on.
-        out["main"] = main_snapshots(run.settings, run.stream)
-        # Before the archive: so it holds all that they have sealed.
         seals = latest_seals(run.store, run.layout)
         first = run.plan("plan")
-        targets = reach_seals([item.target for item in first.logs], seals)
+        targets = [item.target for item in first.logs]
         archived = read_and_compact(run.store, run.layout, run.stream)
         history = archived.history()
         out["retention"] = _retention(run, history)

@@ -108,33 +108,6 @@ def make_targets(
     return tuple(sorted(targets, key=lambda item: item.log))
 
 
-def reach_seals(targets: Sequence[Target], seals: Sequence[Seal]) -> tuple[Target, ...]:
-    """The targets, reaching as far as the seals do: a run never proves less of a log than readers have proof of.
-
-    A seal goes further where another run made it since the targets were: with late records, or of a log that is new.
-    Nothing in it has to be refilled: it is archived, or retention had taken it, and then the log starts behind that.
-    """
-    found = {item.log: item for item in targets}
-    lost = _extents(
-        (item.log, gap.range.start, gap.range.end) for seal in seals for item in seal.logs for gap in item.gaps
-    )
-    for log, (origin, end) in _sealed(seals).items():
-        there = found.get(log)
-        if there is None:
-            there = Target(log=log, origin=origin, end=origin, log_start=origin, high_watermark=origin)
-        elif there.origin <= origin and end <= there.end:
-            continue
-        _, behind_losses = lost.get(log, (origin, origin))
-        found[log] = Target(
-            log=log,
-            origin=min(there.origin, origin),
-            end=max(there.end, end),
-            log_start=max(there.log_start, behind_losses),
-            high_watermark=max(there.high_watermark, end),
-        )
-    return tuple(sorted(found.values(), key=lambda item: item.log))
-
-
 def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
     """The targets with the log starts of this moment, of the logs that Kafka still has.
 

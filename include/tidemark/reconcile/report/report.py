@@ -64,7 +64,7 @@ def make_report(run: Run, steps: Steps) -> dict[str, Any]:
 
 def _load(run: Run, step: str) -> dict[str, Any] | None:
     try:
-        return run.told(step)
+        return run.load(step)
     except FormatError as error:
         return {"status": "failed", "error": str(error)}
 
