@@ -42,6 +42,7 @@ from benchmarks.common import MIB, VALUE_BYTES, VALUE_SCHEMA, Times, console
 from benchmarks.overlapping import DAY, LOGS, TOPIC_ID, archive_day, overlapping
 from tidemark.core.offsets import OffsetRange
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import REBUILD
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -215,7 +216,7 @@ def _peak_mib(stack: LocalStack, options: argparse.Namespace, records: int) -> i
             code = process.wait(SAMPLE_S)
     if code:
         raise SystemExit(f"the rebuild ended with {code}:\n{log.read_text(encoding='utf-8')}")
-    rows = run.require("rebuild")["days"][DAY.isoformat()]
+    (rows,) = run.require(REBUILD).days
     console.print(f"{records:,} archived records: {rows}, at most {peak / MIB:,.0f} MiB")
     _empty(stack.settings)
     return round(peak / MIB)

@@ -1,4 +1,4 @@
-"""Publish a run's audited days in one atomic step; where another run moved them meanwhile, rebuild them first."""
+"""Publish a run's audited days in one atomic step."""
 
 from tidemark.reconcile.app import step_app
 from tidemark.reconcile.publish import publish_run

@@ -26,7 +26,7 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
 from tidemark.kafka.topics import describe_topic
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
 from tidemark.run import Run
@@ -85,7 +85,7 @@ class World:
         run = Run.open(self.stream.name, name, self.settings)
         plan_run(run, days, False)
         refill_run(run, self.spark)
-        settle_run(run)
+        finalize_plan_run(run)
         rebuild_run(run, self.spark)
         rows = self.spark.sql(
             f"SELECT _day, _kafka_partition, _offset, n, unix_micros(at), unix_micros(_event_time)"

@@ -15,6 +15,7 @@ from tidemark.maintenance.compaction import Compaction
 from tidemark.maintenance.replaced import delete_replaced
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
@@ -63,7 +64,7 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
 
     look = log.run("look")
     plan_run(look, [TUESDAY], False)
-    assert [item.day for item in look.plan("plan").days] == [TUESDAY]  # a compacted day has nothing late
+    assert [item.day for item in look.require(PLAN).plan.days] == [TUESDAY]  # a compacted day has nothing late
     log.produce(3, at(TUESDAY, 9))
     log.produce(1, at(MONDAY, 20))
     archive(spark, stream, settings, available_now=True)

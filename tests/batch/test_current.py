@@ -17,10 +17,12 @@ from tests.conftest import TRANSFORM as PLAIN
 from tests.faults import FaultProxy, Rule
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
+from tidemark.core.seal import Difference
 from tidemark.current_view.frame import current, frame
 from tidemark.current_view.view import View, pin
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.results import PUBLISH
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
@@ -144,7 +146,7 @@ def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double
     seal_run(publish(world, "second", 16))
     # Without its snapshot's summary a day is told by its seal, without that one by nobody: then it is the archive's.
     table = IcebergTable(world.spark, world.settings, world.name)._load()
-    table.expireSnapshots().expireSnapshotId(first.require("publish")["snapshot_id"]).commit()
+    table.expireSnapshots().expireSnapshotId(first.require(PUBLISH).snapshot_id).commit()
     view = pinned(world)
     assert (view.foreign_days, view.plan.cuts) == ((), ())
     assert rows(frame(world.spark, view)) == archived(world)
@@ -290,8 +292,8 @@ def test_a_column_with_a_dot_in_its_name_is_rebuilt_audited_compared_and_shown(
     publish_run(run, spark)
 
     every = [(14, 0, 0, "JFK"), (14, 1, 1, "LGA"), (14, 4, 4, "BOS"), (15, 3, 3, "EWR")]
-    counts = {name: rebuilt["differences"]["2013-01-14"][name] for name in ("added", "removed", "changed")}
-    assert counts == {"added": 1, "removed": 0, "changed": 0}
+    (difference,) = rebuilt.differences
+    assert (difference.day, difference.rows) == (january(14), Difference(added=1, removed=0, changed=0))
     for found, expected in (
         (spark.table(world.table), every[:3]),
         (before, every),

@@ -36,7 +36,7 @@ def test_a_record_stamped_in_the_future_ends_no_day(log: Log, caplog: pytest.Log
     log.produce(2, at(TUESDAY, 9))
     (found, _) = plan_run(log.run(), [MONDAY], False).logs
     assert (found.target.end, [gap.range for gap in found.gaps]) == (10, [span(0, 10)])
-    assert "offset 4, behind which nothing else of the days is sought, is stamped in the future" in caplog.text
+    assert "offset 4, where the days end, has a future timestamp" in caplog.text
     # Not waited for: on a busy topic the end of the log is never archived.
     log.archive(0, 4)
     assert wait_ready(log.stream, log.settings, [MONDAY])

@@ -26,10 +26,11 @@ from tidemark.current_view.frame import frame
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
 from tidemark.reconcile.audit.step import audit_run
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import REBUILD
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
@@ -104,11 +105,11 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     seals = {item.day: item for item in seal_run(first)}
     for day in DAYS:
         own = [item for item in world.records if item.day == day]
-        counts = first.require("rebuild")["days"][str(day)]
+        counts = {item.day: item for item in first.require(REBUILD).days}[day]
         gone = sum(place(item) in removed for item in own)
         broken = sum(item.event is None for item in own)
-        assert (counts["read"], counts["duplicates_removed"], counts["quarantined"]) == (len(own), gone, broken)
-        assert counts["published"] == len(own) - gone - broken
+        assert (counts.read, counts.duplicates_removed, counts.quarantined) == (len(own), gone, broken)
+        assert counts.published == len(own) - gone - broken
         assert seals[day].deduplicated == Deduplicated(key=("id", "name"), keep="first", removed=gone)
         assert (seals[day].rows_quarantined, seals[day].difference) == (broken, None)
     page = page_of(first, report_run(first))
@@ -209,7 +210,7 @@ def test_verify_derives_what_was_removed_anew_and_finds_a_seal_that_says_otherwi
     archive(spark, stream, settings, available_now=True)
     run = log.run()
     plan_run(run, [MONDAY], False)
-    settle_run(run)
+    finalize_plan_run(run)
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     seal_run(run)

@@ -15,9 +15,10 @@ from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
 from tidemark.cli import versions as command
 from tidemark.core.plan import DayPlan, LateDay
 from tidemark.core.seal import Difference
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.rebuild.version_diff import differences
 from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import REBUILD, REPORT, ChangedRow, ChangedValue, DayDifference
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
@@ -50,28 +51,41 @@ def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
     )
     (world.settings.streams_dir / f"{world.name}.py").write_text(code, encoding="utf-8")
     run = publish(world, "second", 15)
-    example = {"topic_id": "topic-id-1", "partition": 0, "offset": 3, "columns": {"name": ["ROW", HOSTILE]}}
-    told = {"added": 1, "removed": 1, "changed": 1, "examples": [example]}
-    assert run.require("rebuild")["differences"] == {"2013-01-14": told}
+    changed = ChangedValue(column="name", before="ROW", after=HOSTILE)
+    example = ChangedRow(topic_id="topic-id-1", partition=0, offset=3, values=(changed,))
+    found = DayDifference(day=DAY, rows=Difference(added=1, removed=1, changed=1), examples=(example,))
+    assert run.require(REBUILD).differences == (found,)
     seals = {item.day: item for item in seal_run(run)}
     assert seals[DAY].difference == Difference(added=1, removed=1, changed=1)
     page = page_of(run, report_run(run))
     assert "Rows against version 1: 1 added, 1 removed, 1 changed." in page.text
     assert HOSTILE in page.text  # as text
     assert "img" not in page.tags
-    assert run.require("report")["days"][0]["difference"] == told
+    assert run.require(REPORT)["days"][0]["difference"] == {
+        "added": 1,
+        "removed": 1,
+        "changed": 1,
+        "examples": [
+            {
+                "topic_id": "topic-id-1",
+                "partition": 0,
+                "offset": 3,
+                "values": [{"column": "name", "before": "ROW", "after": HOSTILE}],
+            }
+        ],
+    }
 
     # Built once more after it was published, as a cleared task would: still against the version before.
-    assert world.rebuild(run)["differences"] == {"2013-01-14": told}
+    assert world.rebuild(run).differences == (found,)
 
     third = rollback_day(world.run("back"), spark, day=DAY, version=1)
     assert third.difference == Difference(added=1, removed=1, changed=1)
     monkeypatch.setattr(command, "connect", lambda _: world.settings)
     command.print_versions(None, world.name, str(DAY))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = [line for line in lines if line[:2] == ["against", "version"]]
+    against = [line for line in lines if line[:2] == ["against", "version"]]
     changes = ["1", "added,", "1", "removed,", "1", "changed"]
-    assert found == [["against", "version", "1", *changes], ["against", "version", "2", *changes]]
+    assert against == [["against", "version", "1", *changes], ["against", "version", "2", *changes]]
 
 
 def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(spark: SparkSession) -> None:
@@ -82,17 +96,23 @@ def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(s
     after = [*same, (DAY, "a", 0, 0, 2.0, None), (DAY, "a", 0, 1, 1.0, None), (DAY, "b", 1, 0, 5.0, {"k": 1})]
     earlier, later = (spark.createDataFrame(list(data), schema) for data in (before, after))
     found = differences(earlier, later, [DAY, january(15)])
-    examples = [
-        {"topic_id": "a", "partition": 0, "offset": offset, "columns": {"v": values}}
-        for offset, values in ((0, [1.0, 2.0]), (1, [2.0, 1.0]))
+    examples = tuple(
+        ChangedRow(
+            topic_id="a",
+            partition=0,
+            offset=offset,
+            values=(ChangedValue(column="v", before=before, after=after),),
+        )
+        for offset, before, after in ((0, 1.0, 2.0), (1, 2.0, 1.0))
+    )
+    assert found == [
+        DayDifference(day=DAY, rows=Difference(added=1, removed=1, changed=2), examples=examples),
+        DayDifference(day=january(15), rows=Difference(added=0, removed=0, changed=0), examples=()),
     ]
-    assert found == {
-        DAY: {"added": 1, "removed": 1, "changed": 2, "examples": examples},
-        january(15): {"added": 0, "removed": 0, "changed": 0, "examples": []},
-    }
     maps = later.withColumn("m", F.create_map(F.lit("k"), F.lit(7)))
-    changed = differences(later.where("_offset > 1"), maps.where("_offset > 1"), [DAY])[DAY]
-    assert (changed["changed"], changed["examples"][2]["columns"]) == (3, {"m": [{"k": 2}, {"k": 7}]})
+    (changed,) = differences(later.where("_offset > 1"), maps.where("_offset > 1"), [DAY])
+    value = ChangedValue(column="m", before={"k": 2}, after={"k": 7})
+    assert (changed.rows.changed, changed.examples[2].values) == (3, (value,))
 
 
 MOVED: list[tuple[Values, Values]] = [
@@ -117,17 +137,14 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
         for side in (0, 1)
     )
     found = differences(one, other, days)
-    assert [(found[day]["added"], found[day]["removed"], found[day]["changed"]) for day in days] == [
-        (0, 0, 4),
-        (0, 0, 3),
-    ]
-    told = [example for day in days for example in found[day]["examples"]]
+    assert [(item.rows.added, item.rows.removed, item.rows.changed) for item in found] == [(0, 0, 4), (0, 0, 3)]
+    examples = [example for item in found for example in item.examples]
     names = ["x", "y", "many", "e", "times"]
-    for example, (*_, offset), (before, after) in zip(told, places, MOVED, strict=True):
-        assert example["offset"] == offset
+    for example, (*_, offset), (before, after) in zip(examples, places, MOVED, strict=True):
+        assert example.offset == offset
         sides = zip(names, before, after, strict=True)
-        assert example["columns"].keys() == {name for name, left, right in sides if left != right}
-    assert [differences(one, one, days)[day]["changed"] for day in days] == [0, 0]
+        assert {value.column for value in example.values} == {name for name, left, right in sides if left != right}
+    assert [item.rows.changed for item in differences(one, one, days)] == [0, 0]
 
 
 def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:
@@ -135,7 +152,7 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
     log.archive(0, 10)
     run = log.run("first")
     plan_run(run, [MONDAY], False)
-    settle_run(run)
+    finalize_plan_run(run)
     finish(run, {MONDAY: 10})
     seal_run(run)
     log.produce(3, at(MONDAY, 22))
@@ -144,11 +161,11 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
 
     run = log.run("second", reopen_days=0)
     plan_run(run, [TUESDAY], False)
-    plan = settle_run(run)
+    plan = finalize_plan_run(run)
     assert [item.day for item in plan.days] == [TUESDAY]
     assert plan.ignored == (LateDay(day=MONDAY, records_max=3),)
     page = page_of(run, report_run(run))
-    assert run.require("report")["ignored"] == [{"day": "2013-01-14", "records_max": 3}]
+    assert run.require(REPORT)["ignored"] == [{"day": "2013-01-14", "records_max": 3}]
     assert "2013-01-14 (3 at most)" in page.text
     asked = plan_run(log.run("asked", reopen_days=0), [MONDAY, TUESDAY], False)
     assert [item.day for item in asked.days] == [MONDAY, TUESDAY]
@@ -172,10 +189,8 @@ def test_days_that_the_clocks_shorten_and_lengthen_are_rebuilt_whole_and_alone(
     world.archive(0, 31)
     world.archive(20, 120, writer="again")
     rebuilt = world.rebuild(world.plan("first", list(hours)))
-    assert {day: counts["read"] for day, counts in rebuilt["days"].items()} == {
-        str(day): 2 * number for day, number in hours.items()
-    }
-    rows = IcebergTable(spark, world.settings, world.name).read(rebuilt["branch"])
+    assert {item.day: item.read for item in rebuilt.days} == {day: 2 * number for day, number in hours.items()}
+    rows = IcebergTable(spark, world.settings, world.name).read(str(rebuilt.branch))
     found = sorted((row["_day"], row["_offset"]) for row in rows.select("_day", "_offset").collect())
     spans = zip(hours, (range(4, 50), range(64, 114)), strict=True)
     assert found == [(day, offset) for day, span in spans for offset in span]

@@ -18,6 +18,7 @@ from tidemark.inspect.locate import RecordStatus, standing
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import PUBLISH
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
@@ -55,14 +56,14 @@ def runs_published(world: World) -> list[str | None]:
 def test_every_step_retried_changes_nothing(world: World) -> None:
     run = staged(world, "first", 14)
     publish_run(run, world.spark)
-    first = run.require("publish")
+    first = run.require(PUBLISH)
     rows = world.published()
     for step in (publish_run, rebuild_run, audit_run, publish_run):
         step(run, world.spark)
-    again = run.require("publish")
-    assert (first["already"], again["already"]) == (False, True)
-    assert again["snapshot_id"] == first["snapshot_id"]
-    assert again["quarantine_snapshot_id"] == first["quarantine_snapshot_id"]
+    again = run.require(PUBLISH)
+    assert (first.already, again.already) == (False, True)
+    assert again.snapshot_id == first.snapshot_id
+    assert again.quarantine_snapshot_id == first.quarantine_snapshot_id
     assert world.published() == rows == world.expected_rows(january(14))
     assert runs_published(world) == ["first"]
     for name in (world.name, f"{world.name}_quarantine"):
@@ -102,7 +103,7 @@ def sealed(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Tem
 def test_the_snapshot_says_what_it_was_made_from(sealed: tuple[World, Run]) -> None:
     world, run = sealed
     newest = IcebergTable(world.spark, world.settings, world.name).history()[0]
-    assert newest["id"] == run.require("publish")["snapshot_id"]
+    assert newest["id"] == run.require(PUBLISH).snapshot_id
     summary = newest["summary"]
     assert summary["tidemark.run"] == "first"
     assert json.loads(summary["tidemark.days"]) == ["2013-01-14", "2013-01-15"]
@@ -141,13 +142,13 @@ def test_a_run_planned_before_another_published_its_day_is_refused_although_it_r
     assert runs_published(world) == ["newer"]
 
 
-def test_a_plan_settled_anew_after_the_rebuild_is_neither_published_nor_sealed(world: World) -> None:
+def test_a_plan_finalized_again_after_the_rebuild_is_neither_published_nor_sealed(world: World) -> None:
     run = staged(world, "first", 14)
     world.produce([(moment(14), value(99))])
     world.archive(33, 34)
     world.plan("first", [january(14)])
     for step in (lambda: publish_run(run, world.spark), lambda: seal_run(run)):
-        with pytest.raises(ConflictError, match="settled anew after its rebuild"):
+        with pytest.raises(ConflictError, match="finalized again after the rebuild"):
             step()
     assert runs_published(world) == []
 
@@ -164,11 +165,11 @@ def test_a_run_whose_transformation_was_repaired_publishes_again_also_when_that_
         with pytest.raises(ConflictError, match="rebuilt after it had published"):
             seal_run(run)
         publish_run(run, world.spark)
-        assert run.require("publish")["already"] is False
+        assert run.require(PUBLISH).already is False
         assert runs_published(world) == ["first"] * number
     assert world.published() == world.expected_rows(january(14))
     (seal,) = seal_run(run)
-    assert seal.snapshot_id == run.require("publish")["snapshot_id"]
+    assert seal.snapshot_id == run.require(PUBLISH).snapshot_id
 
 
 def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(world: World) -> None:
@@ -176,7 +177,7 @@ def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(wor
     (seal,) = seal_run(run)
     for step in (rebuild_run, pass_audit, publish_run):  # cleared in the scheduler
         step(run, world.spark)
-    assert run.require("publish")["already"] is True
+    assert run.require(PUBLISH).already is True
     code = world.settings.streams_dir / f"{world.name}.py"
     code.write_text(code.read_text(encoding="utf-8") + "\n# repaired\n", encoding="utf-8")
     for step in (rebuild_run, pass_audit):

@@ -22,6 +22,7 @@ from tidemark.reconcile import app as step_app_module
 from tidemark.reconcile import rollback as rollback_module
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import ROLLBACK, final_plan
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
@@ -53,7 +54,7 @@ def planned(world: World, name: str, *days: date) -> tuple[Run, Plan]:
     """A run of the days, planned on top of what is sealed."""
     run = world.run(name)
     run = world.plan(name, days, seals=latest_seals(run.store, run.layout))
-    return run, run.plan()
+    return run, final_plan(run)
 
 
 def rebuilt(world: World, name: str, *days: date) -> tuple[Seal, ...]:
@@ -165,7 +166,7 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     before = snapshots(world)
     assert (back(world, "undo again", 1), back(world, "and again", 3)) == (third, third)
     assert (snapshots(world), rows(world)) == (before, first)
-    assert world.run("and again").require("rollback")["already"] is True
+    assert world.run("and again").require(ROLLBACK).already is True
 
     assert planned(world, "idle", DAY)[1].unchanged == (DAY,)
     assert back(world, "redo", 2).version == 4
@@ -198,7 +199,7 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     arguments = ["--stream", world.name, "--run", run.name, f"--day={DAY}", "--version=2"]
     monkeypatch.setattr(sys, "argv", [str(script), *arguments])
     runpy.run_path(str(script), run_name="__main__")
-    assert (run.require("rollback")["days"], rows(world)) == ({str(DAY): 4}, second)
+    assert (run.require(ROLLBACK).sealed.version, rows(world)) == (4, second)
 
 
 def test_every_version_is_listed_and_can_be_read_as_the_page_says(

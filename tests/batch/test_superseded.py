@@ -8,7 +8,7 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_upkeep import offsets, staged, verdict
 from tests.conftest import MakeStream
 from tidemark.core.errors import ConflictError
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.seal import seal_run
@@ -53,7 +53,7 @@ def test_a_run_is_refused_a_day_that_another_run_published_after_its_plan(spark:
     publish_run(other, spark)
     seal_run(other)
 
-    settle_run(run)
+    finalize_plan_run(run)
     rebuild_run(run, spark)
     pass_audit(run, spark)
     refused(run, spark, f"run other published {MONDAY} since")

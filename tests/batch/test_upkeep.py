@@ -21,8 +21,8 @@ from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
 from tidemark.maintenance import tables as upkeep
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
-from tidemark.maintenance.tables import look_after_tables, maintain_run
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.maintenance.tables import MAINTAIN, look_after_tables, maintain_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
@@ -64,7 +64,7 @@ def staged(log: Log, spark: SparkSession, name: str, *days: date, force: bool = 
     run = log.run(name)
     plan_run(run, list(days), force)
     refill_run(run, spark)
-    settle_run(run)
+    finalize_plan_run(run)
     rebuild_run(run, spark)
     return run
 
@@ -147,7 +147,7 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
     run = Run(stream=stream, settings=settings, store=ObjectStore(settings), layout=layout, name="maintain")
     maintain_run(run, spark)
 
-    saved: dict[str, Any] = run.require("maintain")["tables"]
+    saved: dict[str, Any] = run.require(MAINTAIN)["tables"]
     assert [saved[table]["uploads_aborted"] for table in tables] == [[keys[0]], [keys[2]]]
     assert unfinished() == {keys[1], *keys[3:]}
 
@@ -191,7 +191,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     run = log.run("maintain")
     maintain_run(run, spark)  # every file looks old, but only the orphans are nobody's
 
-    saved: dict[str, Any] = run.require("maintain")["tables"]
+    saved: dict[str, Any] = run.require(MAINTAIN)["tables"]
     for table, orphan in zip(tables, orphans, strict=True):
         assert (saved[table]["branches_dropped"], saved[table]["snapshots_expired"]) == ([], 0)
         assert saved[table]["orphans_deleted"] == [f"s3://{settings.bucket}/{orphan}"]

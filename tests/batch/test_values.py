@@ -15,9 +15,10 @@ from tests.spark.avro import text, varint
 from tests.spark.rows import kafka_rows
 from tidemark.archive.stream.driver import archive
 from tidemark.definitions.stream import Stream
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.results import REFILL
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform
@@ -95,8 +96,8 @@ def rebuilt(spark: SparkSession, stream: Stream, settings: Settings) -> Run:
     run = Run.open(stream.name, "run-1", settings)
     plan_run(run, [MONDAY, TUESDAY], False)
     refill_run(run, spark)
-    assert run.require("refill")["rows"] == 0
-    settle_run(run)
+    assert run.require(REFILL).rows == 0
+    finalize_plan_run(run)
     rebuild_run(run, spark)
     return run
 

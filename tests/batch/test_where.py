@@ -12,6 +12,7 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.inspect.locate import Located, RecordCopy, Sealed, locate
 from tidemark.maintenance.archive import maintain_ledger
 from tidemark.reconcile.plan.step import plan_run
+from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.seal import seal_run
 
 
@@ -150,7 +151,7 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
         find(log, 1)
     run = log.run()
     plan_run(run, [MONDAY], False)
-    assert [(item["start"], item["end"]) for item in run.require("plan")["refill"]] == [(0, 3)]
+    assert [(item.range.start, item.range.end) for item in run.require(PLAN).refill] == [(0, 3)]
 
 
 def test_a_committed_object_that_is_damaged_is_told_with_its_key(log: Log) -> None:

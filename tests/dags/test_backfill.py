@@ -18,6 +18,7 @@ from tidemark.orchestration.backfill import (
     to_start,
 )
 from tidemark.orchestration.tasks import reason
+from tidemark.reconcile.results import FINALIZE_PLAN
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 
@@ -115,7 +116,7 @@ def test_a_day_whose_plan_could_not_be_settled_tells_why(settings: Settings, mak
     stream, run = make_stream(), day_run_id("manual", MON, 1)
     with (
         pytest.raises(IncompleteError),
-        Run.open(stream.name, run_name(run), settings).step("settled"),
+        Run.open(stream.name, run_name(run), settings).step(FINALIZE_PLAN),
     ):
         raise IncompleteError("offsets are lost")
-    assert reason(stream.name, run) == "settled: offsets are lost"
+    assert reason(stream.name, run) == "finalize_plan: offsets are lost"

@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from tidemark.definitions.stream import Stream
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
+from tidemark.speed.replay.replay import REPLAY
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
 
@@ -145,7 +146,7 @@ def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_
     assert [(item.source, item.value) for item in live] == [((0, 0), b'{"n":1}'), ((0, 2), b'{"n":3}')]
     again = read_topic(settings, mended.speed.dead_letter_topic)[3:]
     assert [(item.source, item.value, item.header("attempt")) for item in again] == [((0, 1), b"{", "1")]
-    saved = Run.open(mended.name, run_name(run), settings).require("replay")
+    saved = Run.open(mended.name, run_name(run), settings).require(REPLAY)
     assert (saved["read"], saved["published"], saved["dead_again"], saved["status"]) == (3, 2, 1, "ok")
 
 

@@ -28,7 +28,9 @@ from tests.dags.runs import (
 )
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
+from tidemark.maintenance.tables import MAINTAIN
 from tidemark.orchestration.steps import STEPS
+from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
@@ -243,13 +245,14 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
 
     for of, ended, task in ((maintain_dag, upkeep, "maintain"), (rollback_dag, back, "rollback")):
         assert [(item.task, item.state) for item in api.task_states(of, ended)] == [(task, "success")]
-    told = Run.open(name, run_name(upkeep), settings).require("maintain")
+    told = Run.open(name, run_name(upkeep), settings).require(MAINTAIN)
     assert (told["ledger"]["manifests"], told["tables"].keys()) == (
         len(PARTITIONS),
         {two_days.stream.table, two_days.stream.quarantine_table},
     )
-    told = Run.open(name, run_name(back), settings).require("rollback")
-    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 3}, 1, False)
+    rolled_back = Run.open(name, run_name(back), settings).require(ROLLBACK)
+    assert (rolled_back.sealed.day, rolled_back.sealed.version) == (SUNDAY, 3)
+    assert (rolled_back.rolled_back_to, rolled_back.already) == (1, False)
     of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
     assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
     two_days.require_proven((SATURDAY, SUNDAY))

@@ -75,7 +75,7 @@ GUARDS = (
         name="no-gap-settles",
         promise="No plan with a gap that Kafka can fill is finalized.",
         path="include/tidemark/reconcile/plan/step.py",
-        old='unfilled = [f"{log} {gap} not refilled" for log, gap in _unfilled(plan)]',
+        old='unfilled = [f"{gap} not refilled" for gap in _unfilled(plan)]',
         new="unfilled: list[str] = []",
         tests=(
             "tests/batch/test_plan.py::test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept",
@@ -94,7 +94,7 @@ GUARDS = (
     Guard(
         name="open-transaction-waited-for",
         promise="No day is planned while an open transaction hides a part of it.",
-        path="include/tidemark/reconcile/plan/targets.py",
+        path="include/tidemark/core/targets.py",
         old="if hidden:",
         new="if False:",
         tests=("tests/batch/test_day_end.py::test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned",),
@@ -102,8 +102,8 @@ GUARDS = (
     Guard(
         name="log-rewritten",
         promise="A log that ends before what is archived of it stops the plan.",
-        path="include/tidemark/reconcile/plan/targets.py",
-        old="if reached > found.high_watermark:",
+        path="include/tidemark/core/targets.py",
+        old="if reached > high_watermark:",
         new="if False:",
         tests=(
             (

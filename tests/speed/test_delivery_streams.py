@@ -27,7 +27,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit import output_topics
-from tidemark.delivery_audit.audit import audit_delivery, speed_positions
+from tidemark.delivery_audit.audit import DELIVERY, audit_delivery, speed_positions
 from tidemark.delivery_audit.output_topics import output_ends
 from tidemark.delivery_audit.span import parse_span
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -47,7 +47,7 @@ def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, 
     """The audit's JSON object for the day."""
     run = Run.open(stream.name, unique("delivery"), settings)
     audit_delivery(run, spark, parse_span(DAY, None, stream.zone, datetime.now(UTC)))
-    return run.require("delivery")
+    return run.require(DELIVERY)
 
 
 def told(value: dict[str, Any]) -> dict[str, int]:
@@ -136,7 +136,7 @@ def test_records_of_a_topic_that_was_made_again_are_told_from_those_of_the_first
     tally = audit_delivery(run, spark, span)
 
     assert counted(tally) == sum((item.expected(span.start, span.end) for item in (first, second)), Counter())
-    counts = run.require("delivery")["counts"]
+    counts = run.require(DELIVERY)["counts"]
     assert (counts["archived"], counts["missing"], counts["pending"]) == (26, 4, 2)
     assert (counts["duplicated"], counts["unexpected"], counts["not_archived"]) == (1, 1, 3)
 

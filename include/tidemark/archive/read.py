@@ -228,4 +228,5 @@ def _require_present(missing: Sequence[str], objects: int) -> None:
             found=f"{objects - len(missing)}; missing: {', '.join(missing[:NAMED_MAX])}{more}",
             hint="Start again from step plan: a compaction may have replaced it since. If a new plan misses it, too:"
             f" {WITHOUT_OBJECT}",
+            objects=tuple(missing),
         )

@@ -13,7 +13,7 @@ from tidemark.cli.connect import connect
 from tidemark.core.manifest import canonical_json
 from tidemark.run import Run, run_name
 from tidemark.spark.session import quiet_session
-from tidemark.speed.replay.replay import Replayed, replay
+from tidemark.speed.replay.replay import REPLAY, Replayed, replay
 from tidemark.stack.java import BRIEF_JVM, java_command
 
 _KINDS = {
@@ -34,7 +34,7 @@ def replay_letters(stack: str | None, stream_name: str) -> None:
         spark = quiet_session(settings, f"tidemark-replay-{stream_name}")
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("offsets"), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=console, transient=True) as bar, run.step("replay") as out:
+        with Progress(*columns, console=console, transient=True) as bar, run.step(REPLAY) as attempt:
             task = bar.add_task("replay", total=None)
             done = replay(
                 run.stream,
@@ -42,7 +42,7 @@ def replay_letters(stack: str | None, stream_name: str) -> None:
                 spark,
                 on_progress=lambda at, total: bar.update(task, completed=at, total=total),
             )
-            out.update(done.to_value())
+            attempt.result = out = done.to_value()
     finally:
         spark.stop()
     print_replayed(console, run, done, out)
@@ -71,5 +71,5 @@ def print_replayed(console: Console, run: Run, done: Replayed, value: dict[str, 
         console.print(Text(f"{done.earlier:,} of them had been delivered by a replay that was cut off."))
     if done.lost:
         console.print(Text(f"{done.lost:,} offsets were taken by retention before any replay.", style="yellow"))
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key('replay')}"))
+    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(REPLAY.name)}"))
     console.print(Text(canonical_json({"stream": run.stream.name, "run": run.name, **value}).decode().strip()))

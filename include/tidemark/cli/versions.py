@@ -10,6 +10,7 @@ from tidemark.cli.connect import connect
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
+from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name
 from tidemark.tables.versions import Version, day_versions
 
@@ -79,12 +80,12 @@ def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> No
             seal = rollback_day(run, spark, day=wanted, version=version)
     finally:
         spark.stop()
-    already = run.require("rollback")["already"]
+    already = run.require(ROLLBACK).already
     now = "has the rows of" if already else "is rolled back to"
     behind = ", nothing to do" if already else ""
     console.print(Text(f"{wanted} of stream {stream_name} {now} version {version}{behind}"))
     console.print(Text(f"version {seal.version}: {seal.rows_published:,} rows in snapshot {seal.snapshot_id}"))
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key('rollback')}"))
+    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(ROLLBACK.name)}"))
 
 
 def parse_day(text: str) -> date:

@@ -5,17 +5,20 @@ TidemarkError
 ├── FormatError        persisted text (key, manifest, seal, plan) does not parse
 ├── PositionError      an offset position does not fit its neighbour
 ├── ConflictError      durable state written by someone else disagrees with ours
-├── IncompleteError    a day can't be proven whole (gaps, losses, rows not conserved)
+├── IncompleteError    a day can't be proven complete (gaps, losses, rows not conserved)
 ├── QualityError       a data-quality check of severity "critical" failed
 ├── ServiceError       Kafka, S3 or the catalog can't be reached or refused the call
 └── StackError         a process of the local stack, or a tool it needs, is missing or died
 """
 
+from datetime import date
+
 
 class TidemarkError(Exception):
     """Any failure Tidemark explains: what went wrong, both sides of it, where, and what to do.
 
-    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out.
+    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. ``days`` are the
+    days and ``objects`` the keys of the data objects that it is about, for code that acts on them.
     """
 
     def __init__(
@@ -26,12 +29,16 @@ class TidemarkError(Exception):
         found: object = None,
         where: str | None = None,
         hint: str | None = None,
+        days: tuple[date, ...] = (),
+        objects: tuple[str, ...] = (),
     ) -> None:
         self.problem = problem
         self.expected = expected
         self.found = found
         self.where = where
         self.hint = hint
+        self.days = days
+        self.objects = objects
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -67,7 +74,7 @@ class ConflictError(TidemarkError):
 
 
 class IncompleteError(TidemarkError):
-    """A day can't be proven whole."""
+    """A day can't be proven complete."""
 
 
 class QualityError(TidemarkError):

@@ -8,13 +8,23 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """Offsets of one log."""
+
+    log: TopicPartition
+    range: OffsetRange
+
+    def __str__(self) -> str:
+        return f"{self.log} {self.range}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What a run must prove of one log: every offset in ``[origin, end)``.
 
     ``origin`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
     the lower of log start and the first archived offset); ``end`` the position the run was planned for; ``log_start``
-    and ``high_watermark`` are Kafka's at that moment. What another run has sealed of the log before this one settles
-    moves them that far.
+    and ``high_watermark`` are Kafka's at that moment.
     """
 
     log: TopicPartition
@@ -198,3 +208,11 @@ class Plan:
     logs: tuple[LogPlan, ...]
     slices: tuple[Slice, ...]
     ignored: tuple[LateDay, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainSnapshots:
+    """The current snapshots of a stream's tables; None for a table that is not there yet."""
+
+    published: int | None
+    quarantine: int | None

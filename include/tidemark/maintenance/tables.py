@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
+from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.archive import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
 from tidemark.maintenance.compaction import Compaction
@@ -31,6 +32,7 @@ from tidemark.tables.reader import load_table
 from tidemark.tables.seals import seals_by_day
 from tidemark.tables.snapshot_summary import DAYS_PROPERTY, RUN_PROPERTY
 
+MAINTAIN = RunStep("maintain", dict[str, Any])
 _MAIN = "main"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -93,7 +95,9 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
     Raises what ``maintain``, ``look_after_tables``, ``maintain_ledger``, ``Compaction.run``, ``delete_replaced``
     and ``CompactedFiles.require_fit`` raise, in that order.
     """
-    with run.step("maintain") as out:
+    with run.step(MAINTAIN) as attempt:
+        out: dict[str, Any] = {}
+        attempt.result = out
         now = datetime.now(UTC)
         found = maintain(run.store, run.layout, before=now - timedelta(days=1))
         out["uploads_aborted"] = [item.key for item in found.aborted]

@@ -25,6 +25,7 @@ from tidemark.orchestration.steps import (
     Reconcile,
     Step,
 )
+from tidemark.reconcile.results import FINALIZE_PLAN
 
 # Before any data; a run's days come from its interval, and catchup is off.
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -96,7 +97,7 @@ def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperat
     common: dict[str, Any] = {"doc_md": step.help}
     if step.always:
         common["trigger_rule"] = TriggerRule.ALL_DONE
-    elif step.name == "settle":  # comes after a refill that may have been skipped
+    elif step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
         common["trigger_rule"] = TriggerRule.NONE_FAILED
     match step.kind:
         case "spark":

@@ -57,7 +57,7 @@ STEPS = (
         timeout=timedelta(hours=6),
     ),
     Step(
-        name="settle",
+        name="finalize_plan",
         kind="python",
         help="Plan the same offsets again: every one of them must be archived now.",
         timeout=timedelta(minutes=30),

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException
 
@@ -121,7 +122,12 @@ def _unread(file: str, cause: str) -> TidemarkError:
     if not _DAMAGE.search(cause):
         return ServiceError("Spark could not read a file", found=cause, where=file)
     return FormatError(
-        "a file is damaged", expected="Parquet as it was written", found=cause, where=file, hint=WITHOUT_OBJECT
+        "a file is damaged",
+        expected="Parquet as it was written",
+        found=cause,
+        where=file,
+        hint=WITHOUT_OBJECT,
+        objects=(unquote(urlsplit(file).path.removeprefix("/")),),  # Spark names files by their URI
     )
 
 
