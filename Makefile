@@ -31,11 +31,12 @@ java:
 	@$(PYTHON) scripts/setup_jars.py
 	@touch $@
 
-check: install ## Lint, types, layers
+check: install ## Lint, types, layers, words
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q --no-header tests/test_language.py
 
 test: install ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
 	$(PYTEST) --durations 10 $(TESTS)
