@@ -171,7 +171,7 @@ def test_small_neighbours_are_complete_ranges_in_a_row_that_are_in_use_and_share
     ]
     assert found == [run for run in runs if len(run) > 1]
     edges = Counter(offset for own, _ in small for offset in (own.start, own.end))
-    assert history.holed_neighbours(300, 3) == sum(
+    assert history.neighbours_with_holes(300, 3) == sum(
         holed and max(edges[own.start], edges[own.end]) > 1 for own, holed in small
     )
 

@@ -103,8 +103,8 @@ def test_what_must_stay_as_it_is_stays(store: ObjectStore) -> None:
     small.commit(12, 14)
     small.commit(15, 17)  # behind a gap
     seen = small.objects()
-    found = compaction(small).look()
-    assert found == CompactedFiles(young=1, otherwise_cut=1, holed=1)
+    found = compaction(small).preview()
+    assert found == CompactedFiles(young=1, other_settings=1, has_holes=1)
     assert compaction(small).run() == found
     assert (small.compactions(), small.objects()) == ([], seen)
 

@@ -33,7 +33,7 @@ from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
@@ -263,7 +263,7 @@ class Writer:
             own = rows.filter(in_batch & (pc.field("partition") == log.partition)).combine_chunks()
             span = OffsetRange(start=offsets.start, end=offsets.stop)
             arriving = own.to_batches(max_chunksize=self.arrow_rows)
-            files += write_files(arriving, [(log, span)], target, Cuts.of(self.stream.archive))
+            files += write_files(arriving, [(log, span)], target, FileLimits.of(self.stream.archive))
         return files
 
     def archive(self, batch: int, offsets: range) -> None:

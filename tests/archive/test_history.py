@@ -143,7 +143,7 @@ def test_files_of_ranges_with_holes_are_found_by_timestamp(world: World, start: 
         if (own := tuple(file for file in manifest.files if (file.log, file.range) == (item.log, item.range)))
     }
     history = History([stored(Tables.build(world.manifests[:cut])), Tables.build(world.manifests[cut:])])
-    assert history.holed_files(start, start + size) == (expected if start <= 1 and start + size > 0 else {})
+    assert history.files_with_holes(start, start + size) == (expected if start <= 1 and start + size > 0 else {})
 
 
 @settings(max_examples=200)

@@ -29,7 +29,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 STAMP_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
-GO_ON = {"on_loss": "go_on"}
+GO_ON = {"on_loss": "continue"}
 
 
 def some(count: int, *, partitions: int = 1, size: int = 2) -> list[Record]:
@@ -182,7 +182,7 @@ def test_a_stream_that_must_stop_names_what_retention_took_while_it_ran(
     assert position < 18
 
 
-@pytest.mark.parametrize("on_loss", ["stop", "go_on"])
+@pytest.mark.parametrize("on_loss", ["stop", "continue"])
 def test_a_new_partition_whose_first_records_are_gone_already(
     on_loss: str,
     spark: SparkSession,

@@ -171,7 +171,7 @@ def test_on_a_terminal_the_command_says_how_much_it_has_read(
     done = CliRunner().invoke(app, ["maintain", small.stream.name, *options], env=terminal)
     assert done.exit_code == 0, done.output
     told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
-    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges looked at: 3", told, re.DOTALL)
+    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges checked: 3", told, re.DOTALL)
 
 
 @pytest.mark.parametrize(

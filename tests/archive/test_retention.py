@@ -53,7 +53,7 @@ def test_the_first_record_that_is_not_archived_tells_the_hours_left(make_log: Ma
         Waiting(log=first, offset=0, timestamp_ms=now_ms - 8 * HOUR_MS, hours_left=2.0),
         Waiting(log=second, offset=0, timestamp_ms=now_ms - HOUR_MS, hours_left=9.0),
     )
-    assert (found.hours_left, found.late, found.told) == (2.0, (found.waiting[0],), "2.0 h left")
+    assert (found.hours_left, found.late, found.summary) == (2.0, (found.waiting[0],), "2.0 h left")
     (line,) = found.lines()
     assert line.startswith(f"{first}: offset 0 is unarchived")
     assert line.endswith("the topic keeps 10.0 h: 2.0 h left (alarm below 3.0 h)")
@@ -67,10 +67,10 @@ def test_the_first_record_that_is_not_archived_tells_the_hours_left(make_log: Ma
     # Later the very same is due.
     found = read(log, now + timedelta(hours=6))
     assert (found.hours_left, found.late) == (-1.0, found.waiting)
-    assert found.told == "no time left: Kafka may delete it at any moment"
+    assert found.summary == "no time left: Kafka may delete it at any moment"
     log.archive(10, 15, writer="refill-a")
     found = read(log, now)
-    assert (found.waiting, found.hours_left, found.told) == ((), None, "nothing waits")
+    assert (found.waiting, found.hours_left, found.summary) == ((), None, "nothing waits")
 
 
 def test_a_short_retention_lowers_the_alarm_to_half_of_it(make_log: MakeLog) -> None:
@@ -92,7 +92,7 @@ def test_a_topic_that_keeps_records_of_any_age_has_no_limit(
     log = make_log(**config)
     log.produce(3, 1000)
     found = read(log, moment()[0])
-    assert (found.told, found.hours_left, found.late, len(found.waiting)) == (told, None, (), 1)
+    assert (found.summary, found.hours_left, found.late, len(found.waiting)) == (told, None, (), 1)
 
 
 def test_a_topic_that_is_not_there_can_not_be_told(make_log: MakeLog) -> None:

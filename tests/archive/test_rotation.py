@@ -21,7 +21,7 @@ from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.write import task
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -33,7 +33,7 @@ NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=0, end=1_000_000)
 PART_BYTES = 5 * 1024 * 1024
-WIDE = Cuts(flush_size=1_000_000, max_bytes=1 << 40, rotate_interval_us=None, max_open_files=1_000)
+WIDE = FileLimits(flush_size=1_000_000, max_bytes=1 << 40, rotate_interval_us=None, max_open_files=1_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def seconds(*spans: int) -> list[Row]:
     return [Row(seconds=span) for span in spans]
 
 
-def write(store: ObjectStore, rows: Sequence[Row], cuts: Cuts) -> list[tuple[int, int]]:
+def write(store: ObjectStore, rows: Sequence[Row], cuts: FileLimits) -> list[tuple[int, int]]:
     """First and last offset of each file of one path, in sequence."""
     files = write_files(batches(rows, [len(rows)]), [(LOG, RANGE)], target(store), cuts)
     return [(file.first_offset, file.last_offset) for file in sorted(files, key=lambda file: file.key)]
@@ -109,7 +109,7 @@ def test_rows_a_minute_after_their_files_first_row_start_the_next_file(
     assert write(store, rows, MINUTE) == files
 
 
-def naive(rows: Sequence[Row], cuts: Cuts) -> dict[tuple[str, int], list[int]]:
+def naive(rows: Sequence[Row], cuts: FileLimits) -> dict[tuple[str, int], list[int]]:
     """The offsets of every file by path and sequence, one row at a time and all paths open."""
     files: dict[tuple[str, int], list[int]] = {}
     opened: dict[str, int] = {}
@@ -142,7 +142,7 @@ def naive(rows: Sequence[Row], cuts: Cuts) -> dict[tuple[str, int], list[int]]:
         max_size=40,
     ),
     cuts=st.builds(
-        Cuts,
+        FileLimits,
         flush_size=st.integers(2, 12),
         max_bytes=st.integers(3, 40),
         rotate_interval_us=st.none() | st.integers(1, 30).map(lambda number: number * 1_000_000),
@@ -156,7 +156,7 @@ def test_any_batching_gives_the_files_that_a_row_by_row_reading_of_the_rules_giv
     settings: Settings,
     store: ObjectStore,
     rows: list[Row],
-    cuts: Cuts,
+    cuts: FileLimits,
     sizes: list[int],
     chunk_rows: int,
     bucket_count: int,

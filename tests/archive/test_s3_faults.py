@@ -21,7 +21,7 @@ from tidemark.archive.manifests import commit_batch
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
@@ -38,7 +38,7 @@ from tidemark.settings import Settings
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 PART = 5 * 1024 * 1024
 NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
-CUTS = Cuts(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+CUTS = FileLimits(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
 BYTES = os.urandom(11_000_000)
 # Eleven rows of a megabyte make three parts; what is in the path "small" goes in one PUT.
 ROWS: list[dict[str, Any]] = [

@@ -16,7 +16,7 @@ import pytest
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows
@@ -81,7 +81,7 @@ def batches(rows: list[dict[str, Any]], size: int = 1000) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_pylist(rows[start : start + size], schema=schema)
 
 
-WIDE = Cuts(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+WIDE = FileLimits(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
 
 
 def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **cuts: int) -> list[DataFile]:

@@ -21,7 +21,7 @@ from tidemark.core.offsets import OffsetRange
 from tidemark.core.outcome import RunStep
 from tidemark.core.plan import Evidence, Hole
 from tidemark.kafka.log_reader import LogReader
-from tidemark.kafka.offset_evidence import Inquiry
+from tidemark.kafka.offset_evidence import OffsetClassifier
 from tidemark.kafka.positions import watermarks
 from tidemark.reconcile.plan import holes as holes_of_plan
 from tidemark.reconcile.plan.holes import classify_holes
@@ -173,10 +173,10 @@ def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: L
     log.produce(150, NINE)
     transact(log, (2, True))
     (mark,) = watermarks(log.settings.kafka_bootstrap, [log.owner()])
-    with Inquiry(log.settings.kafka_bootstrap, log.owner()) as inquiry:
-        told = inquiry.ask([span(mark.high_watermark - 1, mark.high_watermark)])
+    with OffsetClassifier(log.settings.kafka_bootstrap, log.owner()) as classifier:
+        told = classifier.classify([span(mark.high_watermark - 1, mark.high_watermark)])
         assert (told.silent.number, told.aborted) == (1, 0)
-        assert inquiry.nature().cause == "transactional"
+        assert classifier.gap_cause().cause == "transactional"
 
 
 def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:

@@ -21,7 +21,7 @@ from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
 from tidemark.maintenance import tables as upkeep
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
-from tidemark.maintenance.tables import MAINTAIN, look_after_tables, maintain_run
+from tidemark.maintenance.tables import MAINTAIN, maintain_run, maintain_tables
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -139,7 +139,7 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
         there = client.list_multipart_uploads(Bucket=settings.bucket, Prefix="warehouse/").get("Uploads", ())
         return {item["Key"] for item in there}.intersection(keys)
 
-    shown = look_after_tables(spark, settings, stream, now=datetime.now(UTC), delete=False)
+    shown = maintain_tables(spark, settings, stream, now=datetime.now(UTC), delete=False)
     assert [[upload.key for upload in item.uploads] for item in shown] == [[keys[0]], [keys[2]]]
     assert unfinished() == set(keys)
 
@@ -198,7 +198,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
         assert objects(log, table) == {key: size for key, size in before[table].items() if key != orphan}
     assert (verdict(log, MONDAY), verdict(log, MONDAY, 1), verdict(log, TUESDAY)) == ("proven []",) * 3
 
-    done = look_after_tables(spark, settings, stream, now=datetime.now(UTC) + timedelta(days=100), delete=True)
+    done = maintain_tables(spark, settings, stream, now=datetime.now(UTC) + timedelta(days=100), delete=True)
 
     assert [(set(item.expiry.branches), item.expiry.kept, item.orphans) for item in done] == [
         ({"audit_given-up"}, 1, ())

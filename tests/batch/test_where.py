@@ -146,7 +146,7 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     compact(log.store, log.layout, log.stream, read_archived(log.store, log.layout, log.stream))
     for gone in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
         log.store.delete(gone)
-    maintain_ledger(log.store, log.layout, log.stream, anew=True)
+    maintain_ledger(log.store, log.layout, log.stream, from_scratch=True)
     with pytest.raises(PositionError, match="the offset is not archived"):
         find(log, 1)
     run = log.run()

@@ -59,8 +59,8 @@ GUARDS = (
         name="silence-unexplained",
         promise="An offset without a record is unexplained unless the log has transactions or is compacted.",
         path="include/tidemark/kafka/offset_evidence.py",
-        old='return Nature(cause="transactional" if proven and policy is not None else None, from_offset=start)',
-        new='return Nature(cause="transactional", from_offset=start)',
+        old='return GapCause(cause="transactional" if proven and policy is not None else None, from_offset=start)',
+        new='return GapCause(cause="transactional", from_offset=start)',
         tests=("tests/batch/test_holes.py::test_a_log_without_transactions_explains_no_silence",),
     ),
     Guard(
@@ -68,7 +68,7 @@ GUARDS = (
         promise="An offset at which Kafka gives a committed record is never explained as a hole.",
         path="include/tidemark/kafka/offset_evidence.py",
         old="readable=_some(asked[visible & ~aborted]),",
-        new="readable=Some(),",
+        new="readable=OffsetSample(),",
         tests=("tests/batch/test_holes.py::test_a_record_that_kafka_still_gives_is_never_explained",),
     ),
     Guard(

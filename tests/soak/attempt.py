@@ -85,7 +85,7 @@ def _steps(
     if what.startswith("maintain"):
         compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # compaction imports it from core.maintenance_ages
         if what == "maintain and delete":
-            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)  # type: ignore[attr-defined]  # as above
+            replaced.KEPT_FOR = expiry.ABANDONED_AFTER = timedelta(0)  # type: ignore[attr-defined]  # as above
         return [("maintain", lambda: maintain_run(run, spark))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),

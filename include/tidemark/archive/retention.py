@@ -58,7 +58,7 @@ class Retention:
         return tuple(sorted(found, key=lambda item: item.hours_left or 0.0))
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In a few words: ``5.0 h left``."""
         if not self.waiting:
             return "nothing waits"

@@ -25,7 +25,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 if TYPE_CHECKING:
-    from tidemark.maintenance.tables import TableUpkeep
+    from tidemark.maintenance.tables import TableMaintenance
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -61,7 +61,7 @@ def print_maintenance(
     _print_tables(console, settings, definition, delete=clean_tables)
     with console.status("reading manifests again") as status:
         ledger = maintain_ledger(
-            store, layout, definition, anew=rebuild_ledger, progress=_Read(status, of=read.manifests)
+            store, layout, definition, from_scratch=rebuild_ledger, progress=_Read(status, of=read.manifests)
         )
     console.print(
         f"Ledger {'made anew' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} of them in"
@@ -91,8 +91,8 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
             layout=layout,
             stream=stream,
             now=now,
-            looked=lambda ranges: status.update(f"small ranges looked at: {ranges:,}"),
-        ).look()
+            checked=lambda ranges: status.update(f"small ranges checked: {ranges:,}"),
+        ).preview()
     if do and found.batches:
         with _bar(console, "compacting", found.bytes) as progress:
             found = Compaction(store=store, layout=layout, stream=stream, now=now, progress=progress).run()
@@ -110,10 +110,10 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
     would = "" if do else " that would be"
     into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
     console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")
-    if found.young or found.otherwise_cut or found.foreign or found.holed:
+    if found.young or found.other_settings or found.not_ours or found.has_holes:
         console.print(
-            f"  small ranges left alone: {found.young} younger than a day, {found.otherwise_cut} of other archive"
-            f" settings, {found.foreign} adopted or without a checksum to compare, {found.holed} with holes"
+            f"  small ranges left alone: {found.young} younger than a day, {found.other_settings} of other archive"
+            f" settings, {found.not_ours} adopted or without a checksum to compare, {found.has_holes} with holes"
         )
     console.print(
         f"Replaced objects{would} deleted: {went.objects}, {went.bytes} bytes; {went.waiting} were replaced less than a"
@@ -135,7 +135,7 @@ def _bar(console: Console, what: str, total: int) -> Iterator[Callable[[int], No
 
 
 def _print_tables(console: Console, settings: Settings, stream: Stream, *, delete: bool) -> None:
-    from tidemark.maintenance.tables import has_tables, look_after_tables
+    from tidemark.maintenance.tables import has_tables, maintain_tables
     from tidemark.spark.session import quiet_session
     from tidemark.stack.java import BRIEF_JVM, java_command
 
@@ -147,7 +147,7 @@ def _print_tables(console: Console, settings: Settings, stream: Stream, *, delet
         spark = quiet_session(settings, f"tidemark-maintain-{stream.name}")
     try:
         with console.status("looking after the tables"):
-            found = look_after_tables(spark, settings, stream, now=datetime.now(UTC), delete=delete)
+            found = maintain_tables(spark, settings, stream, now=datetime.now(UTC), delete=delete)
     finally:
         spark.stop()
     for item in found:
@@ -156,7 +156,7 @@ def _print_tables(console: Console, settings: Settings, stream: Stream, *, delet
         console.print("Nothing of the tables was changed: --clean-tables does what is shown")
 
 
-def print_table(console: Console, item: "TableUpkeep") -> None:
+def print_table(console: Console, item: "TableMaintenance") -> None:
     """What of one table went, or would go."""
     went = "" if item.done else " that would be"
     expiry = item.expiry

@@ -21,7 +21,7 @@ from tidemark.settings import Settings
 
 # Of an offset without a row of the span: it has a row of another time; it may have none; nobody archived it.
 State = Literal["dense", "holed", "unarchived"]
-_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]  # as ``History.holed_files``
+_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]  # as ``History.files_with_holes``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
         committed=committed,
         seen={},
     )
-    files = history.holed_files(span.start_us, span.end_us)
+    files = history.files_with_holes(span.start_us, span.end_us)
     by_key = {file.key: file for ranges in committed.values() for item in ranges for file in item.files}
     read = [by_key[item.key] for item in plan.slices]
     counts = [sum(rows.rows for rows in file.days if rows.day in days) for file in read]

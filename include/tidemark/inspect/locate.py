@@ -110,7 +110,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     history = read_archived(store, layout, stream).history()
     copies, times = [], set()
-    for writer, batch in history.holding(topic, partition, offset):
+    for writer, batch in history.manifests_with(topic, partition, offset):
         manifest, _ = require_manifest(store, layout, writer, batch)
         for item in manifest.ranges:
             if (item.log.topic, item.log.partition) != (topic, partition) or offset not in item.range:

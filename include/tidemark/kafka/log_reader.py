@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.kafka.topics import AWAY
+from tidemark.kafka.topics import UNAVAILABLE_HINT
 
 Ints = npt.NDArray[np.int64]
 # Reading on over fewer records than this takes no longer than to ask for another place of the log.
@@ -80,7 +80,7 @@ class LogReader:
             (found,) = self._consumer.offsets_for_times(wanted, timeout=_PATIENCE_S)
         except KafkaException as error:
             raise ServiceError(
-                "Kafka could not find a position by time", found=error, where=str(self.log), hint=AWAY
+                "Kafka could not find a position by time", found=error, where=str(self.log), hint=UNAVAILABLE_HINT
             ) from error
         return found.offset if found.error is None and found.offset >= 0 else None
 
@@ -88,7 +88,9 @@ class LogReader:
         try:
             self._consumer.assign([KafkaPartition(self.log.topic, self.log.partition, offset)])
         except KafkaException as error:
-            raise ServiceError("Kafka could not be read", found=error, where=str(self.log), hint=AWAY) from error
+            raise ServiceError(
+                "Kafka could not be read", found=error, where=str(self.log), hint=UNAVAILABLE_HINT
+            ) from error
         self._from = self._at = offset
         self._ended, self._left = False, _nothing()
 
@@ -110,7 +112,9 @@ class LogReader:
                     self._ended = True
                     self._at = max(self._at, offset or 0)
                 else:
-                    raise ServiceError("Kafka could not be read", found=error.str(), where=str(self.log), hint=AWAY)
+                    raise ServiceError(
+                        "Kafka could not be read", found=error.str(), where=str(self.log), hint=UNAVAILABLE_HINT
+                    )
             found = np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
             if rows:
                 self._at = max(self._at, int(found[0, -1]) + 1)
@@ -122,7 +126,7 @@ class LogReader:
             expected=f"records or the end within {_PATIENCE_S} s",
             found="neither",
             where=str(self.log),
-            hint=AWAY,
+            hint=UNAVAILABLE_HINT,
         )
 
 

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemark.core.errors import ServiceError
+from tidemark.core.hole_evidence import RANGES_MAX
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition
 from tidemark.core.plan import Evidence
 from tidemark.kafka.log_reader import NEAR_OFFSETS, Ints, LogReader
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import logs_of, topic_config
 
-RANGES_MAX = 200
-PIECE_OFFSETS = 4_000_000  # read at once: 16 bytes each
+CHUNK_OFFSETS = 4_000_000  # read at once: 16 bytes each
 _MOMENTS_MAX = 16
 _SEARCHES_MAX = 48
 _BEFORE = 100
@@ -32,19 +32,21 @@ _BEHIND = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Some:
+class OffsetSample:
     """Offsets by their number, with the first of them as ranges."""
 
     number: int = 0
     ranges: OffsetSet = ()
 
-    def plus(self, other: "Some") -> "Some":
+    def plus(self, other: "OffsetSample") -> "OffsetSample":
         """Both, as one."""
-        return Some(number=self.number + other.number, ranges=tuple(sorted([*self.ranges, *other.ranges]))[:RANGES_MAX])
+        return OffsetSample(
+            number=self.number + other.number, ranges=tuple(sorted([*self.ranges, *other.ranges]))[:RANGES_MAX]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class OffsetFindings:
     """Of the offsets asked for: records of ``aborted`` transactions; ``silent`` ones, where nobody is given a record;
     ``readable`` ones, which hold a committed record; and ``unknown`` ones, which Kafka does not hold any more.
 
@@ -53,13 +55,13 @@ class Told:
 
     first: int | None = None
     aborted: int = 0
-    silent: Some = Some()
-    readable: Some = Some()
-    unknown: Some = Some()
+    silent: OffsetSample = OffsetSample()
+    readable: OffsetSample = OffsetSample()
+    unknown: OffsetSample = OffsetSample()
 
-    def plus(self, other: "Told") -> "Told":
+    def plus(self, other: "OffsetFindings") -> "OffsetFindings":
         """Both, as one; ``other`` is of higher offsets."""
-        return Told(
+        return OffsetFindings(
             first=other.first if self.first is None else self.first,
             aborted=self.aborted + other.aborted,
             silent=self.silent.plus(other.silent),
@@ -69,14 +71,14 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nature:
+class GapCause:
     """What the silent offsets of a log are: those looked at from ``from_offset`` on, which was still held behind the
     last look. ``cause`` is None where there is no proof of either."""
 
     cause: str | None
     from_offset: int
 
-    def evidence(self, told: Told, known: Evidence | None = None) -> Evidence:
+    def evidence(self, told: OffsetFindings, known: Evidence | None = None) -> Evidence:
         """The verdict on offsets asked for; ``known`` is older evidence, of whose unexplained offsets it was asked."""
         held = told.first is not None and told.first >= self.from_offset
         cause = self.cause if held else None
@@ -94,7 +96,7 @@ class Nature:
         )
 
 
-class Inquiry:
+class OffsetClassifier:
     """Questions about one log, asked in offset order: each pass reads on where the last question ended."""
 
     def __init__(self, bootstrap: str, log: TopicPartition, progress: Callable[[int], None] | None = None) -> None:
@@ -115,33 +117,33 @@ class Inquiry:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._open.close()
 
-    def ask(self, offsets: Iterable[OffsetRange]) -> Told:
+    def classify(self, offsets: Iterable[OffsetRange]) -> OffsetFindings:
         """What Kafka tells of them; they are disjoint and in order. Raises ServiceError where it fails to."""
-        told = Told()
+        told = OffsetFindings()
         for window, piece in _pieces(offsets):
             asked = np.concatenate([np.arange(item.start, item.end, dtype=np.int64) for item in piece])
             held = OffsetRange(start=self._start, end=self._end).intersect(window) if self._start < self._end else None
             if held is None:
-                told = told.plus(Told(unknown=_some(asked)))
+                told = told.plus(OffsetFindings(unknown=_some(asked)))
                 continue
             inside = (asked >= held.start) & (asked < held.end)
-            told = told.plus(Told(unknown=_some(asked[~inside]))).plus(self._look(asked[inside]))
+            told = told.plus(OffsetFindings(unknown=_some(asked[~inside]))).plus(self._look(asked[inside]))
         return told
 
-    def nature(self, *, transactional: bool = False) -> Nature:
+    def gap_cause(self, *, transactional: bool = False) -> GapCause:
         """What the silent offsets are; ``transactional`` where it is known already that the log has transactions."""
         policy = _policy(self._bootstrap, self._log.topic) if self._silent else None
         proven = transactional or self._aborted or (policy == "delete" and self._has_markers())
         start, end = self._extent()
         if start == end:  # it was emptied, or is another log by now: its silence says nothing
-            return Nature(cause=None, from_offset=end)
+            return GapCause(cause=None, from_offset=end)
         if policy is not None and "compact" in policy:
-            return Nature(cause="compacted", from_offset=start)
-        return Nature(cause="transactional" if proven and policy is not None else None, from_offset=start)
+            return GapCause(cause="compacted", from_offset=start)
+        return GapCause(cause="transactional" if proven and policy is not None else None, from_offset=start)
 
-    def _look(self, asked: Ints) -> Told:
+    def _look(self, asked: Ints) -> OffsetFindings:
         if not len(asked):
-            return Told()
+            return OffsetFindings()
         # The first time some records in front as well: behind their moment a marker is looked for.
         first = int(asked[0]) if self._latest_ms else max(self._start, int(asked[0]) - _BEFORE)
         window = OffsetRange(start=first, end=int(asked[-1]) + 1)
@@ -161,7 +163,7 @@ class Inquiry:
             self._latest_ms = max(self._latest_ms, int(stamps.max()))
         self._aborted |= bool(aborted.any())
         self._silent |= bool(len(silent))
-        return Told(
+        return OffsetFindings(
             first=int(asked[0]),
             aborted=int(aborted.sum()),
             silent=_some(silent),
@@ -223,10 +225,10 @@ def _pieces(offsets: Iterable[OffsetRange]) -> Iterator[tuple[OffsetRange, list[
     """The ranges in groups that lie close together, and none wider than a piece; larger ranges are cut."""
     piece: list[OffsetRange] = []
     for whole in offsets:
-        for start in range(whole.start, whole.end, PIECE_OFFSETS):
-            item = OffsetRange(start=start, end=min(start + PIECE_OFFSETS, whole.end))
+        for start in range(whole.start, whole.end, CHUNK_OFFSETS):
+            item = OffsetRange(start=start, end=min(start + CHUNK_OFFSETS, whole.end))
             far = piece and item.start - piece[-1].end > NEAR_OFFSETS
-            if far or (piece and item.end - piece[0].start > PIECE_OFFSETS):
+            if far or (piece and item.end - piece[0].start > CHUNK_OFFSETS):
                 yield OffsetRange(start=piece[0].start, end=piece[-1].end), piece
                 piece = []
             piece.append(item)
@@ -234,12 +236,12 @@ def _pieces(offsets: Iterable[OffsetRange]) -> Iterator[tuple[OffsetRange, list[
         yield OffsetRange(start=piece[0].start, end=piece[-1].end), piece
 
 
-def _some(offsets: Ints) -> Some:
+def _some(offsets: Ints) -> OffsetSample:
     """Ascending offsets by number and first ranges."""
     if not len(offsets):
-        return Some()
+        return OffsetSample()
     cuts = np.flatnonzero(np.diff(offsets) > 1)
     starts = offsets[np.append([0], cuts + 1)][:RANGES_MAX].tolist()
     ends = offsets[np.append(cuts, len(offsets) - 1)][:RANGES_MAX].tolist()
     ranges = tuple(OffsetRange(start=start, end=end + 1) for start, end in zip(starts, ends, strict=True))
-    return Some(number=len(offsets), ranges=ranges)
+    return OffsetSample(number=len(offsets), ranges=ranges)

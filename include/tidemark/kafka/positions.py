@@ -12,7 +12,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka.topics import AWAY, TIMEOUT_S
+from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
 
 T = TypeVar("T")
 
@@ -50,7 +50,9 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: boo
     try:
         found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", ends)
     except KafkaException as error:
-        raise ServiceError("Kafka could not tell the watermarks", found=error, where=bootstrap, hint=AWAY) from error
+        raise ServiceError(
+            "Kafka could not tell the watermarks", found=error, where=bootstrap, hint=UNAVAILABLE_HINT
+        ) from error
     return tuple(
         Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, found, strict=True)
     )
@@ -145,7 +147,7 @@ def _first_records(
         if message is None:
             missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
             where = f"{topic}, partitions {missing}"
-            raise ServiceError("Kafka did not tell the first records in time", where=where, hint=AWAY)
+            raise ServiceError("Kafka did not tell the first records in time", where=where, hint=UNAVAILABLE_HINT)
         error, number, offset = message.error(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
             raise KafkaException(error)
@@ -179,7 +181,9 @@ def positions_at(
         found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", offsets)
     except KafkaException as error:
         where = f"{moment} at {bootstrap}"
-        raise ServiceError("Kafka could not find positions by time", found=error, where=where, hint=AWAY) from error
+        raise ServiceError(
+            "Kafka could not find positions by time", found=error, where=where, hint=UNAVAILABLE_HINT
+        ) from error
     return {log: offset if offset >= 0 else None for log, offset in zip(logs, found, strict=True)}
 
 

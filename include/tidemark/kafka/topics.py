@@ -11,7 +11,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 
 TIMEOUT_S = 20
-AWAY = "Look whether its brokers answer there and the user may ask, then try again"
+UNAVAILABLE_HINT = "Look whether its brokers answer there and the user may ask, then try again"
 
 
 # librdkafka writes ids in the base64 alphabet that Kafka itself does not use.
@@ -52,7 +52,7 @@ def _described(bootstrap: str, topic: str) -> Any:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise ServiceError(
-            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=UNAVAILABLE_HINT
         ) from error
 
 
@@ -149,7 +149,10 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
         found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
     except (KafkaException, TimeoutError) as error:
         raise ServiceError(
-            "Kafka could not tell a topic's settings", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+            "Kafka could not tell a topic's settings",
+            found=error,
+            where=f"{topic} at {bootstrap}",
+            hint=UNAVAILABLE_HINT,
         ) from error
     return {name: entry.value for name, entry in found.items()}
 

@@ -72,14 +72,19 @@ class Compacted:
 
 
 def maintain_ledger(
-    store: ObjectStore, layout: Layout, stream: Stream, *, anew: bool = False, progress: Progress = lambda _: None
+    store: ObjectStore,
+    layout: Layout,
+    stream: Stream,
+    *,
+    from_scratch: bool = False,
+    progress: Progress = lambda _: None,
 ) -> Compacted:
-    """Compare the ledger with every manifest it holds, then compact those behind it; ``anew`` makes it from scratch.
+    """Compare the ledger with every manifest it holds, then add the new manifests; or rebuild it ``from_scratch``.
 
-    ``progress`` is called with the number of manifests read so far: of new ones, then of all of them, if not ``anew``.
-    Raises what ``read_archived`` and ``require_agreement`` raise, unless ``anew``.
+    ``progress`` is called with the number of manifests read so far. Without ``from_scratch`` it counts the new ones
+    first, then all of them; and what ``read_archived`` and ``require_agreement`` raise is raised.
     """
-    if anew:
+    if from_scratch:
         made = rebuild(store, layout, stream, progress)
         return Compacted(manifests=made.manifests, new=made.manifests, segments=1)
     archived = read_archived(store, layout, stream, progress)

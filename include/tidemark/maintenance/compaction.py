@@ -17,7 +17,7 @@ from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import counted, require_manifest
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
@@ -42,7 +42,7 @@ Progress = Callable[[int], object]  # called with the bytes that were read since
 class CompactedFiles:
     """Ranges that became one each (``batches``), or would, with their files; and the files they became.
 
-    Of small neighbours that stay as they are, ``young`` ones are too new, ``otherwise_cut`` of other archive settings,
+    Of small neighbours that stay as they are, ``young`` ones are too new, ``other_settings`` of other archive settings,
     ``foreign`` ones adopted, or without a checksum that can be compared, and ``holed`` ones have holes. ``unfit`` are
     the objects of ranges that could not be compacted, and why: an input is gone, or has other rows than its manifest
     tells.
@@ -55,9 +55,9 @@ class CompactedFiles:
     files_written: int = 0
     bytes_written: int = 0
     young: int = 0
-    otherwise_cut: int = 0
-    foreign: int = 0
-    holed: int = 0
+    other_settings: int = 0
+    not_ours: int = 0
+    has_holes: int = 0
     unfit: dict[str, str] = field(default_factory=dict)
 
     def require_fit(self) -> None:
@@ -78,7 +78,7 @@ class CompactedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """The compaction of one stream's archive at one moment, which has a zone; ``looked`` is called with the number of
+    """The compaction of one stream's archive at one moment, which has a zone; ``checked`` is called with the number of
     small ranges that were looked at so far."""
 
     store: ObjectStore
@@ -86,9 +86,9 @@ class Compaction:
     stream: Stream
     now: datetime
     progress: Progress = field(default=lambda _: None)
-    looked: Callable[[int], object] = field(default=lambda _: None)
+    checked: Callable[[int], object] = field(default=lambda _: None)
 
-    def look(self) -> CompactedFiles:
+    def preview(self) -> CompactedFiles:
         """What ``run`` would do. Raises what ``read_archived`` raises."""
         found = CompactedFiles()
         for group in self._groups(read_archived(self.store, self.layout, self.stream).history(), found):
@@ -111,7 +111,7 @@ class Compaction:
         archived = read_archived(self.store, self.layout, self.stream)
         position = archived.positions.get(COMPACTION)
         batch, previous = (position.batch + 1, position.digest) if position else (0, None)
-        done.young = done.otherwise_cut = done.foreign = 0
+        done.young = done.other_settings = done.not_ours = 0
         done.unfit.clear()
         for group in self._groups(archived.history(), done):
             try:
@@ -144,14 +144,14 @@ class Compaction:
         archive = self.stream.archive
         with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
             limits = archive.max_bytes // SMALL, archive.flush_size // 2
-            told.holed = history.holed_neighbours(*limits)
+            told.has_holes = history.neighbours_with_holes(*limits)
             inputs = (
                 item
                 for log, ranges in history.small_neighbours(*limits)
                 for start in range(0, len(ranges), _AT_ONCE)
                 for item in pool.map(lambda one, log=log: self._input(log, one), ranges[start : start + _AT_ONCE])
             )
-            yield from group_inputs(self._fit(counted(inputs, self.looked), told), archive, self.layout)
+            yield from group_inputs(self._fit(counted(inputs, self.checked), told), archive, self.layout)
 
     def _input(self, log: TopicPartition, item: CommittedRef) -> tuple[Manifest, Input]:
         manifest, own = require_manifest(self.store, self.layout, item.writer, item.batch)
@@ -172,9 +172,9 @@ class Compaction:
             if manifest.committed_at_us > until_us:
                 told.young += 1
             elif manifest.settings != self.stream.archive_settings:
-                told.otherwise_cut += 1
+                told.other_settings += 1
             elif not all(file.checksum.startswith(ALGORITHM) and not is_connect_key(file.key) for file in item.files):
-                told.foreign += 1
+                told.not_ours += 1
             else:
                 yield item
 
@@ -193,7 +193,7 @@ class Compaction:
         written: list[DataFile] = []
         for path, files in group.by_path(self.layout).items():
             rows = (batch for file in files for batch in self._rows(file, path))
-            written += write_files(rows, [(group.log, group.range)], target, Cuts.of(self.stream.archive))
+            written += write_files(rows, [(group.log, group.range)], target, FileLimits.of(self.stream.archive))
         expected, found = _days(group.files), _days(written)
         if expected != found:
             raise ConflictError(

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from itertools import pairwise
 
 # What runs leave behind is theirs for so long; no run takes as long, with all its retries.
-LEFT_BEHIND = timedelta(days=7)
+ABANDONED_AFTER = timedelta(days=7)
 AUDIT = "audit_"
 
 
@@ -59,7 +59,7 @@ class Expiry:
 def plan_expiry(state: TableState, sealed: Mapping[date, int | None], *, now: datetime, retention: timedelta) -> Expiry:
     """What can go at the moment ``now``. ``sealed``: the snapshot of each day's latest seal."""
     main = tuple(state.ancestors(state.main))
-    left_behind = _left_behind(state, main, now - LEFT_BEHIND)
+    left_behind = _left_behind(state, main, now - ABANDONED_AFTER)
     unsealed = _unsealed(main, sealed)
     places = {item.id: place for place, item in enumerate(main)}
     last = next((place for place, item in enumerate(main) if item.at <= now - retention), len(main) - 1)
@@ -80,7 +80,7 @@ def plan_expiry(state: TableState, sealed: Mapping[date, int | None], *, now: da
     keep |= {
         item.id
         for item in state.snapshots.values()
-        if item.id not in places and item.at > now - (LEFT_BEHIND if item.run is None else retention)
+        if item.id not in places and item.at > now - (ABANDONED_AFTER if item.run is None else retention)
     }
     gone = sorted((item for item in state.snapshots.values() if item.id not in keep), key=lambda item: item.at)
     return Expiry(

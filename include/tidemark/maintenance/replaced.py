@@ -79,7 +79,7 @@ def delete_replaced(
             if manifest.committed_at_us > before_us:
                 found.waiting += sum(map(len, present.values()))
                 continue
-            in_use = check.history.sharing(committed.log, committed.range)
+            in_use = check.history.overlapping(committed.log, committed.range)
             for item, keys in present.items():
                 why = check.needed(item, keys, in_use) if keys else None
                 if why is not None:

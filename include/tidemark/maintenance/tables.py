@@ -22,7 +22,7 @@ from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.archive import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
 from tidemark.maintenance.compaction import Compaction
-from tidemark.maintenance.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
+from tidemark.maintenance.expiry import ABANDONED_AFTER, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.maintenance.replaced import delete_replaced
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableUpkeep:
+class TableMaintenance:
     """One table: what can go (``expiry``), its ``orphans``, urls of old files that no snapshot has, and the old
     ``uploads`` below its folder that nobody finished.
 
@@ -58,14 +58,15 @@ def has_tables(settings: Settings, stream: Stream) -> bool:
     return any(load_table(settings, name) is not None for name in _names(stream))
 
 
-def look_after_tables(
+def maintain_tables(
     spark: SparkSession, settings: Settings, stream: Stream, *, now: datetime, delete: bool
-) -> tuple[TableUpkeep, ...]:
-    """Both tables' upkeep, or without ``delete`` what it would be. Orphans and uploads are older than ``LEFT_BEHIND``.
+) -> tuple[TableMaintenance, ...]:
+    """Maintain both tables, or without ``delete`` show what would be done.
 
-    Safe beside readers and runs: nothing goes that was current within the stream's retention, that an audit branch
-    younger than ``LEFT_BEHIND`` needs, or that a branch or tag of somebody else's holds. Raises ServiceError where
-    catalog or S3 refuse; what was done until then stays done.
+    Safe beside readers and runs. It keeps what was current within the stream's retention, what an audit branch younger
+    than ``ABANDONED_AFTER`` needs, and what other branches or tags refer to. Orphans and uploads are removed once they
+    are older than ``ABANDONED_AFTER``. Raises ServiceError where the catalog or S3 refuses; what was done until then
+    stays done.
     """
     found = []
     for name in _names(stream):
@@ -79,12 +80,12 @@ def look_after_tables(
             dropped = {branch: tip for branch, tip in expiry.branches.items() if table.drop(branch, tip)}
             expiry = _plan(settings, stream, name, now)  # a branch that moved meanwhile needs its snapshots
             deleted = table.expire(expiry.snapshots)
-        before = datetime.now(UTC) - LEFT_BEHIND
+        before = datetime.now(UTC) - ABANDONED_AFTER
         orphans = table.orphans(before, delete=delete)
         uploads = _uploads(settings, name, before, abort=delete)
         told = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
         found.append(
-            TableUpkeep(name=name, expiry=told, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
+            TableMaintenance(name=name, expiry=told, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
         )
     return tuple(found)
 
@@ -92,7 +93,7 @@ def look_after_tables(
 def maintain_run(run: Run, spark: SparkSession) -> None:
     """All upkeep of a stream: stale uploads of a day, both tables, the ledger, small files; save maintain.json.
 
-    Raises what ``maintain``, ``look_after_tables``, ``maintain_ledger``, ``Compaction.run``, ``delete_replaced``
+    Raises what ``maintain``, ``maintain_tables``, ``maintain_ledger``, ``Compaction.run``, ``delete_replaced``
     and ``CompactedFiles.require_fit`` raise, in that order.
     """
     with run.step(MAINTAIN) as attempt:
@@ -102,7 +103,7 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
         found = maintain(run.store, run.layout, before=now - timedelta(days=1))
         out["uploads_aborted"] = [item.key for item in found.aborted]
         out["objects_unlisted"] = [item.key for item in found.orphans]
-        tables = look_after_tables(spark, run.settings, run.stream, now=now, delete=True)
+        tables = maintain_tables(spark, run.settings, run.stream, now=now, delete=True)
         out["tables"] = {
             item.name: {
                 "branches_dropped": sorted(item.expiry.branches),

@@ -128,13 +128,13 @@ class History:
         apart = np.flatnonzero(self._start[own] > reach[:-1])
         return int(reach[apart[0]] if len(apart) else reach[-1])
 
-    def holding(self, topic: str, partition: int, offset: int) -> list[tuple[str, int]]:
+    def manifests_with(self, topic: str, partition: int, offset: int) -> list[tuple[str, int]]:
         """Writer and batch of every manifest that commits the offset, whatever the topic's id; sorted."""
         logs = [at for at, log in enumerate(self._logs) if (log.topic, log.partition) == (topic, partition)]
         rows = np.flatnonzero(np.isin(self._log, logs) & (self._start <= offset) & (self._end > offset))
         return sorted({(self._writers[self._writer[at]], int(self._batch[at])) for at in rows})
 
-    def sharing(self, log: TopicPartition, within: OffsetRange) -> list[Committed]:
+    def overlapping(self, log: TopicPartition, within: OffsetRange) -> list[Committed]:
         """The log's ranges that share an offset with ``within``, each with all of its files."""
         if log not in self._logs:
             return []
@@ -174,7 +174,7 @@ class History:
                         ),
                     )
 
-    def holed_neighbours(self, bytes_max: int, rows_max: int) -> int:
+    def neighbours_with_holes(self, bytes_max: int, rows_max: int) -> int:
         """How many ranges with holes would be of such rows, were they complete."""
         rows = self._small_in_a_row(bytes_max, rows_max)
         return sum(int(self._holed(group).sum()) for _, group in rows if len(group) > 1)
@@ -272,7 +272,7 @@ class History:
         wanted &= np.isin(self._log[self._day_range], [at for at, log in enumerate(self._logs) if log in logs])
         return self._data_files(wanted)
 
-    def holed_files(
+    def files_with_holes(
         self, start_us: int, end_us: int
     ) -> dict[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]:
         """Of ranges with holes the files that may have records stamped ``start_us <= t < end_us``, in µs since the

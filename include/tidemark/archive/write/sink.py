@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Row
 
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.metrics import TaskMetrics
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
@@ -125,7 +125,7 @@ def _writer(
             oldest=oldest,
         )
         target.meter.listen(target.store.client)
-        files = write_files(_complete(join(batches), stream.topic), ranges, target, Cuts.of(stream.archive))
+        files = write_files(_complete(join(batches), stream.topic), ranges, target, FileLimits.of(stream.archive))
         receipts = [json.dumps(encode(file)) for file in files]
         account = json.dumps(encode(target.meter.take()))
         columns = ([*receipts, None], [*(None for _ in receipts), account])

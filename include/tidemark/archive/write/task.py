@@ -33,7 +33,7 @@ _Logs = Mapping[tuple[str, int], tuple[TopicPartition, OffsetRange]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuts:
+class FileLimits:
     """Where a file ends, and how many may be open at a time.
 
     It ends behind the row that makes its rows reach ``flush_size`` or its keys and values ``max_bytes``; and before a
@@ -62,7 +62,7 @@ def write_files(
     batches: Iterable[pa.RecordBatch],
     ranges: Iterable[tuple[TopicPartition, OffsetRange]],
     target: FileTarget,
-    cuts: Cuts,
+    cuts: FileLimits,
 ) -> list[DataFile]:
     """Write one task's rows: the columns of SCHEMA, ``path`` and ``day``. On failure every open upload is aborted.
 
@@ -73,7 +73,7 @@ def write_files(
     return list(_write(batches, logs, target, cuts))
 
 
-def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, cuts: Cuts) -> Iterator[DataFile]:
+def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, cuts: FileLimits) -> Iterator[DataFile]:
     with Spill() as spill:
         task = _Pass(logs, target, cuts, spill)
         try:
@@ -90,7 +90,7 @@ def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, c
 class _Pass:
     """The files of the first ``max_open_files`` paths of some rows; all other rows go to ``spill``."""
 
-    def __init__(self, logs: _Logs, target: FileTarget, cuts: Cuts, spill: Spill) -> None:
+    def __init__(self, logs: _Logs, target: FileTarget, cuts: FileLimits, spill: Spill) -> None:
         self._logs, self._target, self._cuts, self._spill = logs, target, cuts, spill
         self._paths: dict[Key, _Path] = {}
         self._buckets: dict[Key, int] = {}  # of the paths that wait
@@ -172,7 +172,9 @@ class _Pass:
 class _Path:
     """The files of one log and path, one behind the other."""
 
-    def __init__(self, target: FileTarget, cuts: Cuts, log: TopicPartition, allowed: OffsetRange, path: str) -> None:
+    def __init__(
+        self, target: FileTarget, cuts: FileLimits, log: TopicPartition, allowed: OffsetRange, path: str
+    ) -> None:
         self.done: list[DataFile] = []
         self._target, self._cuts, self._log = target, cuts, log
         self._name = DataName(path=path, topic=log.topic, partition=log.partition, range=allowed, seq=0)

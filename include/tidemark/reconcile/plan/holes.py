@@ -16,7 +16,7 @@ from tidemark.core.hole_evidence import RANGES_MAX, HoleQuestions, KnownEvidence
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise
 from tidemark.core.plan import Hole, LogPlan, LogRange, Plan, Used
-from tidemark.kafka.offset_evidence import Inquiry, Told
+from tidemark.kafka.offset_evidence import OffsetClassifier, OffsetFindings
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.columns import archived_offsets
 from tidemark.reconcile.results import HoleSearch
@@ -84,11 +84,11 @@ def _classify(
 ) -> tuple[LogPlan, Sequence[str], OffsetSet]:
     wanted = questions(item, evidence)
     notes: list[str] = []
-    answers: dict[OffsetRange, Told] = {}
+    answers: dict[OffsetRange, OffsetFindings] = {}
     found = {}
     try:
         if wanted.asked:
-            with Inquiry(run.settings.kafka_bootstrap, wanted.log, limit.seen) as inquiry:
+            with OffsetClassifier(run.settings.kafka_bootstrap, wanted.log, limit.seen) as classifier:
                 for hole, offsets in _with_offsets(run, wanted):
                     if limit.over:
                         notes.append(f"the search was stopped after {limit.limit_s:.0f} s; the next run continues it")
@@ -96,10 +96,10 @@ def _classify(
                     if isinstance(offsets, str):
                         notes.append(f"the archive no longer shows what was committed of {hole.range}: {offsets}")
                         continue
-                    answers[hole.range] = inquiry.ask(offsets)
-                nature = inquiry.nature(transactional=evidence.has_transactions(wanted.log))
+                    answers[hole.range] = classifier.classify(offsets)
+                gap_cause = classifier.gap_cause(transactional=evidence.has_transactions(wanted.log))
             bases = {hole.range: wanted.base(hole) for hole in wanted.asked}
-            found = {span: nature.evidence(one, bases[span]) for span, one in answers.items()}
+            found = {span: gap_cause.evidence(one, bases[span]) for span, one in answers.items()}
     except ServiceError as error:
         notes.append(str(error))
     number = sum(one.readable.number for one in answers.values())

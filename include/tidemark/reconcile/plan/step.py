@@ -165,7 +165,7 @@ def _retention(run: Run, history: History) -> RetentionNote:
         return RetentionNote(summary=f"unknown: {error}", alarm=False, lines=())
     for line in found.lines():
         _logger.warning("retention: %s", line)
-    return RetentionNote(summary=found.told, alarm=bool(found.late), lines=tuple(found.lines()))
+    return RetentionNote(summary=found.summary, alarm=bool(found.late), lines=tuple(found.lines()))
 
 
 def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
