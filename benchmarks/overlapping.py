@@ -113,7 +113,7 @@ def _batches(span: OffsetRange) -> list[OffsetRange]:
 def _plan(run: Run) -> Plan:
     history = read_archived(run.store, run.layout, run.stream).history()
     targets = [
-        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, start=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in history.extents().items()
     ]
     return plan_committed(

@@ -133,7 +133,7 @@ def measure(name: str, new: int) -> dict[str, float]:
     reading = time.monotonic() - started
     seen = seen_days(seals, stream=name, time_zone=stream.time_zone)
     targets = [
-        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, start=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in history.extents().items()
     ]
     plan = plan_committed(
@@ -180,7 +180,7 @@ def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
     missing = size // PARTITIONS * markers
     evidence = Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())
     holes = (Hole(range=span, missing=missing, cause="transactional", evidence=evidence),) if missing else ()
-    logs = tuple(SealedLog(log=log, origin=0, end=end, used=used, gaps=(), holes=holes) for log in LOGS)
+    logs = tuple(SealedLog(log=log, start=0, end=end, used=used, gaps=(), holes=holes) for log in LOGS)
     return [
         Seal(
             stream=stream.name,

@@ -82,14 +82,14 @@ def stories(draw: st.DrawFn) -> Story:
         live[first:last], fit[first:last] = [compactions[-1]], [True]
     # A day's rows in an object are told by first and last offset: of one that a target cuts, no plan knows all.
     seams = [0, *(item.ranges[0].range.end for item in live)]
-    origin, end = sorted((draw(st.sampled_from([0, *seams])), draw(st.sampled_from([*seams, at, at]))))
+    start, end = sorted((draw(st.sampled_from([0, *seams])), draw(st.sampled_from([*seams, at, at]))))
     seals = [
         seal_of(day, [sealed_log(log(), 0, draw(st.integers(0, at)))]) for day in draw(st.sets(st.sampled_from(DAYS)))
     ]
     world = World(
         truths={log(): truth},
         manifests=tuple(manifests),
-        targets=(Target(log=log(), origin=origin, end=end, log_start=0, high_watermark=at),),
+        targets=(Target(log=log(), start=start, end=end, log_start=0, high_watermark=at),),
         seals=tuple(seals),
         requested=tuple(draw(st.lists(st.sampled_from(DAYS), min_size=1, max_size=3))),
         force=draw(st.booleans()),

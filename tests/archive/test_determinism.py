@@ -146,7 +146,7 @@ def platform(stream: Stream, settings: Settings, read: Read) -> list[tuple[int, 
         run="determinism",
         requested=sorted({item.day for one in manifests for file in one.files for item in file.days}),
         targets=[
-            Target(log=log, origin=0, end=ends[log.partition], log_start=0, high_watermark=ends[log.partition])
+            Target(log=log, start=0, end=ends[log.partition], log_start=0, high_watermark=ends[log.partition])
             for log in describe_topic(settings.kafka_bootstrap, stream.topic)
         ],
         manifests=manifests,

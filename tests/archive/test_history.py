@@ -117,7 +117,7 @@ def test_long_rows_of_batches_become_one_range_each(batches: list[tuple[str, int
     world = World(
         truths={log(): tuple(truth)},
         manifests=tuple(manifests),
-        targets=(Target(log=log(), origin=0, end=end, log_start=0, high_watermark=end),),
+        targets=(Target(log=log(), start=0, end=end, log_start=0, high_watermark=end),),
         seals=seals,
         requested=(DAY,),
         force=False,

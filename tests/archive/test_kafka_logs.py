@@ -65,7 +65,7 @@ def planned(settings: Settings, store: ObjectStore, stream: Stream, end: int) ->
         time_zone=stream.time_zone,
         run="test",
         requested=[DAY],
-        targets=[Target(log=log, origin=0, end=end, log_start=0, high_watermark=end)],
+        targets=[Target(log=log, start=0, end=end, log_start=0, high_watermark=end)],
         manifests=read_manifests(store, Layout(prefix=settings.prefix, stream=stream.name)),
         seals=[],
     )

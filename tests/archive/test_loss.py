@@ -59,7 +59,7 @@ def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, lo
         time_zone=stream.time_zone,
         run="test",
         requested=[date(2013, 1, 14)],
-        targets=[Target(log=log, origin=0, end=end, log_start=log_start, high_watermark=end)],
+        targets=[Target(log=log, start=0, end=end, log_start=log_start, high_watermark=end)],
         manifests=read_manifests(store, Layout(prefix=settings.prefix, stream=stream.name)),
         seals=[],
     )

@@ -96,7 +96,7 @@ def test_no_orphan_is_read_or_named_and_all_are_listed(
         time_zone=stream.time_zone,
         run="test",
         requested=[DAY],
-        targets=[Target(log=log, origin=0, end=20, log_start=0, high_watermark=20)],
+        targets=[Target(log=log, start=0, end=20, log_start=0, high_watermark=20)],
         manifests=read_manifests(store, layout),
         seals=[],
     )

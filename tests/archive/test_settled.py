@@ -50,7 +50,7 @@ class Life:
         world = World(
             truths={log(): self.truth},
             manifests=self.manifests,
-            targets=(Target(log=log(), origin=0, end=end, log_start=0, high_watermark=end),),
+            targets=(Target(log=log(), start=0, end=end, log_start=0, high_watermark=end),),
             seals=tuple(self.seals),
             requested=(day,),
             force=False,
@@ -106,7 +106,7 @@ class Life:
     def _sealed(self, found: LogPlan) -> SealedLog:
         used, holes = joined(found.used, found.holes) if self.as_one else (found.used, found.holes)
         target = found.target
-        return SealedLog(log=target.log, origin=target.origin, end=target.end, used=used, gaps=(), holes=holes)
+        return SealedLog(log=target.log, start=target.start, end=target.end, used=used, gaps=(), holes=holes)
 
 
 @st.composite
@@ -166,7 +166,7 @@ def test_what_was_refilled_is_told_by_itself_and_so_is_what_only_touches_a_span(
         (span(20, 40), 2, 2),
         (span(40, 50), 1, 1),
     ]
-    told = spans([seal_of(DAYS[0], [SealedLog(log=log(), origin=0, end=50, used=ranges, gaps=(), holes=found)])])[log()]
+    told = spans([seal_of(DAYS[0], [SealedLog(log=log(), start=0, end=50, used=ranges, gaps=(), holes=found)])])[log()]
     assert known(used(30, "a", 6), hole(30), told) == Evidence(transactional=1, compacted=0, unexplained=0, ranges=())
     for item in (used(0, "refill-run", 0), used(40, "a", 8), used(30, "a", 7), used(35, "a", 6), used(20, "b", 4)):
         assert known(item, replace(hole(0), range=item.range), told) is None
@@ -176,7 +176,7 @@ def test_a_seals_evidence_is_on_no_more_offsets_than_it_counts() -> None:
     evidence = Evidence(transactional=2, compacted=0, unexplained=0, ranges=())
     hole = Hole(range=span(0, 100), missing=2, cause="transactional", evidence=evidence)
     one = Used(range=span(0, 100), committed=span(0, 100), writer="a", batch=0, last_batch=9)
-    sealed = SealedLog(log=log(), origin=0, end=100, used=(one,), gaps=(), holes=(hole,))
+    sealed = SealedLog(log=log(), start=0, end=100, used=(one,), gaps=(), holes=(hole,))
     assert proven_by_seal(sealed, (span(50, 52), span(100, 101))) == (span(50, 52),)
     assert proven_by_seal(sealed, (span(10, 11), span(50, 52))) == ()
     assert proven_by_seal(sealed, (span(98, 103),)) == (span(98, 100),)

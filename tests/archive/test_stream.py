@@ -127,7 +127,7 @@ def test_a_deleted_checkpoint_starts_a_second_writer_whose_overlap_loses_and_dou
         time_zone=stream.time_zone,
         run="test",
         requested=[date(2013, 1, 15)],
-        targets=[Target(log=log, origin=0, end=100, log_start=0, high_watermark=100)],
+        targets=[Target(log=log, start=0, end=100, log_start=0, high_watermark=100)],
         manifests=read_manifests(store, Layout(prefix=settings.prefix, stream=stream.name)),
         seals=[],
     )

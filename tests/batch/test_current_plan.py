@@ -93,7 +93,7 @@ def publish(
     for manifest in archive.manifests:
         for item in manifest.ranges:
             ends[item.log] = max(ends[item.log], item.range.end)
-    targets = [Target(log=owner, origin=0, end=end, log_start=end, high_watermark=end) for owner, end in ends.items()]
+    targets = [Target(log=owner, start=0, end=end, log_start=end, high_watermark=end) for owner, end in ends.items()]
     plan = make_plan(
         stream="flights",
         time_zone=ZONE,
@@ -106,7 +106,7 @@ def publish(
     rows = [row for row in archive.read(plan) if row[0] in days]
     used = {item.target.log: normalise(part.range for part in item.used) for item in plan.logs}
     logs = [
-        SealedLog(log=i.target.log, origin=i.target.origin, end=i.target.end, used=i.used, gaps=i.gaps, holes=i.holes)
+        SealedLog(log=i.target.log, start=i.target.start, end=i.target.end, used=i.used, gaps=i.gaps, holes=i.holes)
         for i in plan.logs
     ]
     found = {

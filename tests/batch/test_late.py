@@ -133,7 +133,7 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
     # Two days, because of each no more than five changed rows are told one by one; each row in a bucket of its own.
     places = [(days[number // 4], "a", 0, number << 20) for number in range(len(MOVED))]
     one, other = (
-        spark.createDataFrame([(*origin, *pair[side]) for origin, pair in zip(places, MOVED, strict=True)], schema)
+        spark.createDataFrame([(*place, *pair[side]) for place, pair in zip(places, MOVED, strict=True)], schema)
         for side in (0, 1)
     )
     found = differences(one, other, days)

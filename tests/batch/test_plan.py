@@ -35,7 +35,7 @@ def test_a_whole_archive_needs_nothing_and_settles(log: Log) -> None:
     run = log.run()
     plan = plan_run(run, [MONDAY], False)
     assert plan.days == (DayPlan(day=MONDAY, version=1, reason="requested", archived_rows=30),)
-    assert plan.logs[0].target == Target(log=log.owner(), origin=0, end=30, log_start=0, high_watermark=30)
+    assert plan.logs[0].target == Target(log=log.owner(), start=0, end=30, log_start=0, high_watermark=30)
     saved = run.require(PLAN)
     assert (saved.refill, saved.archive.broken_links, saved.requested, saved.force) == ((), (), (MONDAY,), False)
     assert finalize_plan_run(run) == plan
@@ -131,7 +131,7 @@ def test_records_older_than_the_archive_and_the_log_are_nobodys_loss(log: Log) -
     log.archive(4, 15, partition=1)  # the archive's first record is the first one known
     drop_below(log, 8, partition=1)
     (one, other) = plan_run(log.run(), [TUESDAY], False).logs
-    assert (one.target.origin, other.target.origin) == (12, 4)
+    assert (one.target.start, other.target.start) == (12, 4)
     assert one.gaps == (Gap(range=span(12, 20), kind="refill"), Gap(range=span(30, 40), kind="refill"))
     assert other.gaps == (Gap(range=span(15, 20), kind="refill"),)
 
@@ -168,7 +168,7 @@ def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: 
     log.produce(4, at(TUESDAY, 9), partition=1)
     log.archive(5, 9, partition=1)
     (_, other) = plan_run(log.run("second"), [TUESDAY], False).logs
-    assert (other.target.origin, other.target.end, other.gaps) == (5, 9, ())
+    assert (other.target.start, other.target.end, other.gaps) == (5, 9, ())
 
 
 def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends(log: Log) -> None:
@@ -231,7 +231,7 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     plan = plan_run(log.run(), [MONDAY], False)
     by_log = {item.target.log: item for item in plan.logs}
     gone = by_log[old]
-    assert gone.target == Target(log=old, origin=0, end=10, log_start=10, high_watermark=10)
+    assert gone.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
     nine = Neighbours(before_us=at(MONDAY, 9) * 1000, behind_us=at(MONDAY, 9) * 1000)
     assert gone.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
     assert by_log[log.owner()].gaps == ()
@@ -258,10 +258,10 @@ def test_of_an_earlier_topic_everything_is_wanted_of_the_days_up_to_the_one_it_w
     for day in (MONDAY, TUESDAY):
         assert planned(f"of-{day}", day) == [
             (
-                Target(log=earlier[0], origin=0, end=7, log_start=0, high_watermark=9),
+                Target(log=earlier[0], start=0, end=7, log_start=0, high_watermark=9),
                 [(span(2, 3), "refill"), (span(4, 7), "refill")],
             ),
-            (Target(log=earlier[1], origin=0, end=2, log_start=0, high_watermark=2), [(span(0, 2), "refill")]),
+            (Target(log=earlier[1], start=0, end=2, log_start=0, high_watermark=2), [(span(0, 2), "refill")]),
         ]
     topic = log.stream.topic
     log.stream = log.stream.model_copy(update={"topic": earlier[0].topic})

@@ -186,7 +186,7 @@ def finished(log: LogPlan, **others: Outcome[Any]) -> Outcomes:
 
 def log_plan(**findings: Any) -> LogPlan:
     none: dict[str, Any] = {"used": (), "gaps": (), "overlaps": (), "holes": (), "pending": None}
-    target = Target(log=LOG, origin=100, end=200, log_start=0, high_watermark=300)
+    target = Target(log=LOG, start=100, end=200, log_start=0, high_watermark=300)
     return LogPlan(target=target, **{**none, **findings})
 
 
@@ -212,7 +212,7 @@ def test_a_hostile_writer_and_error_are_shown_and_not_run(run: Run) -> None:
     assert f'">{HOSTILE}' in "".join(page.attributes["title"])
 
 
-def test_the_bar_places_every_range_between_origin_and_high_watermark(run: Run) -> None:
+def test_the_bar_places_every_range_between_start_and_high_watermark(run: Run) -> None:
     log = log_plan(
         used=(used(100, 110), used(110, 120), used(120, 140, "refill-r")),
         gaps=(Gap(range=span(140, 150), kind="lost"), Gap(range=span(150, 200), kind="refill")),

@@ -94,8 +94,8 @@ def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     assert (monday.refilled_offsets, monday.duplicates_trimmed, monday.quality) == (5, 2, "warnings")
     assert (monday.snapshot_id, monday.quarantine_snapshot_id, monday.run, monday.previous) == (77, 88, "run-1", None)
     plan = final_plan(run)
-    assert [(item.log, item.origin, item.end, item.used) for item in monday.logs] == [
-        (item.target.log, item.target.origin, item.target.end, item.used) for item in plan.logs
+    assert [(item.log, item.start, item.end, item.used) for item in monday.logs] == [
+        (item.target.log, item.target.start, item.target.end, item.used) for item in plan.logs
     ]
     assert latest_seals(log.store, log.layout) == (monday, tuesday)
     assert run.require(SEAL).seals[0] == SealedVersion(day=MONDAY, version=1, key=log.layout.seal_key(MONDAY, 1))

@@ -162,7 +162,7 @@ class World:
         ends: dict[TopicPartition, int] = {}
         for item in self.records:
             ends[item.log] = max(ends.get(item.log, 0), item.offset + 1)
-        targets = [Target(log=log, origin=0, end=end, log_start=0, high_watermark=end) for log, end in ends.items()]
+        targets = [Target(log=log, start=0, end=end, log_start=0, high_watermark=end) for log, end in ends.items()]
         plan = make_plan(
             stream=self.name,
             time_zone=str(ZONE),

@@ -30,10 +30,10 @@ def one_day(size: int, day: date | None = FIRST) -> dict[TopicPartition, Truth]:
     return {log(): (day,) * size}
 
 
-def target(end: int, *, origin: int = 0, log_start: int = 0, high_watermark: int | None = None) -> Target:
+def target(end: int, *, start: int = 0, log_start: int = 0, high_watermark: int | None = None) -> Target:
     return Target(
         log=log(),
-        origin=origin,
+        start=start,
         end=end,
         log_start=log_start,
         high_watermark=end if high_watermark is None else high_watermark,
@@ -238,7 +238,7 @@ def test_a_partition_the_seal_does_not_know_reopens_the_days_it_has_rows_of() ->
     seals = tuple(seal_of(day, [sealed_log(log(), 0, 0)]) for day in (FIRST, SECOND))
     world = replace(
         world_of(manifest, end=0, seals=seals, requested=()),
-        targets=(target(0), Target(log=new, origin=0, end=4, log_start=0, high_watermark=4)),
+        targets=(target(0), Target(log=new, start=0, end=4, log_start=0, high_watermark=4)),
     )
     assert [item.day for item in plan_of(world).days] == [FIRST]
 

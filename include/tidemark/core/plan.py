@@ -20,15 +20,15 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a run must prove of one log: every offset in ``[origin, end)``.
+    """What a run must prove of one log: every offset in ``[start, end)``.
 
-    ``origin`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
+    ``start`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
     the lower of log start and the first archived offset); ``end`` the position the run was planned for; ``log_start``
     and ``high_watermark`` are Kafka's at that moment.
     """
 
     log: TopicPartition
-    origin: int
+    start: int
     end: int
     log_start: int
     high_watermark: int
@@ -135,7 +135,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan:
-    """The findings for one log. ``used`` and ``gaps`` tile ``[origin, end)`` and no two of them share an offset;
+    """The findings for one log. ``used`` and ``gaps`` tile ``[start, end)`` and no two of them share an offset;
     ``overlaps`` are disjoint among themselves; ``pending`` is ``[end, high watermark)``, None where that is empty."""
 
     target: Target

@@ -149,7 +149,7 @@ def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange
 
 def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, list[Committed]]:
     """The findings for one log, and for each used range the committed one it is taken from."""
-    whole = range_or_none(target.origin, target.end)
+    whole = range_or_none(target.start, target.end)
     ranges = [item.range for item in committed]
     pieces = best_cover(whole, committed) if whole else ()
     sources = [committed[piece.index] for piece in pieces]
@@ -208,7 +208,7 @@ def _hole(used: Used, rows: int) -> Hole | None:
 
 def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange | None:
     """The part of an inclusive span of rows that the target asks for."""
-    start, end = max(first_offset, target.origin), min(last_offset + 1, target.end)
+    start, end = max(first_offset, target.start), min(last_offset + 1, target.end)
     return OffsetRange(start=start, end=end) if start < end else None
 
 

@@ -20,20 +20,20 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedLog:
-    """What was proven of one log: ``used`` and ``gaps`` tile ``[origin, end)``; the gaps of a seal are losses.
+    """What was proven of one log: ``used`` and ``gaps`` tile ``[start, end)``; the gaps of a seal are losses.
 
     Each of the three is in offset order; a hole's range is that of the used range it is in.
     """
 
     log: TopicPartition
-    origin: int
+    start: int
     end: int
     used: tuple[Used, ...]
     gaps: tuple[Gap, ...]
     holes: tuple[Hole, ...]
 
     def __post_init__(self) -> None:
-        at = self.origin
+        at = self.start
         for piece in sorted([item.range for item in self.used] + [item.range for item in self.gaps]):
             if piece.start != at:
                 raise PositionError(
@@ -49,7 +49,7 @@ class SealedLog:
             raise IncompleteError("a gap Kafka still holds can't be sealed", found=unfilled[0], where=str(self.log))
 
     def use_of(self, offset: int) -> Used | None:
-        """The used range that holds the offset; None in a loss or outside ``[origin, end)``."""
+        """The used range that holds the offset; None in a loss or outside ``[start, end)``."""
         at = bisect_right(self.used, offset, key=lambda item: item.range.start)
         return self.used[at - 1] if at and offset in self.used[at - 1].range else None
 

@@ -61,7 +61,7 @@ def decide_targets(
         targets.append(
             Target(
                 log=log,
-                origin=0 if added_since else min([found.log_start, *(start for start, _ in extents)]),
+                start=0 if added_since else min([found.log_start, *(start for start, _ in extents)]),
                 end=max(found.high_watermark if found.ahead else found.position, reached),
                 log_start=found.log_start,
                 high_watermark=found.high_watermark,
@@ -71,7 +71,7 @@ def decide_targets(
         extents = [found[log] for found in (archived, sealed) if log in found]
         end = max(end for _, end in extents)
         targets.append(
-            Target(log=log, origin=min(start for start, _ in extents), end=end, log_start=end, high_watermark=end)
+            Target(log=log, start=min(start for start, _ in extents), end=end, log_start=end, high_watermark=end)
         )
     return tuple(sorted(targets, key=lambda item: item.log))
 
@@ -98,10 +98,8 @@ def without_known_start(plan: Plan, seals: Iterable[Seal]) -> tuple[LogPlan, ...
     first = first_requested(plan)
     if first is None:
         return ()
-    known = {(log.log, log.origin) for seal in seals if seal.day < first for log in seal.logs}
-    return tuple(
-        item for item in plan.logs if item.target.origin and (item.target.log, item.target.origin) not in known
-    )
+    known = {(log.log, log.start) for seal in seals if seal.day < first for log in seal.logs}
+    return tuple(item for item in plan.logs if item.target.start and (item.target.log, item.target.start) not in known)
 
 
 def first_requested(plan: Plan) -> date | None:
@@ -117,12 +115,12 @@ def reach_back(plan: Plan, first_us: Mapping[TopicPartition, int | None], start_
     Where the first record is older, or none is known, offsets before it are not counted as lost.
     """
     starts = {log for log, first in first_us.items() if first is not None and first >= start_us}
-    return tuple(replace(item.target, origin=0) if item.target.log in starts else item.target for item in plan.logs)
+    return tuple(replace(item.target, start=0) if item.target.log in starts else item.target for item in plan.logs)
 
 
 def seal_extents(seals: Iterable[Seal]) -> dict[TopicPartition, tuple[int, int]]:
     """Per log the lowest start and the highest end of the seals."""
-    return _extents((item.log, item.origin, item.end) for seal in seals for item in seal.logs)
+    return _extents((item.log, item.start, item.end) for seal in seals for item in seal.logs)
 
 
 def _extents(ranges: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:

@@ -187,7 +187,7 @@ def plan_current(
 
 def _targets(history: History) -> list[Target]:
     return [
-        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, start=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in sorted(history.extents().items())
     ]
 
@@ -197,7 +197,7 @@ def _doubts(target: Target, copies: Sequence[Copy]) -> Iterable[Doubt]:
     holed = normalise(copy.range for copy in copies if copy.rows < len(copy.range))
     if not holed:
         return
-    whole = OffsetRange(start=target.origin, end=target.end)
+    whole = OffsetRange(start=target.start, end=target.end)
     pieces = best_cover(whole, copies)
     for overlap in overlaps(whole, [copy.range for copy in copies]):
         # An overlap lies in all of its copies or outside them, so one offset tells.

@@ -88,7 +88,7 @@ class DefaultPartitioner(Keys):
 
 
 class FieldPartitioner(Keys):
-    """One folder per value of some fields of the value, nested in their order: ``carrier=UA/origin=JFK``."""
+    """One folder per value of some fields of the value, nested in their order: ``carrier=UA/dest=JFK``."""
 
     type: Literal["field"]
     fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = Field(

@@ -100,14 +100,14 @@ def _targets(
     targets = []
     for log, mark in marks.items():
         start, end = extents.get(log, (mark.log_start, mark.log_start))
-        origin = min(start, mark.log_start)
+        first = min(start, mark.log_start)
         last = max(end, _bounded(behind[log], mark))
         targets.append(
-            Target(log=log, origin=origin, end=last, log_start=mark.log_start, high_watermark=mark.high_watermark)
+            Target(log=log, start=first, end=last, log_start=mark.log_start, high_watermark=mark.high_watermark)
         )
     for log, (start, end) in extents.items():
         if log not in marks:
-            targets.append(Target(log=log, origin=start, end=end, log_start=end, high_watermark=end))
+            targets.append(Target(log=log, start=start, end=end, log_start=end, high_watermark=end))
     return targets
 
 

@@ -153,7 +153,7 @@ def _sealed_log(item: LogPlan) -> SealedLog:
     used, holes = joined(item.used, item.holes)
     return SealedLog(
         log=item.target.log,
-        origin=item.target.origin,
+        start=item.target.start,
         end=item.target.end,
         used=used,
         gaps=item.gaps,

@@ -247,7 +247,7 @@ class History:
         if target.log not in self._logs:
             return False
         own = rows[self._log[self._day_range[rows]] == self._logs.index(target.log)]
-        start = np.maximum(self._day_first[own], target.origin)
+        start = np.maximum(self._day_first[own], target.start)
         end = np.minimum(self._day_last[own] + 1, target.end)
         inside = start < end
         own, start, end = own[inside], start[inside], end[inside]
@@ -342,7 +342,7 @@ class History:
         if target.log not in self._logs:
             return []
         own = self._log == self._logs.index(target.log)
-        rows = self._in_order(np.flatnonzero(own & (self._start < target.end) & (self._end > target.origin)))
+        rows = self._in_order(np.flatnonzero(own & (self._start < target.end) & (self._end > target.start)))
         if not len(rows):
             return []
         start, end, batch, writer = self._start[rows], self._end[rows], self._batch[rows], self._writer[rows]
@@ -355,7 +355,7 @@ class History:
             by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows] & (self._rows[rows] > 0))
             span[by_writer] = _span_of(own, start[by_writer], end[by_writer], batch[by_writer])
         whole = (self._rows[rows] >= end - start) | (span >= 0)
-        dull = alone(start, end) & whole & (start >= target.origin) & (end <= target.end)
+        dull = alone(start, end) & whole & (start >= target.start) & (end <= target.end)
         # Across the end of a span the evidence on its holes would be that of a part.
         joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:]) & (span[:-1] == span[1:])
         joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])

@@ -48,8 +48,8 @@ def find_earlier_losses(run: Run, plan: Plan, seals: Iterable[Seal]) -> tuple[Ta
 
 def _first_record_us(run: Run, item: LogPlan) -> int | None:
     """The timestamp of the first record that is known of a log, in µs since the epoch; None without one."""
-    log, origin = item.target.log, item.target.origin
-    return _neighbours(None, _behind(run, log, item.used, origin), _held_behind(run, log, origin)).behind_us
+    log, start = item.target.log, item.target.start
+    return _neighbours(None, _behind(run, log, item.used, start), _held_behind(run, log, start)).behind_us
 
 
 def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:

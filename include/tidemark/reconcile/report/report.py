@@ -117,7 +117,7 @@ def _log(item: LogPlan, outcomes: Outcomes, zone: tzinfo) -> dict[str, Any]:
         "topic": target.log.topic,
         "topic_id": target.log.topic_id,
         "partition": target.log.partition,
-        "origin": target.origin,
+        "start": target.start,
         "end": target.end,
         "log_start": target.log_start,
         "high_watermark": target.high_watermark,
@@ -150,7 +150,7 @@ def _log(item: LogPlan, outcomes: Outcomes, zone: tzinfo) -> dict[str, Any]:
             for hole in item.holes
         ],
         "offsets": {
-            "target": target.end - target.origin,
+            "target": target.end - target.start,
             "used": count(used.range for used in item.used),
             "refilled": count(refilled),
             "refilled_in_holes": count(subtract(refilled, elsewhere)),
