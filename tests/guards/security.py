@@ -7,8 +7,8 @@ GUARDS = (
         name="secret-hidden",
         promise="A secret does not show where settings are printed or logged.",
         path="include/tidemark/settings.py",
-        old="    s3_secret_key: SecretStr\n",
-        new='    s3_secret_key: type("Shown", (SecretStr,), {"__repr__": SecretStr.get_secret_value})\n',
+        old="    s3_secret_key: SecretStr = ",
+        new='    s3_secret_key: type("Shown", (SecretStr,), {"__repr__": SecretStr.get_secret_value}) = ',
         tests=("tests/test_settings.py::test_settings_show_no_secret_however_they_are_printed",),
     ),
     Guard(
