@@ -38,7 +38,10 @@ def up(
 
 @app.command()
 def streams(stack: Stack = None) -> None:
-    """Check every stream's YAML file and transformation."""
+    """Check every stream's YAML file, transformation and quality checks, without a server.
+
+    With a catalog, it also shows how the next rebuild changes each table. Exits 1 if a stream is wrong.
+    """
     from tidemark.cli.streams import check_streams
 
     if not check_streams(stack):
@@ -53,7 +56,10 @@ def where(
     offset: Annotated[int, typer.Argument(min=0, help="Its offset in the partition.")],
     stack: Stack = None,
 ) -> None:
-    """Name the object, manifest, seal and snapshot that hold one record."""
+    """Show the object, manifest, seal and snapshot that hold one record.
+
+    Also shows whether the record was published, quarantined, or removed as a duplicate by key.
+    """
     from tidemark.cli.where import print_location
 
     print_location(stack, stream, topic, partition, offset)
@@ -64,7 +70,7 @@ def report(
     stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, any stream.")] = None,
     stack: Stack = None,
 ) -> None:
-    """Say where the report of the last reconcile run is, and its verdict."""
+    """Show the verdict of the last reconcile run, and where its report is."""
     from tidemark.cli.report import print_last_report
 
     print_last_report(stack, stream)
@@ -83,7 +89,10 @@ def days(
     ] = 6,
     stack: Stack = None,
 ) -> None:
-    """Show which days are sealed and how, and which are not; 1 when one should be and is not."""
+    """Show which days are sealed, with version, rows, losses, checks, and archived records that are not published.
+
+    Exits 1 if a day should be sealed and is not.
+    """
     from tidemark.cli.days import print_days
 
     if not print_days(stack, stream, from_day=from_day, to_day=to_day, grace_hours=grace_hours):
@@ -96,7 +105,7 @@ def versions(
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
     stack: Stack = None,
 ) -> None:
-    """List every sealed version of a day: rows, snapshots, when and why it was made, and which one readers see."""
+    """Show every sealed version of a day: rows, snapshots, time, reason, and which version readers see."""
     from tidemark.cli.versions import print_versions
 
     print_versions(stack, stream, day)
@@ -106,10 +115,13 @@ def versions(
 def rollback(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
-    version: Annotated[int, typer.Option("--to", min=1, help="The version whose rows the day shall have.")],
+    version: Annotated[int, typer.Option("--to", min=1, help="The version whose rows to publish.")],
     stack: Stack = None,
 ) -> None:
-    """Make a day's rows those of an earlier version again, as a new version, in one atomic step."""
+    """Publish the rows of an earlier version of a day again, as a new version, in one atomic step.
+
+    Repeating the command changes nothing.
+    """
     from tidemark.cli.versions import roll_back
 
     roll_back(stack, stream, day, version)
@@ -126,7 +138,10 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Derive a sealed day's proof anew and compare it; 1 for a difference, 2 where it can't be told."""
+    """Recompute the proof of a sealed day from archive, tables and Kafka, and compare it with the seal.
+
+    Exits 1 if something differs. Exits 2 if the command could not find out.
+    """
     from tidemark.cli.verify import print_verification
 
     try:
@@ -141,10 +156,13 @@ def verify(
 def health(
     stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, every stream.")] = None,
     *,
-    stale_seconds: Annotated[float, typer.Option(min=0, help="A heartbeat older than this is not well.")] = 60,
+    stale_seconds: Annotated[float, typer.Option(min=0, help="A stream with an older heartbeat is unhealthy.")] = 60,
     stack: Stack = None,
 ) -> None:
-    """Show every stream's last word, and how long Kafka keeps what is not archived; 1 when one is not well."""
+    """Show the health of every stream, and how long Kafka still keeps records that are not archived.
+
+    Exits 1 if a stream is unhealthy.
+    """
     from tidemark.cli.health import print_health
 
     if not print_health(stack, stream, stale_seconds=stale_seconds):
@@ -156,7 +174,10 @@ def topics(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     stack: Stack = None,
 ) -> None:
-    """Name every setting of the stream's output topics and their cluster that can lose records; 1 when there is one."""
+    """Show settings of the output topics and their cluster that can lose, refuse or stop records.
+
+    Exits 1 if there is such a setting.
+    """
     from tidemark.cli.topics import print_findings
 
     if not print_findings(stack, stream):
@@ -185,7 +206,10 @@ def replay(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     stack: Stack = None,
 ) -> None:
-    """Send a stream's dead letters through its transformation once more, after a fix."""
+    """Send a stream's dead letters through its present transformation, after a fix, each exactly once.
+
+    A replay that was killed continues at the next start.
+    """
     from tidemark.cli.replay import replay_letters
 
     replay_letters(stack, stream)
@@ -199,11 +223,14 @@ def delivery(
         str | None, typer.Option("--from", help="A day, or a moment, in the stream's time zone. [default: yesterday]")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="The last day, or the moment behind the span. [default: the same day]")
+        str | None, typer.Option("--to", help="The last day, or the moment after the span. [default: the same day]")
     ] = None,
     stack: Stack = None,
 ) -> None:
-    """Compare the live and the dead-letter topic with the archive; 1 for findings, 2 where it can't be told."""
+    """Compare the live topic and the dead-letter topic with the archive: missing, duplicated and unexpected records.
+
+    Exits 1 if there are such records. Exits 2 if the command could not find out.
+    """
     from tidemark.cli.delivery import print_delivery
 
     try:
@@ -218,28 +245,30 @@ def delivery(
 def maintain(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
-    older_than: Annotated[str, typer.Option(help="Of uploads and objects: a number and s, m, h or d.")] = "1d",
+    older_than: Annotated[str, typer.Option(help="Age of uploads and objects: a number and s, m, h or d.")] = "1d",
     clean_tables: Annotated[
         bool,
         typer.Option(
             "--clean-tables",
-            help="Drop old audit branches, expire snapshots, delete files of none: else they are only shown.",
+            help="Drop old audit branches, expire snapshots, delete unused files. Default: only show them.",
         ),
     ] = False,
     compact: Annotated[
         bool,
         typer.Option(
             "--compact",
-            help="Write small files anew as large ones, delete those replaced a week ago: else it is only shown.",
+            help="Join small objects, delete those that were replaced a week ago. Default: only show them.",
         ),
     ] = False,
     rebuild_ledger: Annotated[
-        bool, typer.Option("--rebuild-ledger", help="Make the ledger anew, from the manifests alone.")
+        bool, typer.Option("--rebuild-ledger", help="Rebuild the ledger from the manifests.")
     ] = False,
     stack: Stack = None,
 ) -> None:
-    """Abort uploads that nobody finished, list objects that no manifest lists, clean the tables, compact ledger and
-    files."""
+    """Maintain a stream: abort unfinished uploads, compact the ledger, and show what else there is to clean.
+
+    Without options, the command deletes no object and no row.
+    """
     from tidemark.cli.maintain import print_maintenance
 
     print_maintenance(
@@ -252,7 +281,10 @@ def demo(
     *,
     leave: Annotated[bool, typer.Option("--exit", help="Leave at the end instead of staying up until Ctrl-C.")] = False,
 ) -> None:
-    """Replay two days of real departures, damage them, reconcile them, and prove them whole."""
+    """Replay two days of real departures, damage the archive, reconcile it, and prove the days complete.
+
+    Exits 1 if a statement of the demo is false. Exits 130 if it was interrupted.
+    """
     from tidemark.demo.run import demo as run_demo
 
     raise typer.Exit(run_demo(exit_after=leave))

@@ -205,11 +205,11 @@ class Archive(Keys):
     max_offsets_per_trigger: int | None = Field(
         default=None, ge=1, description="Most offsets in one micro-batch.", examples=[1_000_000]
     )
-    on_loss: Literal["stop", "go_on"] = Field(
+    on_loss: Literal["stop", "continue"] = Field(
         default="stop",
         description="What the archive does if retention deleted records before it read them: end with an error, or"
         " log the lost offsets and read on after them.",
-        examples=["go_on"],
+        examples=["continue"],
     )
     retention_alarm_hours: float = Field(
         default=24,

@@ -46,7 +46,7 @@ LAG_RECORDS = Instrument(
     name="tidemark.lag.records", kind="gauge", unit="{record}", about="Offsets between the position and the topic's end"
 )
 LAG_TIME = Instrument(
-    name="tidemark.lag.time", kind="gauge", unit="s", about="Age of the oldest record behind, 0 where there is none"
+    name="tidemark.lag.time", kind="gauge", unit="s", about="Age of the oldest unread record, 0 if there is none"
 )
 INSTRUMENTS = (
     BATCHES,
