@@ -24,7 +24,13 @@ REFILL = "refill-"  # and the name of a run: the writer of what it fetched from 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRows:
-    """The rows of one file that belong to one day, and the first and last offset among them (inclusive)."""
+    """The rows of one file that belong to one day.
+
+    - day: the day, in the manifest's time zone.
+    - rows: number of these rows.
+    - first_offset: lowest offset among them.
+    - last_offset: highest offset among them, inclusive.
+    """
 
     day: date
     rows: int
@@ -34,11 +40,19 @@ class DayRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One object of the archive. ``range`` is its batch's committed range, not its own rows' extent.
+    """One object of the archive.
 
-    ``first_offset`` and ``last_offset`` are inclusive and belong to real rows; timestamps are in µs since
-    the epoch; ``checksum`` covers the rows, not the encoding (see tidemark.objects.checksum).
-    Of an adopted object the timestamps are event times, and the checksum is of its bytes (tidemark.adopt.listing).
+    - key: key of the object in the bucket.
+    - log: the log that its rows are from.
+    - range: the committed range that the object belongs to. Its own rows may span less.
+    - rows: number of its rows.
+    - bytes: size of the object.
+    - first_offset: lowest offset of its rows.
+    - last_offset: highest offset of its rows, inclusive.
+    - min_timestamp_us: lowest record timestamp, in µs since the epoch; of an adopted object, lowest event time.
+    - max_timestamp_us: highest record timestamp, in µs since the epoch; of an adopted object, highest event time.
+    - days: its rows per day.
+    - checksum: checksum of its rows, whatever their encoding; of an adopted object, of its bytes.
     """
 
     key: str
@@ -72,7 +86,12 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRange:
-    """A partition's range in a batch and the rows that came out of it (fewer where the log has holes)."""
+    """What a batch commits of one log.
+
+    - log: the log.
+    - range: the committed offsets.
+    - rows: number of rows they came out as. Fewer rows than offsets means that the range has holes.
+    """
 
     log: TopicPartition
     range: OffsetRange
@@ -84,9 +103,14 @@ Identity: TypeAlias = tuple[str, int, TopicPartition]  # of a committed range: w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A complete range whose rows a compaction has written anew: what its manifest committed, by writer, batch and log.
+    """A complete range whose rows a compaction has written to new objects.
 
-    ``files`` are key and checksum of each of its files; ``digest`` is that of its manifest.
+    - writer: writer of the manifest that committed the range.
+    - batch: batch of that manifest.
+    - log: the log of the range.
+    - range: the offsets.
+    - files: key and checksum of each object of the range.
+    - digest: SHA-256 of that manifest.
     """
 
     writer: str
@@ -101,10 +125,16 @@ class Replaced:
 class Manifest:
     """One committed batch.
 
-    ``writer`` is the streaming query's id, ``refill-<run>``, ``adopt-<prefix>`` or ``COMPACTION``; ``previous`` the
-    digest of the same writer's manifest before this one, None for its first; ``time_zone`` the one days were cut in. Of
-    a compaction ``replaces`` are the ranges that nobody uses any more once this manifest is there. They tile its own
-    ranges, which are complete.
+    - stream: name of the stream.
+    - writer: who committed it: the id of a streaming query, `refill-<run>`, `adopt-<prefix>` or `compact`.
+    - batch: number of the batch, in the order of its writer.
+    - committed_at_us: when it was committed, in µs since the epoch.
+    - time_zone: IANA name of the time zone that days are counted in.
+    - settings: fingerprint of the archive settings that decide which rows share an object.
+    - previous: SHA-256 of the same writer's manifest before this one. Null for its first.
+    - ranges: what the batch commits, by log.
+    - files: the objects with the rows of these ranges.
+    - replaces: the ranges that this manifest replaces. Together they are exactly its own ranges, which are complete.
     """
 
     stream: str

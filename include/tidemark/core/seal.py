@@ -20,9 +20,14 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedLog:
-    """What was proven of one log: ``used`` and ``gaps`` tile ``[start, end)``; the gaps of a seal are losses.
+    """What is proven of one log: `used` and `gaps` together are exactly its offsets from `start` to `end`.
 
-    Each of the three is in offset order; a hole's range is that of the used range it is in.
+    - log: the log.
+    - start: first offset that the stream is responsible for.
+    - end: offset after the last one that this version accounts for.
+    - used: the parts of committed ranges that the rows come from, in offset order.
+    - gaps: offsets that are lost, in offset order.
+    - holes: used ranges in which some offsets have no row, in offset order.
     """
 
     log: TopicPartition
@@ -72,8 +77,12 @@ class SealedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicated:
-    """How many rows were removed because another one with the same values of ``key`` is published; ``keep`` says which
-    of them is."""
+    """Rows removed because another row with the same key is published.
+
+    - key: columns of the key.
+    - keep: which row stays.
+    - removed: number of rows removed.
+    """
 
     key: tuple[str, ...]
     keep: Literal["first", "last"]
@@ -82,7 +91,12 @@ class Deduplicated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What a version changed against the one before, in published rows by topic id, partition and offset."""
+    """Published rows compared with the version before, by topic id, partition and offset.
+
+    - added: rows that only this version has.
+    - removed: rows that only the version before has.
+    - changed: rows that both have, with different values.
+    """
 
     added: int
     removed: int
@@ -91,17 +105,29 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """One version of one day.
+    """One version of one day: `rows_read` = `rows_published` + `rows_quarantined` + `deduplicated.removed`.
 
-    Rows: ``read`` = ``published`` + ``quarantined`` + ``deduplicated.removed``, all of this day. ``deduplicated`` is
-    None where the stream has no key. ``refilled_offsets`` counts the offsets the run fetched from Kafka for all its
-    days. ``quality`` is ``unchecked`` where the stream has no checks. Snapshot ids are None for a table the run had
-    nothing to publish to. ``previous`` is the digest of the day's version before. ``difference`` is None for version 1,
-    and where the rows of the version before can't be told any more.
-
-    A version is rebuilt for a ``reason`` (None where it was sealed before reasons were), or it is a rollback: its rows,
-    their counts and their proof are those of version ``rolled_back_to``, in a snapshot of its own. What was archived
-    before ``planned_at_us`` is in it (None where it was sealed before that was told: then before ``sealed_at_us``).
+    - stream: name of the stream.
+    - day: the day.
+    - version: version of the day, from 1.
+    - run: name of the run.
+    - time_zone: IANA name of the time zone that the day is counted in.
+    - sealed_at_us: when the seal was written, in µs since the epoch.
+    - previous: SHA-256 of the seal of the version before. Null for version 1.
+    - rows_read: rows of the day that the run read from the archive, each record once.
+    - rows_published: rows in the published table.
+    - rows_quarantined: rejected rows in the quarantine table.
+    - duplicates_trimmed: copies of archived records that the run did not read.
+    - refilled_offsets: offsets that the run fetched from Kafka, for all of its days.
+    - quality: result of the quality checks. `unchecked` if the stream has none.
+    - snapshot_id: snapshot of the published table. Null if the run published nothing to it.
+    - quarantine_snapshot_id: snapshot of the quarantine table. Null if the run published nothing to it.
+    - logs: the proof, by log.
+    - reason: why the day was rebuilt. Null for a rollback.
+    - rolled_back_to: of a rollback, the version whose rows, counts and proof this version repeats.
+    - deduplicated: rows removed as duplicates by key. Null if the stream has no key.
+    - difference: what changed since the version before. Null for version 1, and if those rows can't be read any more.
+    - planned_at_us: this version has everything that was archived before this time, in µs since the epoch.
     """
 
     stream: str

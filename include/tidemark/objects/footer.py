@@ -25,9 +25,14 @@ _MAGIC = b"PAR1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """``settings`` is the fingerprint of the archive settings that cut the file; the offsets are inclusive.
+    """The entry's fields.
 
-    ``topic_id`` tells logs apart whose names are the same, after a topic was made again.
+    - rows: number of rows.
+    - first_offset: lowest offset of the rows.
+    - last_offset: highest offset of the rows, inclusive.
+    - checksum: checksum of the rows, as in the manifest.
+    - settings: fingerprint of the archive settings that decide which rows share an object.
+    - topic_id: Kafka's id of the topic. A recreated topic has another id.
     """
 
     rows: int
