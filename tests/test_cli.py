@@ -126,6 +126,7 @@ def test_streams_lists_right_definitions_and_ends_with_0(
 
 
 @pytest.mark.services
+@pytest.mark.conformance(23)
 def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path) -> None:
     """Without any server, on a Spark of its own."""
     define(tmp_path, "good")

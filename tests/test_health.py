@@ -18,6 +18,8 @@ from tidemark.core.layout import Layout
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(55)
+
 Health = Callable[..., tuple[int, dict[tuple[str, str], list[str]]]]
 Beat = Callable[..., None]
 

@@ -32,6 +32,8 @@ from tidemark.reconcile.refill import refill_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(56)
+
 ZONE = ZoneInfo("America/New_York")
 MONDAY, TUESDAY = date(2013, 1, 14), date(2013, 1, 15)
 FIRST = datetime(2013, 1, 14, 12, tzinfo=ZONE).astimezone(UTC)

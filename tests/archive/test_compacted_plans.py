@@ -18,6 +18,8 @@ from tidemark.core.manifest import COMPACTION, Manifest, Replaced, digest, parse
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Plan, Target
 
+pytestmark = pytest.mark.conformance(53)
+
 CUTS = st.sampled_from(("whole", "days", "rows"))
 
 

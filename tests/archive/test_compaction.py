@@ -25,6 +25,8 @@ from tidemark.maintenance.replaced import Deleted, delete_replaced
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(53)
+
 WEEK = timedelta(days=7)
 DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)
 

@@ -75,6 +75,7 @@ class World:
         path.write_text(yaml.safe_dump(raw))
 
 
+@pytest.mark.conformance(2)
 def test_the_three_scenarios_of_a_megabyte_log(
     stack: LocalStack,
     spark: SparkSession,
@@ -142,6 +143,7 @@ def records(count: int) -> list[Record]:
     return [(None, b"%d" % n, STAMP_MS + n, n % 2, []) for n in range(count)]
 
 
+@pytest.mark.conformance(3, 4)
 def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other_settings_on_the_way(
     stack: LocalStack,
     spark: SparkSession,

@@ -4,6 +4,8 @@ import io
 import random
 from typing import Any
 
+import pytest
+
 from tests.archive.small import NOW, ZONE, Small
 from tests.conftest import unique
 from tidemark.core.errors import TidemarkError
@@ -13,6 +15,8 @@ from tidemark.objects.columns import object_batches
 from tidemark.objects.footer import read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
+
+pytestmark = pytest.mark.conformance(53)
 
 
 class OneObject(ObjectStore):

@@ -50,6 +50,8 @@ from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, records
 from tidemark.stack.local import PROJECT
 
+pytestmark = pytest.mark.conformance(5, 8)
+
 PAGE = PROJECT / "docs" / "archive.md"
 BEGIN, END = "<!-- outcomes: measured by tests/archive/test_determinism.py -->\n", "<!-- end of outcomes -->\n"
 HEAD = (

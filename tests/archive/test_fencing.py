@@ -27,6 +27,8 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 
+pytestmark = pytest.mark.conformance(6)
+
 STAMP_MS = 1_358_164_800_000
 
 

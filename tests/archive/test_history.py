@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from tidemark.core.plan import Plan, Target, Used
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import seen_days
 from tidemark.core.transaction_holes import spans
+
+pytestmark = pytest.mark.conformance(46)
 
 DAY = date(2013, 1, 14)
 

@@ -122,6 +122,7 @@ def transactional(settings: Settings, make_topic: MakeTopic) -> str:
         (100, [(0, 28, 9)]),
     ],
 )
+@pytest.mark.conformance(11)
 def test_aborted_records_first_middle_last_or_a_whole_batch_are_holes_of_the_right_size(
     spark: SparkSession,
     settings: Settings,
@@ -161,6 +162,7 @@ def test_a_lost_checkpoint_on_a_transactional_topic_leaves_every_committed_recor
 
 
 @pytest.mark.usefixtures("_eager_cleaner")
+@pytest.mark.conformance(11)
 def test_after_a_lost_checkpoint_a_compacted_topic_keeps_every_record_that_was_archived_before(
     spark: SparkSession,
     settings: Settings,
@@ -219,6 +221,7 @@ def test_after_a_lost_checkpoint_a_compacted_topic_keeps_every_record_that_was_a
         assert hole.missing == absent if hole.exact else hole.missing >= absent
 
 
+@pytest.mark.conformance(9)
 def test_records_of_every_kind_pass_through_the_stream_into_the_rows_a_rebuild_reads(
     spark: SparkSession,
     settings: Settings,

@@ -28,6 +28,8 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(12)
+
 STAMP_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
 GO_ON = {"on_loss": "continue"}
 

@@ -40,6 +40,7 @@ def start_upload(oracle: Oracle, settings: Settings, key: str) -> str:
     return str(upload)
 
 
+@pytest.mark.conformance(13)
 def test_stale_uploads_of_the_stream_alone_are_aborted_and_younger_ones_left(
     settings: Settings, store: ObjectStore
 ) -> None:
@@ -84,6 +85,7 @@ def crashed(
     return stream, orphans
 
 
+@pytest.mark.conformance(13)
 def test_no_orphan_is_read_or_named_and_all_are_listed(
     spark: SparkSession, settings: Settings, store: ObjectStore, crashed: tuple[Stream, list[str]]
 ) -> None:

@@ -27,6 +27,8 @@ from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.stack.local import PROJECT
 
+pytestmark = pytest.mark.conformance(55)
+
 HOUR_MS = 3_600_000
 ATTRIBUTES = {"tidemark.layer": "archive"}
 

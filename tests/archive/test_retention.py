@@ -12,6 +12,8 @@ from tidemark.archive.retention import Retention, Waiting, read_retention
 from tidemark.core.errors import ServiceError
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(55)
+
 HOUR_MS = 3_600_000
 TEN_HOURS = {"retention_ms": str(10 * HOUR_MS)}
 MakeLog = Callable[..., Log]

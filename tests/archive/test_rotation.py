@@ -29,6 +29,8 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(45)
+
 NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=0, end=1_000_000)

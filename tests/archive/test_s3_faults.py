@@ -35,6 +35,8 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(7)
+
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 PART = 5 * 1024 * 1024
 NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)

@@ -18,6 +18,8 @@ from tidemark.archive.stream.schedule import Alarm, Schedule
 from tidemark.settings import Settings
 from tidemark.spark import streaming
 
+pytestmark = pytest.mark.conformance(8)
+
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text)

@@ -21,6 +21,8 @@ from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.transaction_holes import joined, known, spans
 from tidemark.verify.claims import doubtful, proven_by_seal
 
+pytestmark = pytest.mark.conformance(11)
+
 COMPLETE, MARKER, DOUBT = "complete", "marker", "doubt"  # a doubt is a missing offset that Kafka can't explain
 
 

@@ -93,6 +93,7 @@ def archived(target: FileTarget, path: str, seq: int) -> str:
     return f"data/{target.layout.stream}/{path}/orders+0+{100:020}+{200:020}+{seq:04}.parquet"
 
 
+@pytest.mark.conformance(1)
 def test_two_paths_interleaved_in_one_partition_make_one_file_each_with_all_their_rows(
     target: FileTarget, oracle: Oracle
 ) -> None:
@@ -164,6 +165,7 @@ def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: FileTar
     )
 
 
+@pytest.mark.conformance(7)
 def test_the_same_rows_again_reuse_the_objects_that_are_there(target: FileTarget, oracle: Oracle) -> None:
     rows = [row(*item) for item in ROWS]
     first = write(target, rows, flush_size=3)
@@ -174,6 +176,7 @@ def test_the_same_rows_again_reuse_the_objects_that_are_there(target: FileTarget
     }
 
 
+@pytest.mark.conformance(7)
 def test_other_content_under_the_same_key_is_a_conflict_that_names_both(target: FileTarget, oracle: Oracle) -> None:
     write(target, [row(100, "all", b"one")])
     before = oracle.body(archived(target, "all", 0))

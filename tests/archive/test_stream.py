@@ -41,6 +41,7 @@ def whole(stream: Stream, **ends: int) -> Counter[tuple[int, int]]:
     return Counter((int(name[1:]), offset) for name, end in ends.items() for offset in range(end))
 
 
+@pytest.mark.conformance(1)
 def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
     spark: SparkSession,
     settings: Settings,
@@ -102,6 +103,7 @@ def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
     ]
 
 
+@pytest.mark.conformance(5)
 def test_a_deleted_checkpoint_starts_a_second_writer_whose_overlap_loses_and_doubles_nothing(
     spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_deleted_checkpoint_starts_a_second_writer_whose_overlap_loses_and_dou
     ]
 
 
+@pytest.mark.conformance(10)
 def test_a_topic_made_again_stops_the_stream_and_both_ids_are_named(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -173,6 +176,7 @@ def test_a_topic_made_again_stops_the_stream_and_both_ids_are_named(
     assert len(found.rows) == 40
 
 
+@pytest.mark.conformance(5)
 def test_a_checkpoint_of_another_topic_is_refused(
     spark: SparkSession,
     settings: Settings,
@@ -197,6 +201,7 @@ def test_a_checkpoint_of_another_topic_is_refused(
     assert f"expected {other.topic}, found {stream.topic}" in str(told.value)
 
 
+@pytest.mark.conformance(10)
 def test_new_partitions_are_read_from_their_start_and_quiet_ones_are_left_out(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -211,6 +216,7 @@ def test_new_partitions_are_read_from_their_start_and_quiet_ones_are_left_out(
     assert found.positions == whole(stream, p1=5, p2=4)
 
 
+@pytest.mark.conformance(10)
 def test_partitions_that_appear_while_the_stream_runs_and_a_log_that_does_not_start_at_0(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -256,6 +262,7 @@ def test_a_batch_that_waits_in_the_write_ahead_log_while_the_topic_grows_is_fini
     assert found.positions == whole(stream, p0=13, p1=3)
 
 
+@pytest.mark.conformance(5)
 def test_a_checkpoint_put_back_to_an_older_state_repeats_what_is_the_same_and_refuses_what_is_not(
     spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -312,6 +319,7 @@ def test_offsets_without_rows_are_committed_as_a_range_of_fewer_rows(
     assert found.positions == Counter([(0, 5), (0, 6)])
 
 
+@pytest.mark.conformance(12)
 def test_records_that_retention_took_before_they_were_archived_are_named(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:

@@ -40,6 +40,7 @@ def at(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
+@pytest.mark.conformance(9)
 def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: Any, produce: Produce
 ) -> None:
@@ -77,6 +78,7 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     ]
 
 
+@pytest.mark.conformance(8)
 def test_time_paths_and_days_are_cut_in_the_streams_zone_by_the_records_field(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_wall_clock_chooses_the_folder_and_never_the_day(
     assert copy.days == file.days
 
 
+@pytest.mark.conformance(28)
 def test_a_path_format_cannot_lead_out_of_the_streams_folder(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:

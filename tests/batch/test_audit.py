@@ -18,6 +18,8 @@ from tidemark.reconcile.results import AUDIT, AuditResult
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 
+pytestmark = pytest.mark.conformance(47)
+
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
 DELAYS = {
     "expectation": "expect_column_values_to_be_between",

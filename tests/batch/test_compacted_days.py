@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
@@ -18,6 +19,8 @@ from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
+
+pytestmark = pytest.mark.conformance(53)
 
 
 def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(

@@ -101,6 +101,7 @@ def span(start: int, end: int) -> tuple[OffsetRange, ...]:
     return (OffsetRange(start=start, end=end),)
 
 
+@pytest.mark.conformance(26)
 def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_rolled_back(world: World) -> None:
     # Nothing published: all of it from the archive.
     before = frame(world.spark, pinned(world))
@@ -140,6 +141,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     assert rows(frame(world.spark, view)) == archived(world)
 
 
+@pytest.mark.conformance(26)
 def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double_nothing(world: World) -> None:
     first = publish(world, "first", 14, 15)
     seal_run(first)
@@ -165,6 +167,7 @@ def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double
     assert rows(frame(world.spark, pinned(world))) == [row for row in archived(world) if row[0] != january(14)]
 
 
+@pytest.mark.conformance(26)
 def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes_from_the_archive(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +193,7 @@ def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes
     assert rows(frame(world.spark, view)) == archived(world)
 
 
+@pytest.mark.conformance(26)
 def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_another_log(world: World) -> None:
     world.produce([(moment(17), value(number)) for number in range(6)], partition=2)
     everything = list(world.records)
@@ -209,6 +213,7 @@ def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_a
     assert found == [("topic-id-1", at) for at in (0, 1, 2, 3, 5)] + [("topic-id-2", at) for at in (0, 1, 2)]
 
 
+@pytest.mark.conformance(26)
 def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(world: World) -> None:
     with pytest.raises(IncompleteError, match=f"nothing of the stream is published yet.*{world.name}"):
         pinned(world).published()
@@ -255,6 +260,7 @@ def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so
             pin(settings, sealed.name)
 
 
+@pytest.mark.conformance(49)
 def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_both_sides(sealed: World) -> None:
     code = sealed.settings.streams_dir / f"{sealed.name}.py"
     before = code.read_text(encoding="utf-8")

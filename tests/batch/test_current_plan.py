@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from tidemark.core.planner import make_plan
 from tidemark.core.seal import SealedLog
 from tidemark.current_view.plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
 from tidemark.tables.snapshot_summary import format_ranges, parse_ranges
+
+pytestmark = pytest.mark.conformance(26)
 
 Row = tuple[date, TopicPartition, int]
 

@@ -29,6 +29,7 @@ def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) ->
     assert (ahead.target.end, ahead.pending) == (15, span(15, 20))
 
 
+@pytest.mark.conformance(55)
 def test_a_record_stamped_in_the_future_ends_no_day(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     log.produce(4, at(MONDAY, 9))
     log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))

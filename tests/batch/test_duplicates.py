@@ -85,6 +85,7 @@ def events(number: int) -> list[tuple[Any, bytes]]:
     return found
 
 
+@pytest.mark.conformance(50)
 def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_other_is_told_with_it(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     )
 
 
+@pytest.mark.conformance(50)
 def test_the_live_view_has_each_key_once_also_where_it_is_published_and_comes_again(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_the_live_view_has_each_key_once_also_where_it_is_published_and_comes_ag
     assert rows(frame(spark, pinned(world))) == expected(world, "first")
 
 
+@pytest.mark.conformance(21)
 def test_rows_lost_beside_duplicates_are_noticed_with_all_sides_of_the_sum(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -196,6 +199,7 @@ def test_a_seal_names_the_key_that_its_rows_were_made_with_whatever_the_definiti
     assert seal.deduplicated == Deduplicated(key=("id", "name"), keep="first", removed=1)
 
 
+@pytest.mark.conformance(50)
 def test_verify_derives_what_was_removed_anew_and_finds_a_seal_that_says_otherwise(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:

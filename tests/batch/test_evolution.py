@@ -33,6 +33,8 @@ from tidemark.tables.reader import load_table
 from tidemark.tables.schema_evolution import evolution, table_columns
 from tidemark.verify.day import verify_day
 
+pytestmark = pytest.mark.conformance(49)
+
 BEFORE = "id INT, delay FLOAT, price DECIMAL(6,2), trip STRUCT<stops: INT>"
 AFTER = "id BIGINT, carrier STRING, minutes DOUBLE, price DECIMAL(8,2), trip STRUCT<via: STRING, stops: BIGINT>"
 RENAMED = {"minutes": ("delay",)}

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 
+import pytest
+
 from tidemark.maintenance.expiry import Expiry, Snapshot, TableState, plan_expiry
+
+pytestmark = pytest.mark.conformance(52)
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 RETENTION = timedelta(days=30)

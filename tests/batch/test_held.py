@@ -29,6 +29,7 @@ from tidemark.tables.seals import day_seals, latest_seals
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The condition_parser parameter is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Passing a string to the row_condition parameter:DeprecationWarning"),
+    pytest.mark.conformance(47),
 ]
 
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}

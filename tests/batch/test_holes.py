@@ -85,6 +85,7 @@ def found(transactional: int = 0, compacted: int = 0, unexplained: int = 0, *ran
     return Evidence(transactional=transactional, compacted=compacted, unexplained=unexplained, ranges=ranges)
 
 
+@pytest.mark.conformance(11)
 def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_the_report_say_so(log: Log) -> None:
     # 0-2 kept, 3 marker | 4-5 aborted, 6 marker | 7-9 kept, 10 marker
     transact(log, (3, True), (2, False), (3, True))
@@ -163,6 +164,7 @@ def test_a_stamp_in_the_future_hides_no_marker_in_front_of_it(log: Log) -> None:
 
 
 @pytest.mark.parametrize("stray", ["of a transaction that was aborted", "of none"])
+@pytest.mark.conformance(11)
 def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: Log, stray: str) -> None:
     """As where some producers stamp their records with an earlier time: a search by time finds the stray record."""
     now = int(datetime.now(UTC).timestamp() * 1000)
@@ -179,6 +181,7 @@ def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: L
         assert classifier.gap_cause().cause == "transactional"
 
 
+@pytest.mark.conformance(11)
 def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     transact(log, (3, True), (2, False), (3, True))
     del log.produced[0][1], log.produced[0][2]  # the archive lost two committed records
@@ -207,6 +210,7 @@ def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     assert search(again).notes == ()
 
 
+@pytest.mark.conformance(10)
 def test_what_an_earlier_topic_of_the_stream_still_gives_is_refilled_too(log: Log, make_topic: MakeTopic) -> None:
     log.produce(4, NINE)
     del log.produced[0][1]
@@ -220,6 +224,7 @@ def test_what_an_earlier_topic_of_the_stream_still_gives_is_refilled_too(log: Lo
 
 
 @pytest.mark.parametrize("named", [2, 3])
+@pytest.mark.conformance(44)
 def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
     log: Log, monkeypatch: pytest.MonkeyPatch, named: int
 ) -> None:
@@ -246,6 +251,7 @@ def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
     assert lacked(after) == missing[named:]
 
 
+@pytest.mark.conformance(11)
 def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log: Log) -> None:
     transact(log, (3, True), (2, False))
     log.produce(3, NINE)
@@ -284,6 +290,7 @@ def test_what_was_proven_once_stays_so_where_the_seal_could_not_name_all_the_res
     assert [item.evidence for item in holes(settled(log, "run-2", MONDAY, force=True))] == [found(5, 0, 2, span(0, 1))]
 
 
+@pytest.mark.conformance(44)
 def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     transact(log, (2, True), (1, True))
     log.archive(0, 5)
@@ -339,6 +346,7 @@ def test_many_tiny_holes_far_apart_take_one_pass_with_few_seeks(log: Log, monkey
 
 
 @pytest.mark.usefixtures("_eager_cleaner")
+@pytest.mark.conformance(11)
 def test_what_a_compacted_log_no_longer_holds_is_compacted(
     settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -27,6 +28,8 @@ from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
 from tidemark.tables.reader import load_table
+
+pytestmark = pytest.mark.conformance(44)
 
 NINE = at(MONDAY, 9)
 VALUE = b'{"n": 1}'

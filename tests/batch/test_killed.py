@@ -26,6 +26,8 @@ from tidemark.stack.local import LocalStack
 from tidemark.tables.seals import day_seals
 from tidemark.tables.snapshot_summary import RUN_PROPERTY
 
+pytestmark = pytest.mark.conformance(17, 18, 26)
+
 RUN = "killed"
 Days = Mapping[date, list[int]]
 

@@ -29,6 +29,7 @@ Values = tuple[object, ...]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
+@pytest.mark.conformance(19)
 def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
     spark: SparkSession,
     settings: Settings,
@@ -88,6 +89,7 @@ def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
     assert against == [["against", "version", "1", *changes], ["against", "version", "2", *changes]]
 
 
+@pytest.mark.conformance(19)
 def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(spark: SparkSession) -> None:
     schema = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT, v DOUBLE, m MAP<STRING, INT>"
     far = 1 << 40
@@ -147,6 +149,7 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
     assert [item.rows.changed for item in differences(one, one, days)] == [0, 0]
 
 
+@pytest.mark.conformance(19)
 def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
@@ -178,6 +181,7 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
         assert wider.ignored == ()
 
 
+@pytest.mark.conformance(19)
 def test_days_that_the_clocks_shorten_and_lengthen_are_rebuilt_whole_and_alone(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:

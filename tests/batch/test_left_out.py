@@ -26,6 +26,8 @@ from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import latest_seals, read_seal
 
+pytestmark = pytest.mark.conformance(47)
+
 FAILING = {
     "a cast": (
         TRANSFORM.replace('"event.id"', "F.expr('CAST(if(event.id = 2, event.name, 1) AS INT)').alias('id')"),

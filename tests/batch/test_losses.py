@@ -26,6 +26,8 @@ from tidemark.reconcile.results import REPORT, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.verify.day import verify_day
 
+pytestmark = pytest.mark.conformance(12)
+
 NINE, TEN, ELEVEN = (at(MONDAY, hour) * 1000 for hour in (9, 10, 11))
 
 

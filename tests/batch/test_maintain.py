@@ -19,6 +19,8 @@ from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(26, 52)
+
 RECORDS, PER_RANGE = 32, 2  # one an hour: 4 on Monday, 24 on Tuesday, 4 on Wednesday
 
 

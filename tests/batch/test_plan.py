@@ -239,6 +239,7 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     assert plan.days[0].archived_rows == 11
 
 
+@pytest.mark.conformance(10)
 def test_of_an_earlier_topic_everything_is_wanted_of_the_days_up_to_the_one_it_was_archived_last_on(
     log: Log, make_topic: MakeTopic
 ) -> None:

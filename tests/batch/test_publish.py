@@ -53,6 +53,7 @@ def runs_published(world: World) -> list[str | None]:
     return [item["summary"].get("tidemark.run") for item in reversed(history)][1:]
 
 
+@pytest.mark.conformance(17)
 def test_every_step_retried_changes_nothing(world: World) -> None:
     run = staged(world, "first", 14)
     publish_run(run, world.spark)
@@ -70,6 +71,7 @@ def test_every_step_retried_changes_nothing(world: World) -> None:
         assert IcebergTable(world.spark, world.settings, name).branches() == {"main"}
 
 
+@pytest.mark.conformance(18)
 def test_first_rebuilds_at_once_share_one_table(spark: SparkSession, settings: Settings) -> None:
     class Together(IcebergTable):
         """None creates the table before all have seen that it is not there."""
@@ -172,6 +174,7 @@ def test_a_run_whose_transformation_was_repaired_publishes_again_also_when_that_
     assert seal.snapshot_id == run.require(PUBLISH).snapshot_id
 
 
+@pytest.mark.conformance(17)
 def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(world: World) -> None:
     run = world.reconcile("first", [january(14)])
     (seal,) = seal_run(run)
@@ -202,6 +205,7 @@ def test_a_run_does_not_seal_a_day_that_another_run_has_published_since(world: W
     assert sealed == [(january(14), "other"), (january(15), "new")]
 
 
+@pytest.mark.conformance(18)
 def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> None:
     world.reconcile("before", [january(14), january(15)])
     runs = [staged(world, "left", 14), staged(world, "middle", 15), staged(world, "right", 16)]
@@ -215,6 +219,7 @@ def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> N
     assert IcebergTable(world.spark, world.settings, world.name).branches() == {"main"}
 
 
+@pytest.mark.conformance(18)
 def test_a_day_that_moved_is_refused_until_the_run_is_settled_anew(world: World) -> None:
     slow = staged(world, "slow", 14, 15)
     world.reconcile("fast", [january(15)])

@@ -58,6 +58,7 @@ def counts(day: int, *, read: int, published: int, quarantined: int, trimmed: in
     )
 
 
+@pytest.mark.conformance(16)
 def test_two_days_from_overlapping_ranges_equal_the_log_row_for_row(world: World) -> None:
     two_days(world)
     days = (january(14), january(15))
@@ -141,6 +142,7 @@ def test_an_object_with_fewer_rows_than_its_manifest_lists_stops_the_rebuild(wor
         world.rebuild(run)
 
 
+@pytest.mark.conformance(21)
 def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_rebuild(world: World) -> None:
     world.produce([(moment(14), value(number)) for number in range(6)])
     world.produce([(moment(15), value(number)) for number in range(6, 9)])
@@ -155,6 +157,7 @@ def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_re
         world.rebuild(run)
 
 
+@pytest.mark.conformance(21)
 def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     dropping = TRANSFORM.replace("return records", "return records.where('event.id <> 2')")
     world = World.make(spark, settings, tmp_path, transform=dropping)
@@ -176,6 +179,7 @@ def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: 
         pytest.param([13] * 4 + [14, 12, 14, 14], True, 3, id="counted"),
     ],
 )
+@pytest.mark.conformance(21)
 def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_are_noticed(
     spark: SparkSession, settings: Settings, tmp_path: Path, drop: str, days: list[int], counted: bool, rows: int
 ) -> None:
@@ -189,6 +193,7 @@ def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.conformance(21)
 def test_a_reject_that_is_never_null_sets_every_row_aside_those_of_a_trimmed_object_too(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -201,6 +206,7 @@ def test_a_reject_that_is_never_null_sets_every_row_aside_those_of_a_trimmed_obj
         audit_run(run, spark)
 
 
+@pytest.mark.conformance(21)
 def test_rows_a_transformation_moves_to_another_day_are_noticed(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -212,6 +218,7 @@ def test_rows_a_transformation_moves_to_another_day_are_noticed(
         world.rebuild(world.plan("first", [january(14)]))
 
 
+@pytest.mark.conformance(49)
 def test_a_transformation_that_changes_a_columns_type_is_refused_with_both_sides(world: World) -> None:
     world.produce([(moment(14), value(1))])
     world.archive(0, 1)
@@ -224,6 +231,7 @@ def test_a_transformation_that_changes_a_columns_type_is_refused_with_both_sides
     assert world.published() == world.expected_rows(january(14))
 
 
+@pytest.mark.conformance(20)
 def test_a_day_that_became_empty_is_emptied(world: World) -> None:
     world.produce([(moment(14), value(1)), (moment(14), b"broken"), (moment(15), value(2))])
     world.archive(0, 3)

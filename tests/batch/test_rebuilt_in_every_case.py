@@ -44,6 +44,8 @@ from tidemark.settings import Settings
 from tidemark.tables.seals import latest_seals
 from tidemark.verify.day import verify_day
 
+pytestmark = pytest.mark.conformance(16)
+
 TRANSFORM = """
 def transform(records):
     return records.select("source", "event_time", "source.key", "event.*")

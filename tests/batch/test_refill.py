@@ -56,6 +56,7 @@ def two_gaps_and_a_whole_partition_missing(log: Log) -> None:
     log.archive(25, 30)
 
 
+@pytest.mark.conformance(44)
 def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
@@ -90,6 +91,7 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
     ]
 
 
+@pytest.mark.conformance(44)
 def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most() -> None:
     first, second = (TopicPartition(topic="t", topic_id="i", partition=n) for n in range(2))
     wanted = ((first, span(0, 7)), (first, span(8, 12)), (second, span(0, 5)))
@@ -102,6 +104,7 @@ def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most()
 
 
 @pytest.mark.parametrize("refused", [pytest.param("data", marks=pytest.mark.soak), "manifests"])
+@pytest.mark.conformance(44)
 def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_there_by_a_retry(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_ther
     assert (settled.logs[0].gaps, settled.logs[0].overlaps, settled.days[0].archived_rows) == ((), (), 18)
 
 
+@pytest.mark.conformance(10)
 def test_an_earlier_topic_of_the_stream_is_refilled_beside_the_present_one(
     log: Log, spark: SparkSession, make_topic: MakeTopic
 ) -> None:
@@ -183,6 +187,7 @@ def test_an_earlier_topic_of_the_stream_is_refilled_beside_the_present_one(
     assert not any(item.gaps for item in finalize_plan_run(run).logs)
 
 
+@pytest.mark.conformance(44)
 def test_a_retried_refill_finds_its_batches_and_adds_none(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
@@ -307,6 +312,7 @@ def test_the_application_refills_in_a_process_of_its_own(log: Log) -> None:
     assert finalize_plan_run(run).logs[0].gaps == ()
 
 
+@pytest.mark.conformance(11)
 def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, spark: SparkSession) -> None:
     producer = Producer({"bootstrap.servers": log.settings.kafka_bootstrap, "transactional.id": log.stream.name})
     producer.init_transactions(60)

@@ -115,6 +115,7 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
     assert str(run.require(PUBLISH).snapshot_id) in page.text
 
 
+@pytest.mark.conformance(28)
 def test_a_failed_audit_is_told_with_hostile_values_escaped(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def test_an_accepted_loss_and_an_unexplained_hole_are_not_called_complete(run: R
     assert verdict["status"] == "complete"
 
 
+@pytest.mark.conformance(28)
 def test_a_hostile_writer_and_error_are_shown_and_not_run(run: Run) -> None:
     log = log_plan(used=(used(100, 200, writer=f'">{HOSTILE}'),))
     page = Page(render(make_report(run, finished(log, rebuild=outcome(error=HOSTILE)))))

@@ -127,6 +127,7 @@ def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_whic
     store.put(key, body)
 
 
+@pytest.mark.conformance(20)
 def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(two_versions: World) -> None:
     world = two_versions
     now = rows(world)
@@ -144,6 +145,7 @@ def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(
     assert [item.expired for item in found.versions] == [True, False]
 
 
+@pytest.mark.conformance(20)
 def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(world: World) -> None:
     first = truth(world)
     late(world, 100)
@@ -179,6 +181,7 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     assert [item.rolled_back_to for item in day_seals(run.store, run.layout, DAY)] == [None, None, 1, 2, 3, None]
 
 
+@pytest.mark.conformance(20)
 def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +205,7 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     assert (run.require(ROLLBACK).sealed.version, rows(world)) == (4, second)
 
 
+@pytest.mark.conformance(20)
 def test_every_version_is_listed_and_can_be_read_as_the_page_says(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +252,7 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
     assert capsys.readouterr().out.splitlines() == lines
 
 
+@pytest.mark.conformance(20)
 def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
@@ -268,6 +273,7 @@ def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkey
     assert [(item.seal.run, item.published) for item in found.versions][2:] == [("overtaking", True)]
 
 
+@pytest.mark.conformance(20)
 def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +300,7 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     assert (snapshots(world), rows(world)) == (before, first)
 
 
+@pytest.mark.conformance(17)
 def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_versions(world: World) -> None:
     late(world, 100)
     run, _ = planned(world, "first", DAY)  # the whole run cleared in the scheduler: the same name, a second version

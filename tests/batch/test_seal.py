@@ -101,6 +101,7 @@ def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     assert run.require(SEAL).seals[0] == SealedVersion(day=MONDAY, version=1, key=log.layout.seal_key(MONDAY, 1))
 
 
+@pytest.mark.conformance(17)
 def test_sealing_again_by_the_same_run_changes_nothing(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY)
@@ -136,6 +137,7 @@ def test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both(l
     assert log.layout.seal_key(MONDAY, 1) in str(caught.value)
 
 
+@pytest.mark.conformance(19)
 def test_late_rows_seal_a_second_version_that_chains_to_the_first(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY, TUESDAY)

@@ -96,6 +96,7 @@ def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: l
     return sorted(found, key=lambda one: one["offset"])
 
 
+@pytest.mark.conformance(9)
 def test_odd_records_are_read_back_to_the_byte(
     spark: SparkSession, settings: Settings, target: FileTarget, make_stream: MakeStream
 ) -> None:

@@ -16,6 +16,8 @@ from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.seals import day_seals
 
+pytestmark = pytest.mark.conformance(18)
+
 
 @pytest.fixture
 def log(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:

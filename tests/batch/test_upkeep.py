@@ -109,6 +109,7 @@ def verdict(log: Log, day: date, version: int | None = None) -> str:
     return f"{found.verdict} {[str(one) for item in found.checks for one in item.differences]}"
 
 
+@pytest.mark.conformance(13)
 def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhere_else(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
     assert unfinished() == {keys[1], *keys[3:]}
 
 
+@pytest.mark.conformance(52)
 def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +229,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     assert verdict(log, TUESDAY) == "proven []"
 
 
+@pytest.mark.conformance(52)
 def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
     stack: LocalStack, spark: SparkSession, raw: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

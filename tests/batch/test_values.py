@@ -108,6 +108,7 @@ def rows(spark: SparkSession, settings: Settings, table: str, *columns: str) -> 
 
 
 @pytest.mark.parametrize(("value_format", "encode"), [("json", of_json), ("avro", of_avro)])
+@pytest.mark.conformance(9, 16)
 def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuilt_from_them(
     spark: SparkSession,
     settings: Settings,
@@ -149,6 +150,7 @@ def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuil
     assert refused == [(len(HOSTILE) + number, value) for number, value in enumerate(bad)]
 
 
+@pytest.mark.conformance(49)
 def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -172,6 +174,7 @@ def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
     assert rows(spark, settings, after.quarantine_table, "_offset", "value") == [(5, b"\x00")]
 
 
+@pytest.mark.conformance(9, 16)
 def test_raw_values_are_rebuilt_byte_for_byte(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:

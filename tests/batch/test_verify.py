@@ -37,6 +37,8 @@ from tidemark.verify.day import verify_day
 from tidemark.verify.lineage import Basis
 from tidemark.verify.result import ProofPart, Verification
 
+pytestmark = pytest.mark.conformance(48)
+
 NINE = at(MONDAY, 9)
 GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
 

@@ -25,6 +25,8 @@ from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
 from tidemark.verify import day as verify_module
 
+pytestmark = pytest.mark.conformance(48)
+
 
 def expire(spark: SparkSession, settings: Settings, table: IcebergTable, snapshot: int | None) -> None:
     options = f"older_than => TIMESTAMP '1970-01-01 00:00:00', snapshot_ids => array({snapshot})"

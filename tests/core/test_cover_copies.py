@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import offsets, ranges, span
 from tidemark.core.cover import Copy, Piece, best_cover, cover
 from tidemark.core.offsets import OffsetRange
+
+pytestmark = pytest.mark.conformance(14)
 
 
 @st.composite

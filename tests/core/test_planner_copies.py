@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import date
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Hole, LogPlan, Plan, Target, Used
 from tidemark.core.seal import Seal, SealedLog
+
+pytestmark = pytest.mark.conformance(14)
 
 FIRST, SECOND, _ = DAYS
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
+
+pytestmark = pytest.mark.conformance(15)
 
 
 def asked(target: Target) -> set[int]:

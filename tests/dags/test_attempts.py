@@ -94,6 +94,7 @@ def ended(printed: Mapping[str, Any]) -> Ended:
     return {run: [(kind, told) for kind, told in printed[run]] for run in RUNS}
 
 
+@pytest.mark.conformance(51)
 def test_an_audit_that_gave_no_verdict_is_tried_again_whatever_an_earlier_one_had_found(ended: Ended) -> None:
     assert ended["audited"] == [
         ("AirflowFailException", f"audit: {VERDICT}"),
@@ -104,6 +105,7 @@ def test_an_audit_that_gave_no_verdict_is_tried_again_whatever_an_earlier_one_ha
     ]
 
 
+@pytest.mark.conformance(51)
 def test_an_attempt_that_was_killed_does_not_give_an_earlier_ones_reason(ended: Ended) -> None:
     assert ended["published"] == [
         ("AirflowException", "publish: a day moved"),
@@ -112,6 +114,7 @@ def test_an_attempt_that_was_killed_does_not_give_an_earlier_ones_reason(ended: 
     ]
 
 
+@pytest.mark.conformance(47)
 def test_a_run_that_holds_a_day_back_fails_in_the_end_and_without_further_tries(ended: Ended) -> None:
     (first, told), last = ended["held-back"]
     assert first == "AirflowFailException"
@@ -120,6 +123,7 @@ def test_a_run_that_holds_a_day_back_fails_in_the_end_and_without_further_tries(
     assert last == ("success", "")
 
 
+@pytest.mark.conformance(20)
 def test_a_rollback_gives_its_application_its_form_and_announces_the_day(
     printed: Mapping[str, Any], stream: Stream
 ) -> None:

@@ -22,6 +22,8 @@ from tidemark.reconcile.results import FINALIZE_PLAN
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(51)
+
 MON, TUE, WED = date(2013, 1, 14), date(2013, 1, 15), date(2013, 1, 16)
 DAYS = (MON, TUE, WED)
 

@@ -91,6 +91,7 @@ def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[
     assert rules == {"settle": "none_failed", "report": "all_done"}
 
 
+@pytest.mark.conformance(29)
 def test_spark_steps_are_submitted_and_show_no_settings_in_templates(flights: Mapping[str, Any]) -> None:
     spark = {name: task["templates"] for name, task in flights["tasks"].items() if task["operator"] == "SparkStep"}
     assert spark == {name: ["application"] for name in ("refill", "rebuild", "audit", "publish")}

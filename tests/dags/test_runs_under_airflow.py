@@ -97,6 +97,7 @@ def airflow(
         running.stop()
 
 
+@pytest.mark.conformance(17)
 def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_once(
     airflow: LocalAirflow, proxy: FaultProxy, unarchived: Days
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
     days.require_proven((SATURDAY, SUNDAY))
 
 
+@pytest.mark.conformance(51)
 def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails_and_runs_only_that_one_again(
     airflow: LocalAirflow, by_form: Days
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     days.require_proven((SATURDAY, *good))
 
 
+@pytest.mark.conformance(51)
 def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
     airflow: LocalAirflow, struck: Days
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
     days.require_proven((SATURDAY, SUNDAY))
 
 
+@pytest.mark.conformance(18, 51)
 def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_whole_and_one_that_fails_alone(
     airflow: LocalAirflow, native: Days
 ) -> None:
@@ -216,6 +220,7 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
     days.require_proven((SUNDAY, MONDAY))
 
 
+@pytest.mark.conformance(17)
 def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
     airflow: LocalAirflow, settings: Settings, two_days: Days
 ) -> None:

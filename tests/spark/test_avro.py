@@ -208,6 +208,7 @@ NEWEST = {
 }
 
 
+@pytest.mark.conformance(49)
 def test_records_of_earlier_schemas_come_out_as_the_newest_has_them(spark: SparkSession) -> None:
     wanted = avro_stream(NEWEST, EARLIER, OLDEST)
     values: dict[bytes | None, str | dict[str, Any]] = {
@@ -243,6 +244,7 @@ def test_a_value_that_is_a_record_of_two_schemas_is_read_by_the_newer(spark: Spa
     ],
     ids=["type", "no default", "no schema"],
 )
+@pytest.mark.conformance(49)
 def test_an_earlier_schema_whose_records_the_newest_cannot_read_is_refused_with_every_difference(
     spark: SparkSession, earlier: dict[str, Any], found: str
 ) -> None:
@@ -286,6 +288,7 @@ def test_a_field_of_a_record_gives_the_event_time_whatever_its_type(spark: Spark
     assert {row.offset: row.us for row in rows.collect()} == {at: item[3] for at, item in enumerate(TIMES)}
 
 
+@pytest.mark.conformance(49)
 def test_a_field_gives_the_event_time_of_records_of_earlier_schemas(spark: SparkSession) -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     newest = {"note": ("string", {"default": ""}), "when": (millis, {"aliases": ["at"]})}

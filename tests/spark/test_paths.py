@@ -48,6 +48,7 @@ def values(spark: SparkSession, texts: list[str | None]) -> list[str]:
     return [row.value for row in rows]
 
 
+@pytest.mark.conformance(28)
 def test_every_text_has_a_folder_of_its_own_of_safe_characters(spark: SparkSession) -> None:
     texts = [None, "", *PLAIN, *HOSTILE, *LONG, *(chr(code) for code in range(1, 0x250))]
     texts = list(dict.fromkeys(texts))

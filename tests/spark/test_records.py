@@ -108,6 +108,7 @@ def test_a_field_inside_an_object_and_a_list_is_found_by_its_path(spark: SparkSe
     assert extracted(spark, [value], "epoch_s", "$.trip.stops[1].t") == [60_000_000]
 
 
+@pytest.mark.conformance(49)
 def test_a_renamed_field_gives_the_event_time_under_all_its_names(spark: SparkSession) -> None:
     values = [
         b'{"trip":{"t":1}}',
@@ -167,6 +168,7 @@ ZONES = (
 
 
 @pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.conformance(8)
 def test_the_day_is_the_calendar_day_of_the_zone_on_every_quarter_hour_around_every_change(
     spark: SparkSession, zone: str
 ) -> None:

@@ -26,6 +26,8 @@ from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.transactions import deliver, ensure_markers
 
+pytestmark = pytest.mark.conformance(25)
+
 LONG_S = 400
 PER_FAULT = 300
 SPAN = 50

@@ -25,6 +25,8 @@ from tidemark.delivery_audit.span import parse_span
 from tidemark.run import Run
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(54)
+
 SEED = 20131103
 NINE, TEN = "2013-01-14T09:00", "2013-01-14T10:00"
 # The clocks go back at 02:00 of the third: that day has 25 hours.

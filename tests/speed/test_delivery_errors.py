@@ -115,6 +115,7 @@ def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: Ma
         deliver([], span(0, 1, first=True), make_sink(timeout_s=901))
 
 
+@pytest.mark.conformance(23)
 def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,8 @@ from tidemark.settings import Settings
 from tidemark.spark import streaming
 from tidemark.speed.stream import speed
 
+pytestmark = pytest.mark.conformance(54)
+
 DAY = "2013-01-14"
 NINE_MS = ms_of(f"{DAY}T09:00")
 DEADLINE_S = 600

@@ -99,6 +99,7 @@ def test_a_topic_that_is_gone_is_told(brokers: Cluster, sent: Deliver) -> None:
     assert f"{gone} does not exist" in str(diagnosed(error, brokers.bootstrap, [gone]))
 
 
+@pytest.mark.conformance(25)
 def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_patience(
     brokers: Cluster, settings: Settings, deliveries: Callable[[str, bool], Deliver]
 ) -> None:

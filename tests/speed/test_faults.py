@@ -13,7 +13,7 @@ from tests.soak.faults import Fault
 from tests.soak.run import MASTER, Soaked, soak
 from tidemark.stack.local import LocalStack
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.conformance(22, 23)]
 
 
 def strike(stack: LocalStack, spark: SparkSession, folder: Path, mode: str, *kinds: str) -> Soaked:

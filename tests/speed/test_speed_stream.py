@@ -67,6 +67,7 @@ def coordinates(item: Delivered) -> dict[str, str]:
     return {name: item.header(name) for name in ("source", "timestamp", "stream")}
 
 
+@pytest.mark.conformance(22, 24)
 def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_rest_on_the_dead_letter_topic(
     spark: SparkSession,
     settings: Settings,
@@ -144,6 +145,7 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
     assert (beat.lag_records, beat.lag_seconds, beat.writer) == (0, 0.0, started["query"])
 
 
+@pytest.mark.conformance(22)
 def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show_by_their_coordinates(
     stack: LocalStack,
     spark: SparkSession,
@@ -186,6 +188,7 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
         assert len(describe_topic(settings.kafka_bootstrap, topic)) == 2
 
 
+@pytest.mark.conformance(22)
 def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_retention_took_meanwhile(
     stack: LocalStack,
     spark: SparkSession,

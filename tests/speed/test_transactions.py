@@ -31,6 +31,8 @@ from tidemark.speed.exactly_once import transactions
 from tidemark.speed.exactly_once.marker import marker_offset, marker_reader, read_marker
 from tidemark.speed.exactly_once.transactions import Marker, Sink, deliver, marker
 
+pytestmark = pytest.mark.conformance(23)
+
 
 def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(
     make_topic: MakeTopic, make_sink: MakeSink
