@@ -90,7 +90,7 @@ SEALED = Seal(
     logs=(
         SealedLog(
             log=LOG,
-            origin=0,
+            start=0,
             end=1200,
             used=tuple(
                 Used(
