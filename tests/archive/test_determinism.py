@@ -161,7 +161,7 @@ def by_spark(spark: SparkSession, settings: Settings, stream: Stream) -> Read:
     """Slices as a rebuild reads them."""
 
     def read(slices: Sequence[Slice]) -> list[tuple[int, int]]:
-        rows = read_slices(spark, settings, stream, slices).select("partition", "offset").collect()
+        rows = read_slices(spark, settings, slices).select("partition", "offset").collect()
         return [(row.partition, row.offset) for row in rows]
 
     return read

@@ -246,7 +246,7 @@ def test_records_of_every_kind_pass_through_the_stream_into_the_rows_a_rebuild_r
     )
     archive(spark, stream, settings, available_now=True)
     plan = planned(settings, store, stream, len(sent))
-    rows: list[Any] = read_slices(spark, settings, stream, plan.slices).orderBy("offset").collect()
+    rows: list[Any] = read_slices(spark, settings, plan.slices).orderBy("offset").collect()
     assert [
         (
             row.offset,

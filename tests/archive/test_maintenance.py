@@ -102,7 +102,7 @@ def test_no_orphan_is_read_or_named_and_all_are_listed(
         manifests=read_manifests(store, layout),
         seals=[],
     )
-    rows = read_slices(spark, settings, stream, plan.slices).select("offset", "value").collect()
+    rows = read_slices(spark, settings, plan.slices).select("offset", "value").collect()
     assert sorted((row.offset, bytes(row.value)) for row in rows) == [(n, b"%d" % n) for n in range(20)]
     named = {
         copy.object for offset in range(20) for copy in locate(settings, stream.name, stream.topic, 0, offset).copies

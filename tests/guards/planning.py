@@ -15,7 +15,7 @@ GUARDS = (
         name="complete-copy-first",
         promise="No row of a complete copy is passed over for a copy with holes.",
         path="include/tidemark/core/cover.py",
-        old="complete = [index for index, copy in enumerate(copies) if copy.is_best]",
+        old="complete = [index for index, copy in enumerate(copies) if copy.is_complete]",
         new="complete = list(range(len(copies)))",
         tests=(
             "tests/core/test_cover_copies.py::test_a_complete_copy_is_taken_although_one_with_a_hole_reaches_farther",

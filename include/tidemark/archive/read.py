@@ -1,13 +1,10 @@
-"""Slices of archive objects as rows, trimmed by offset: no shuffle, and no filter where a slice is a whole object.
-
-Spark reads the archive's own objects itself. Adopted ones are streamed through Python, a task per some of them.
-"""
+"""Slices of archive objects as rows, trimmed by offset: no shuffle, and no filter where a slice is a whole object."""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,18 +17,15 @@ from pyspark.sql import functions as F
 from tidemark.core.days import micros
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Slice
-from tidemark.definitions.stream import Stream
-from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import WITHOUT_OBJECT
-from tidemark.spark.records import ARCHIVE_SCHEMA, event_time, no_rows
+from tidemark.spark.records import ARCHIVE_SCHEMA, no_rows
 
 Step = Callable[[DataFrame], DataFrame]
 
 NAMED_MAX = 5
 _LISTINGS = 16
-TASKS_MAX = 200  # each is sent the list of slices: thousands of tasks would cost more than the reading
 # Characters Hadoop leaves alone when it turns a path into the URI that `_metadata.file_path` holds.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
 
@@ -44,69 +38,26 @@ def as_they_are(rows: DataFrame) -> DataFrame:
 def read_slices(
     spark: SparkSession,
     settings: Settings,
-    stream: Stream,
     slices: Sequence[Slice],
     step: Callable[[Slice], Step] = lambda _: as_they_are,
 ) -> DataFrame:
     """The slices' rows, in ARCHIVE_SCHEMA; every row once, because slices of a plan are disjoint.
 
-    Adopted objects hold values only: their rows get their event time here, as the stream extracts it. ``step`` tells
-    what a slice's rows go through; each step is called once, with the rows of all its slices.
+    ``step`` gives what a slice's rows go through; each step is called once, with the rows of all its slices.
 
-    Raises IncompleteError naming the objects that are gone: a listing would silently read less. The tasks raise
-    FormatError for an adopted object that is damaged, as ``tidemark.objects.connect`` tells it.
+    Raises IncompleteError naming the objects that are missing: a listing would silently read less.
     """
-    parquet = _Parquet(spark, settings.bucket, _listed(settings, {item.key for item in slices}))
+    objects = _Objects(spark, settings.bucket, _listed(settings, {item.key for item in slices}))
     steps: dict[Step, list[Slice]] = {}
     for item in slices:
         steps.setdefault(step(item), []).append(item)
-    parts = [act(together(_read(spark, settings, stream, parquet, own))) for act, own in steps.items()]
+    parts = [act(together(objects.read(own))) for act, own in steps.items()]
     return together(parts) if parts else no_rows(spark, ARCHIVE_SCHEMA)
-
-
-def _read(
-    spark: SparkSession, settings: Settings, stream: Stream, parquet: "_Parquet", slices: Sequence[Slice]
-) -> list[DataFrame]:
-    parts = parquet.read([item for item in slices if not is_connect_key(item.key)])
-    adopted = [item for item in slices if is_connect_key(item.key)]
-    if adopted:
-        rows = _streamed(spark, settings, adopted).withColumn("event_time", event_time(stream))
-        parts.append(rows.select(*ARCHIVE_SCHEMA.fieldNames()))
-    return parts
 
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:
     """All their rows; of one part at least, and all of the same columns."""
     return reduce(DataFrame.unionByName, parts)
-
-
-def _streamed(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
-    """Rows of adopted objects, without their event time."""
-    # A row per slice, without a Python object having to pass through Spark.
-    numbers = spark.range(0, len(slices), 1, min(len(slices), TASKS_MAX))
-    return numbers.mapInArrow(_reader(settings, tuple(slices)), ARCHIVE_SCHEMA)
-
-
-def _reader(
-    settings: Settings, slices: tuple[Slice, ...]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column("id").to_pylist():
-                item = slices[number]
-                rows = read_rows(_store(settings), item.key, item.range)
-                if rows is None:
-                    _require_present([item.key], len({item.key for item in slices}))
-                else:
-                    yield from rows
-
-    return read
-
-
-@lru_cache(maxsize=1)
-def _store(settings: Settings) -> ObjectStore:
-    """One client per worker process: to make one takes longer than to read a small object."""
-    return ObjectStore(settings)
 
 
 def _listed(settings: Settings, keys: set[str]) -> dict[str, ObjectInfo]:
@@ -128,8 +79,8 @@ def _listed(settings: Settings, keys: set[str]) -> dict[str, ObjectInfo]:
     return found
 
 
-class _Parquet:
-    """The archive's own objects, which Spark reads itself."""
+class _Objects:
+    """The objects that the slices name."""
 
     def __init__(self, spark: SparkSession, bucket: str, listed: Mapping[str, ObjectInfo]) -> None:
         self._spark, self._bucket, self._listed = spark, bucket, listed

@@ -185,23 +185,6 @@ def topics(
 
 
 @app.command()
-def adopt(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    prefix: Annotated[str, typer.Option("--from", help="The folder in the archive's bucket; topics.dir, or below it.")],
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be adopted.")] = False,
-    topic_id: Annotated[
-        str | None, typer.Option(help="Vouch that the objects are of this topic, where Kafka can't tell any more.")
-    ] = None,
-    stack: Stack = None,
-) -> None:
-    """Make objects that Kafka Connect wrote part of the archive, where they are."""
-    from tidemark.cli.adopt import adopt_objects
-
-    adopt_objects(stack, stream, prefix, dry_run=dry_run, topic_id=topic_id)
-
-
-@app.command()
 def replay(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     stack: Stack = None,

@@ -110,10 +110,10 @@ def _compact_files(console: Console, store: ObjectStore, layout: Layout, stream:
     would = "" if do else " that would be"
     into = f", into {found.files_written}, {found.bytes_written} bytes" if do else ""
     console.print(f"Small files{would} compacted: {found.files} of {found.ranges} ranges, {found.bytes} bytes{into}")
-    if found.young or found.other_settings or found.not_ours or found.has_holes:
+    if found.young or found.other_settings or found.has_holes:
         console.print(
             f"  small ranges left alone: {found.young} younger than a day, {found.other_settings} of other archive"
-            f" settings, {found.not_ours} adopted or without a checksum to compare, {found.has_holes} with holes"
+            f" settings, {found.has_holes} with holes"
         )
     console.print(
         f"Replaced objects{would} deleted: {went.objects}, {went.bytes} bytes; {went.waiting} were replaced less than a"

@@ -18,7 +18,6 @@ FORMAT = 1
 # Of a manifest that replaces ranges: who does not know of that must refuse it, or he would read deleted objects.
 FORMAT_REPLACES = 2
 COMPACTION = "compact"  # the writer of such manifests
-ADOPTED = "adopt-"  # and where from: the writer of objects that somebody else wrote, which hold values only
 REFILL = "refill-"  # and the name of a run: the writer of what it fetched from Kafka
 
 
@@ -49,10 +48,10 @@ class DataFile:
     - bytes: size of the object.
     - first_offset: lowest offset of its rows.
     - last_offset: highest offset of its rows, inclusive.
-    - min_timestamp_us: lowest record timestamp, in µs since the epoch; of an adopted object, lowest event time.
-    - max_timestamp_us: highest record timestamp, in µs since the epoch; of an adopted object, highest event time.
+    - min_timestamp_us: lowest record timestamp, in µs since the epoch.
+    - max_timestamp_us: highest record timestamp, in µs since the epoch.
     - days: its rows per day.
-    - checksum: checksum of its rows, whatever their encoding; of an adopted object, of its bytes.
+    - checksum: checksum of its rows, whatever their encoding.
     """
 
     key: str
@@ -126,7 +125,7 @@ class Manifest:
     """One committed batch.
 
     - stream: name of the stream.
-    - writer: who committed it: the id of a streaming query, `refill-<run>`, `adopt-<prefix>` or `compact`.
+    - writer: who committed it: the id of a streaming query, `refill-<run>`, `import-<prefix>` or `compact`.
     - batch: number of the batch, in the order of its writer.
     - committed_at_us: when it was committed, in µs since the epoch.
     - time_zone: IANA name of the time zone that days are counted in.

@@ -6,7 +6,7 @@ from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import FormatError
-from tidemark.core.manifest import ADOPTED, DataFile, DayRows, Manifest, replaced_by
+from tidemark.core.manifest import DataFile, DayRows, Manifest, replaced_by
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
 from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, RowsOfDay, Slice, Target, Used
 from tidemark.core.seal import Seal, require_origin, seen_days
@@ -121,7 +121,6 @@ def _index(targets: Sequence[Target], manifests: Sequence[Manifest]) -> dict[Top
                         writer=manifest.writer,
                         batch=manifest.batch,
                         rows=item.rows,
-                        values_only=manifest.writer.startswith(ADOPTED),
                         files=tuple(files[item.log, item.range]),
                     )
                 )

@@ -16,7 +16,6 @@ from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.span import TimeSpan
 from tidemark.kafka.positions import Watermarks, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 
 # Of an offset without a row of the span: it has a row of another time; it may have none; nobody archived it.
@@ -40,7 +39,7 @@ class ArchivedRows:
 
     ``unarchived`` are the offsets that may belong to the span and that no manifest holds. ``rows_min`` and
     ``rows_max`` bound the span's rows by what the manifests say. ``earliest_us`` is the least record timestamp of the
-    objects in ``slices``, in µs: None without any, 0 where they do not tell.
+    objects in ``slices``, in µs; None where there are none.
     """
 
     slices: tuple[Slice, ...]
@@ -86,8 +85,7 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
         current_id=logs[0].topic_id,
         rows_min=sum(rows for rows, item in zip(counts, plan.slices, strict=True) if exact and item.whole),
         rows_max=sum(min(rows, len(item.range)) for rows, item in zip(counts, plan.slices, strict=True)),
-        # Of adopted objects only event times are known.
-        earliest_us=min((0 if is_connect_key(file.key) else file.min_timestamp_us for file in read), default=None),
+        earliest_us=min((file.min_timestamp_us for file in read), default=None),
     )
 
 

@@ -26,9 +26,8 @@ from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifes
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.grouping import SMALL, Input, RangeGroup, group_inputs
-from tidemark.objects.checksum import ALGORITHM, RowChecksum
+from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.columns import object_batches
-from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 
@@ -43,9 +42,8 @@ class CompactedFiles:
     """Ranges that became one each (``batches``), or would, with their files; and the files they became.
 
     Of small neighbours that stay as they are, ``young`` ones are too new, ``other_settings`` of other archive settings,
-    ``foreign`` ones adopted, or without a checksum that can be compared, and ``holed`` ones have holes. ``unfit`` are
-    the objects of ranges that could not be compacted, and why: an input is gone, or has other rows than its manifest
-    tells.
+    and ``has_holes`` ones have holes. ``unfit`` are the objects of ranges that could not be compacted, and why: an
+    input is missing, or has other rows than its manifest lists.
     """
 
     batches: int = 0
@@ -56,7 +54,6 @@ class CompactedFiles:
     bytes_written: int = 0
     young: int = 0
     other_settings: int = 0
-    not_ours: int = 0
     has_holes: int = 0
     unfit: dict[str, str] = field(default_factory=dict)
 
@@ -111,7 +108,7 @@ class Compaction:
         archived = read_archived(self.store, self.layout, self.stream)
         position = archived.positions.get(COMPACTION)
         batch, previous = (position.batch + 1, position.digest) if position else (0, None)
-        done.young = done.other_settings = done.not_ours = 0
+        done.young = done.other_settings = 0
         done.unfit.clear()
         for group in self._groups(archived.history(), done):
             try:
@@ -173,8 +170,6 @@ class Compaction:
                 told.young += 1
             elif manifest.settings != self.stream.archive_settings:
                 told.other_settings += 1
-            elif not all(file.checksum.startswith(ALGORITHM) and not is_connect_key(file.key) for file in item.files):
-                told.not_ours += 1
             else:
                 yield item
 

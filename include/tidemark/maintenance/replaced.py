@@ -18,7 +18,6 @@ from tidemark.core.planner import Committed
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.key_hashes import KeyHashes
 from tidemark.objects.columns import checksum_of_rows
-from tidemark.objects.connect import is_connect_key
 from tidemark.objects.footer import read_footer
 from tidemark.s3 import ObjectStore
 
@@ -141,8 +140,6 @@ class _Check:
 
     def _compared(self, file: DataFile) -> str | None:
         """What is wrong with an object: by its size, what it says of its rows and, as that outlasts them, its rows."""
-        if is_connect_key(file.key):
-            return f"{file.key} is adopted"
         try:
             stored = read_footer(self.store, file.key)
         except ConflictError as error:

@@ -1,7 +1,7 @@
 """Columns of a data object, a batch at a time, read by ranges: without Spark and without the whole object.
 
 A small object takes one request. Of a large one the footer is read first, then of one row group after the other the
-columns that are asked for. Objects of Kafka Connect are read from their start.
+columns that are asked for.
 """
 
 import io
@@ -17,7 +17,6 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.checksum import RowChecksum
-from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.objects.footer import PARQUET_DAMAGE
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, error_code
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 65_536
-_EVERYTHING = OffsetRange(start=0, end=2**63 - 1)
 
 
 def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
@@ -36,9 +34,6 @@ def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iter
     Raises FormatError, naming the key, for an object that is damaged or lacks a column, and ServiceError where S3
     refuses.
     """
-    if is_connect_key(key):
-        batches = read_rows(store, key, _EVERYTHING)
-        return None if batches is None else (batch.select(list(columns)) for batch in batches)
     body = _SeekableBody(store, key)
     return _parquet(body, columns) if body.open() else None
 

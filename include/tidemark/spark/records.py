@@ -86,7 +86,7 @@ def event_time(stream: Stream) -> Column:
     a record's timestamp out there counts as the nearest moment inside. Null where a row has no timestamp either.
     """
     earliest, latest = (F.lit(moment).cast("timestamp") for moment in (EARLIEST, LATEST))
-    # Adopted rows have no timestamp, and `greatest` would pass the null over: they must not land in the year 1.
+    # Where a row has no timestamp, `greatest` would pass the null over, and the row would land in the year 1.
     bounded = F.least(F.greatest(F.col("timestamp"), earliest), latest)
     timestamp = F.when(F.col("timestamp").isNotNull(), bounded)
     match stream.event_time:

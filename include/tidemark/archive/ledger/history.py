@@ -21,7 +21,7 @@ from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
-from tidemark.core.manifest import ADOPTED, DataFile, DayRows
+from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.planner import Committed
@@ -145,7 +145,6 @@ class History:
             Committed(
                 range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
                 rows=int(self._rows[row]),
-                values_only=self._writers[self._writer[row]].startswith(ADOPTED),
                 writer=self._writers[self._writer[row]],
                 batch=int(self._batch[row]),
                 files=files.get(row, ()),
@@ -368,7 +367,6 @@ class History:
                 Committed(
                     range=OffsetRange(start=int(start[first]), end=int(end[last])),
                     rows=int(self._rows[behind].sum()),
-                    values_only=self._writers[writer[first]].startswith(ADOPTED),
                     writer=self._writers[writer[first]],
                     batch=int(batch[first]),
                     last_batch=int(batch[last]) if last > first else None,

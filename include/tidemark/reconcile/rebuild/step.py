@@ -178,7 +178,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
         counter = _Counter(day, days, slices) if not all(item.counted for item in slices) else None
-        read = partial(read_slices, spark, run.settings, run.stream, slices)
+        read = partial(read_slices, spark, run.settings, slices)
         processed = process(read(_step(days, within, counter.within if counter else within)), run.stream, transform)
         again = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
         lineage = identity(day, topic_id)
