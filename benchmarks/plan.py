@@ -226,7 +226,7 @@ def build(settings: Settings, size: int, markers: int) -> int:
             previous=previous,
             manifests=end - start,
             positions={WRITER: position},
-            broken=(),
+            broken_links=(),
             tables=_tables(layout, start, end, batches, markers),
         )
         body = segment.to_bytes()

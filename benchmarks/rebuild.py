@@ -46,6 +46,7 @@ from tidemark.reconcile.results import REBUILD
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.java import jvm
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 from tidemark.spark.records import ARCHIVE_SCHEMA, day
 from tidemark.spark.session import spark_session
@@ -105,11 +106,11 @@ def _ratios(settings: Settings, options: argparse.Namespace) -> dict[str, float]
     variants = _variants(spark, twice, once, table)
     times = {name: Times() for name in variants}
     orders = list(permutations(variants))
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
+
     try:
         for number in range(options.runs + 1):
             for name in orders[number % len(orders)]:
-                jvm.java.lang.System.gc()
+                jvm(spark).java.lang.System.gc()
                 with times[name].of(name, number):
                     written = variants[name]()
                 _require_each_once(written, distinct)

@@ -15,7 +15,7 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 
 
-def test_a_topic_that_is_not_there_is_named_with_what_to_do(settings: Settings) -> None:
+def test_a_missing_topic_is_named_with_what_to_do(settings: Settings) -> None:
     with pytest.raises(ServiceError) as caught:
         describe_topic(settings.kafka_bootstrap, "never_made")
     error = caught.value
@@ -28,7 +28,7 @@ def test_a_topic_that_is_not_there_is_named_with_what_to_do(settings: Settings) 
     assert error.hint.startswith("Create it, or correct the name")
 
 
-def test_positions_are_told_through_leaders_that_stop_and_come_back(brokers: Cluster) -> None:
+def test_positions_are_found_while_leaders_stop_and_return(brokers: Cluster) -> None:
     topic = brokers.create(unique("asked"))
     producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for n in range(7):
@@ -38,12 +38,12 @@ def test_positions_are_told_through_leaders_that_stop_and_come_back(brokers: Clu
     stopped = Event()
 
     def ask() -> list[tuple[int, int, int | None]]:
-        told = []
+        answers = []
         while not stopped.is_set():
             (mark,) = watermarks(brokers.bootstrap, logs)
             (at,) = positions_at(brokers.bootstrap, logs, datetime.fromtimestamp(4, UTC)).values()
-            told.append((mark.log_start, mark.high_watermark, at))
-        return told
+            answers.append((mark.log_start, mark.high_watermark, at))
+        return answers
 
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(ask) for _ in range(2)]
@@ -55,6 +55,6 @@ def test_positions_are_told_through_leaders_that_stop_and_come_back(brokers: Clu
                 brokers.heal()
         finally:
             stopped.set()
-        told = [answer for future in asked for answer in future.result()]
-    assert len(told) > 20
-    assert set(told) == {(0, 7, 3)}
+        answers = [answer for future in asked for answer in future.result()]
+    assert len(answers) > 20
+    assert set(answers) == {(0, 7, 3)}

@@ -1,4 +1,4 @@
-"""Where the services are: read from ``TIDEMARK_*`` variables, else from the running local stack's file."""
+"""Connection settings, from ``TIDEMARK_*`` variables or else from the running local stack's file."""
 
 import os
 from functools import lru_cache
@@ -13,7 +13,7 @@ ENV_FILE_VARIABLE = "TIDEMARK_ENV_FILE"
 
 
 class Settings(BaseSettings):
-    """Connections of one deployment. Paths may be relative to the project's root; no value has a secret as default."""
+    """Connections of one deployment. Paths may be relative to the project's root. No secret has a default."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", extra="forbid", frozen=True)
 
@@ -65,6 +65,6 @@ def settings() -> Settings:
             "settings are incomplete",
             found=lines,
             where=f"environment and {env_file}" + ("" if Path(env_file).exists() else " (no such file)"),
-            hint="Start a local stack with 'tidemark up', set the variables, or name a file that has them in"
-            f" {ENV_FILE_VARIABLE}: a stack's is .tidemark/<name>/stack.env",
+            hint=f"Start a local stack with 'tidemark up', set the variables, or set {ENV_FILE_VARIABLE} to a file that"
+            " has them: a stack's is .tidemark/<name>/stack.env",
         ) from error

@@ -30,7 +30,7 @@ def micros(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-def stamp(offset: int) -> datetime:
+def time_of(offset: int) -> datetime:
     """A record every ten minutes: six in an hour, 24 until midnight."""
     return START + timedelta(minutes=10 * offset)
 
@@ -61,7 +61,7 @@ class Small:
     stream: Stream
     prefix: str = ""
     path: Callable[[datetime], str] = hour
-    moments: Callable[[int], datetime] = stamp
+    moments: Callable[[int], datetime] = time_of
     values: Callable[[int], bytes] = lambda offset: b"value %d" % offset
     batches: dict[str, int] = field(default_factory=dict)
 

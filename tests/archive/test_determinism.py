@@ -116,8 +116,8 @@ def documented(layout: tuple[str, str], rotation: str) -> tuple[str, ...]:
     return tuple(row.split(" | "))
 
 
-def some(count: int, *, start: int = 0) -> list[Record]:
-    """Records of both partitions in turn, some of them late, whose field ``at`` is half a day behind."""
+def make_records(count: int, *, start: int = 0) -> list[Record]:
+    """Records of both partitions in turn, some of them late: their field ``at`` is half a day earlier."""
     found: list[Record] = []
     for n in range(start, start + count):
         moment = START_S + STEP_S * (n - 9 if n % 7 == 3 else n)
@@ -205,7 +205,7 @@ def run_into(refused: Rule, spark: SparkSession, stream: Stream, settings: Setti
 def topic(make_topic: MakeTopic, produce: Produce) -> str:
     """All records of every cell."""
     name = make_topic(PARTITIONS)
-    produce(name, some(RECORDS + LATER))
+    produce(name, make_records(RECORDS + LATER))
     return name
 
 
@@ -286,7 +286,7 @@ class Writer:
 
 
 @pytest.mark.parametrize(("layout", "rotation"), CELLS, ids=names(CELLS))
-def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
+def test_a_crash_and_a_lost_checkpoint_leave_what_the_page_documents(
     settings: Settings,
     store: ObjectStore,
     make_stream: MakeStream,
@@ -316,9 +316,9 @@ def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
     crashed.archive(0, FIRST[0])
     crashed.write(1, FIRST[1])
     assert verdict(platform(stream, settings, read), RECORDS) != "each record once"
-    again = writer("first", arrow_rows=1000)
+    retry = writer("first", arrow_rows=1000)
     for batch, offsets in list(enumerate(FIRST))[1:]:
-        again.archive(batch, offsets)
+        retry.archive(batch, offsets)
     restart = (verdict(platform(stream, settings, read), RECORDS), verdict(raw(oracle), RECORDS))
     ends = any(not key.endswith("+0000.parquet") for key in oracle.keys("data"))
     assert ends == (rotation != "rotate_schedule"), "files end in the middle of a batch, but for the schedule's"
@@ -336,7 +336,7 @@ def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
 
 
 @pytest.mark.parametrize(("layout", "rotation"), STREAMS, ids=names(STREAMS))
-def test_the_stream_itself_leaves_what_the_page_says(
+def test_the_stream_leaves_what_the_page_documents(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -352,7 +352,7 @@ def test_the_stream_itself_leaves_what_the_page_says(
         partitions=PARTITIONS, value_schema="n BIGINT, at BIGINT", event_time=event_time, archive=options
     )
     oracle, read = Oracle(settings, stream.name), by_spark(spark, settings, stream)
-    produce(stream.topic, some(RECORDS))
+    produce(stream.topic, make_records(RECORDS))
 
     # The second batch's objects are all there, its manifest is refused: the stream dies. Then it is started again.
     through_proxy = through(settings, proxy)
@@ -367,7 +367,7 @@ def test_the_stream_itself_leaves_what_the_page_says(
 
     # The checkpoint is lost, and its successor reads the topic in batches of another size.
     oracle.delete("checkpoints")
-    produce(stream.topic, some(LATER, start=RECORDS))
+    produce(stream.topic, make_records(LATER, start=RECORDS))
     wider = stream.archive.model_copy(update={"max_offsets_per_trigger": 20})
     run(spark, stream.model_copy(update={"archive": wider}), settings)
     total = RECORDS + LATER

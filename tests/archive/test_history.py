@@ -30,8 +30,8 @@ def stored(tables: Tables) -> Tables:
         number=1,
         previous=None,
         manifests=1,
-        positions={"a": Position.behind(None, 3, "0" * 64)},
-        broken=(),
+        positions={"a": Position.following(None, 3, "0" * 64)},
+        broken_links=(),
         tables=tables,
     )
     body = segment.to_bytes()
@@ -91,10 +91,10 @@ def joined(plan: Plan, manifests: tuple[Manifest, ...]) -> Plan:
 @settings(max_examples=400)
 @given(worlds(), st.data())
 def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(world.manifests)), max_size=3)))
+    bounds = sorted(data.draw(st.lists(st.integers(0, len(world.manifests)), max_size=3)))
     parts = [
         Tables.build(world.manifests[start:end])
-        for start, end in zip([0, *cuts], [*cuts, len(world.manifests)], strict=True)
+        for start, end in zip([0, *bounds], [*bounds, len(world.manifests)], strict=True)
     ]
     kept = [stored(part) for part in parts[:-1]] + parts[-1:]
     expected = joined(plan_of(world), world.manifests)
@@ -104,14 +104,16 @@ def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 4), st.booleans()), min_size=1, max_size=12), st.data())
-def test_long_rows_of_batches_become_one_range_each(batches: list[tuple[str, int, bool]], data: st.DataObject) -> None:
+def test_long_sequences_of_batches_become_one_range_each(
+    batches: list[tuple[str, int, bool]], data: st.DataObject
+) -> None:
     """Histories as they are: each batch where the last one ended, now and then another writer or a hole."""
     truth: list[date | None] = []
     manifests = []
     spans = []
-    for _, size, holed in batches:
+    for _, size, has_holes in batches:
         spans.append(span(len(truth), len(truth) + size))
-        truth += [None if holed else DAY] + [DAY] * (size - 1)
+        truth += [None if has_holes else DAY] + [DAY] * (size - 1)
     for number, ((writer, _, _), item) in enumerate(zip(batches, spans, strict=True)):
         manifests.append(manifest_of(writer, number, {log(): item}, {log(): tuple(truth)}, "whole"))
     end = data.draw(st.integers(0, len(truth)))

@@ -1,4 +1,4 @@
-"""Conformance 13: what crashes leave behind is never read, and never stays for ever. Real S3 server and Spark."""
+"""Uploads and objects that crashes leave are never read, and maintenance removes or lists them. Real S3 and Spark."""
 
 import re
 from collections.abc import Iterator
@@ -41,9 +41,7 @@ def start_upload(oracle: Oracle, settings: Settings, key: str) -> str:
 
 
 @pytest.mark.conformance(13)
-def test_stale_uploads_of_the_stream_alone_are_aborted_and_younger_ones_left(
-    settings: Settings, store: ObjectStore
-) -> None:
+def test_only_the_streams_own_stale_uploads_are_aborted(settings: Settings, store: ObjectStore) -> None:
     layout, other = (Layout(prefix="", stream=unique("maintained")) for _ in range(2))
     oracle, theirs = Oracle(settings, layout.stream), Oracle(settings, other.stream)
     keys = [f"{layout.data_prefix}partition={n}/object" for n in range(3)]
@@ -86,7 +84,7 @@ def crashed(
 
 
 @pytest.mark.conformance(13)
-def test_no_orphan_is_read_or_named_and_all_are_listed(
+def test_orphans_are_listed_but_never_read(
     spark: SparkSession, settings: Settings, store: ObjectStore, crashed: tuple[Stream, list[str]]
 ) -> None:
     stream, orphans = crashed
@@ -117,7 +115,7 @@ def test_no_orphan_is_read_or_named_and_all_are_listed(
     assert maintain(store, layout, before=datetime.now(UTC) - timedelta(days=1)).orphans == ()
 
 
-def test_what_is_committed_while_maintenance_looks_is_no_orphan(
+def test_an_object_committed_during_maintenance_is_no_orphan(
     store: ObjectStore, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Small(store=store, stream=make_stream(), path=lambda _: "p")
@@ -136,9 +134,7 @@ def test_what_is_committed_while_maintenance_looks_is_no_orphan(
     assert len(small.objects()) == 4
 
 
-def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
-    settings: Settings, make_stream: MakeStream
-) -> None:
+def test_the_command_shows_aborted_uploads_and_orphans(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream()
     oracle = Oracle(settings, stream.name)
     upload, orphan = f"data/{stream.name}/partition=0/unfinished", f"data/{stream.name}/partition=0/orphan"
@@ -156,14 +152,14 @@ def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
     assert first.endswith(f"+00:00  {upload}")
     assert orphans == "Objects that no manifest lists: 1, 5 bytes; no reader sees them, none deleted"
     assert second.split() == ["5", orphan]
-    assert ledger == "Ledger agrees with the manifests: 0 of them in 0 segments, 0 new"
+    assert ledger == "Ledger agrees with the manifests: 0 manifests in 0 segments, 0 new"
     assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
     assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 were replaced less than a week ago"
     assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
 
 
 @pytest.mark.parametrize("options", [[], ["--rebuild-ledger"]])
-def test_on_a_terminal_the_command_says_how_much_it_has_read(
+def test_on_a_terminal_the_command_shows_its_progress(
     settings: Settings, store: ObjectStore, make_stream: MakeStream, options: list[str]
 ) -> None:
     small = Small(store=store, stream=make_stream(), prefix=settings.prefix)
@@ -172,8 +168,8 @@ def test_on_a_terminal_the_command_says_how_much_it_has_read(
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}
     done = CliRunner().invoke(app, ["maintain", small.stream.name, *options], env=terminal)
     assert done.exit_code == 0, done.output
-    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
-    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges checked: 3", told, re.DOTALL)
+    output = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
+    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges checked: 3", output, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -186,12 +182,12 @@ def test_on_a_terminal_the_command_says_how_much_it_has_read(
         ("99999d", timedelta(99999)),
     ],
 )
-def test_ages(text: str, age: timedelta) -> None:
+def test_ages_are_parsed(text: str, age: timedelta) -> None:
     assert parse_age(text) == age
     assert datetime.now(UTC) - age > datetime.min.replace(tzinfo=UTC)  # a moment there is
 
 
 @pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "100000d", "999999d"])
-def test_what_is_no_age_is_refused(text: str) -> None:
+def test_an_invalid_age_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not an age: expected a number up to 99999 and s, m, h or d, like 12h"):
         parse_age(text)

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
-from tests.batch.test_upkeep import offsets, staged, table_of, verdict
+from tests.batch.test_table_maintenance import offsets, staged, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
 from tidemark.current_view.view import pin
@@ -55,14 +55,14 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     assert compacted(now + timedelta(days=2)) == 4
     made = next(item for item in log.manifests() if item.writer == "compact")
     assert verdict(log, MONDAY) == "proven []"
-    assert pin(settings, stream.name).plan.cuts == ()  # nothing is behind the table
+    assert pin(settings, stream.name).plan.cuts == ()  # the table has everything
     found = locate(settings, stream.name, stream.topic, 0, 5)
     assert [(item.object, item.origins) for item in found.copies] == [
         (made.files[0].key, (Origin(writer=writer, batch=2),))
     ]
     assert [(item.writer, item.batch) for item in found.seals] == [(writer, 2)]
-    gone = delete_replaced(log.store, log.layout, stream, now=now + timedelta(days=9), delete=True)
-    assert (gone.objects, gone.kept) == (4, [])
+    deleted = delete_replaced(log.store, log.layout, stream, now=now + timedelta(days=9), delete=True)
+    assert (deleted.objects, deleted.kept) == (4, [])
     assert verdict(log, MONDAY) == "proven []"
 
     look = log.run("look")
@@ -77,6 +77,6 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     reconcile("second", force=True)
 
     assert offsets(log) == {MONDAY: [*range(8), 11], TUESDAY: [8, 9, 10]}
-    again = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
-    assert again.slice(0, 8).equals(published)
+    rebuilt = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
+    assert rebuilt.slice(0, 8).equals(published)
     assert (verdict(log, MONDAY), verdict(log, MONDAY, 1), verdict(log, TUESDAY)) == ("proven []",) * 3

@@ -258,7 +258,7 @@ def test_what_is_published_is_not_audited_again_nor_taken_for_what_another_audit
     # As if it had come to another end: what was published is without the day.
     with run.step(AUDIT) as attempt:
         attempt.result = replace(audit, held=())
-    with pytest.raises(ConflictError, match="the audit branch is not what the rebuild left"):
+    with pytest.raises(ConflictError, match="the audit branch is not the one that the rebuild wrote"):
         publish_run(run, spark)
 
 

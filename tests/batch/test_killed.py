@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
-from tests.batch.test_upkeep import offsets, reconcile, table_of, verdict
+from tests.batch.test_table_maintenance import offsets, reconcile, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until

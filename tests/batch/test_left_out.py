@@ -130,7 +130,7 @@ def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None
     assert held.keys() == {january(10), january(12), january(13)}
     assert "a file is damaged" in held[january(10)]
     assert first in held[january(10)]
-    assert "archive objects of the plan are gone" in held[january(12)]
+    assert "archive objects of the plan are missing" in held[january(12)]
     assert third in held[january(12)]
     assert "expected 3 rows read, found 2 published" in held[january(13)]
     assert seals_of(world, 10, 11, 12, 13, 14) == [
@@ -188,7 +188,7 @@ def test_a_day_that_the_run_can_not_do_without_stops_it(world: World) -> None:
     reopened(world, "first", 13, 14)
 
     def is_stopped(name: str, day: int, *, force: bool = False) -> None:
-        with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are gone"):
+        with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are missing"):
             planned(world, name, day, force=force)
 
     damage(world, key, "cut off")

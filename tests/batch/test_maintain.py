@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from tests.archive.small import START, ZONE, Small
 from tests.batch.logs import MONDAY, TUESDAY, Log
 from tests.batch.steps import pass_audit
-from tests.batch.test_upkeep import offsets, reconcile, staged, verdict
+from tests.batch.test_table_maintenance import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.current_view.frame import current
-from tidemark.maintenance import tables as upkeep
+from tidemark.maintenance import tables as maintenance
 from tidemark.maintenance.tables import maintain_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.seal import seal_run
@@ -32,7 +32,7 @@ class AWeekAgo(datetime):
         return datetime.now(tz) - timedelta(days=8)
 
 
-def test_a_run_and_readers_beside_it_notice_nothing(
+def test_maintenance_does_not_affect_a_run_or_readers(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -60,7 +60,7 @@ def test_a_run_and_readers_beside_it_notice_nothing(
     archived = [(offset, offset * offset) for offset in range(RECORDS)]
 
     def seen() -> list[tuple[int, int]]:
-        """The live view's records."""
+        """The current view's records."""
         found = current(spark, settings, stream.name).select("_offset", "n").collect()
         return sorted((row["_offset"], row["n"]) for row in found)
 
@@ -75,7 +75,7 @@ def test_a_run_and_readers_beside_it_notice_nothing(
     replaced = small.objects().keys()
 
     with monkeypatch.context() as patch:
-        patch.setattr(upkeep, "datetime", AWeekAgo)
+        patch.setattr(maintenance, "datetime", AWeekAgo)
         done = maintained("a-week-ago")
 
     (made,) = small.compactions()

@@ -126,7 +126,7 @@ def test_damage_of_a_parquet_object_stops_the_rebuild_and_it_is_named(world: Wor
     if damage == "a byte of a page":
         bad = body.getvalue().replace(value(5), value(6))  # of the same length, and as good JSON
     run.store.put(key, bad)
-    with pytest.raises(FormatError, match=rf"a file is damaged: .*{re.escape(key)}.* Put it back from a copy"):
+    with pytest.raises(FormatError, match=rf"a file is damaged: .*{re.escape(key)}.* Restore it from a copy"):
         world.rebuild(run)
 
 

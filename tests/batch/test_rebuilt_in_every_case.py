@@ -21,7 +21,7 @@ from tests.archive.conftest import grow
 from tests.archive.oracle import Oracle
 from tests.archive.test_kafka_logs import consumed
 from tests.archive.test_loss import expire
-from tests.archive.test_stream import make_again
+from tests.archive.test_stream import recreate_topic
 from tests.batch.logs import MONDAY, TUESDAY, ZONE
 from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
@@ -223,7 +223,7 @@ def test_of_a_day_in_whose_middle_the_topic_was_made_again(make_world: MakeWorld
     world = make_world()
     world.produce(hours(MONDAY, -3, 12))
     world.archive()
-    make_again(world.settings, world.stream.topic)
+    recreate_topic(world.settings, world.stream.topic)
     world.produce(hours(MONDAY, 11, 20))
     assert world.oracle.delete("checkpoints") > 0
     world.archive()

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, Produce, at
 from tests.batch.steps import pass_audit
-from tests.batch.test_upkeep import offsets, staged, verdict
+from tests.batch.test_table_maintenance import offsets, staged, verdict
 from tests.conftest import MakeStream
 from tidemark.core.errors import ConflictError
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run

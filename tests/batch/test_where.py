@@ -138,7 +138,7 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     body = log.store.get(key)
     assert body is not None
     log.store.delete(key)
-    with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a.* Put it back .*: delete the man"):
+    with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a.* Restore it .*: delete the man"):
         find(log, 1)
     log.store.put(key, body)
     assert find(log, 1).day == MONDAY

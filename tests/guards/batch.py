@@ -60,7 +60,7 @@ GUARDS = (
         name="published-since",
         promise="A run does not publish over a day that another run has published since it was planned.",
         path="include/tidemark/tables/iceberg.py",
-        old="self._require_still(table, wanted)",
+        old="self._require_unchanged(table, wanted)",
         new="pass",
         tests=(
             (

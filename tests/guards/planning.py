@@ -67,7 +67,7 @@ GUARDS = (
         name="readable-refilled",
         promise="An offset at which Kafka gives a committed record is never explained as a hole.",
         path="include/tidemark/kafka/offset_evidence.py",
-        old="readable=_some(asked[visible & ~aborted]),",
+        old="readable=_sample(asked[visible & ~aborted]),",
         new="readable=OffsetSample(),",
         tests=("tests/batch/test_holes.py::test_a_record_that_kafka_still_gives_is_never_explained",),
     ),

@@ -138,7 +138,7 @@ BAD: dict[bytes | None, str] = {
 }
 
 
-def test_values_that_are_one_object_of_the_schema_come_out_field_by_field(spark: SparkSession) -> None:
+def test_values_that_are_one_object_of_the_schema_are_decoded(spark: SparkSession) -> None:
     found = outcomes(spark, list(GOOD))
     assert dict(zip(GOOD, found, strict=True)) == {value: {**EMPTY, **fields} for value, fields in GOOD.items()}
 
@@ -246,9 +246,9 @@ def test_a_renamed_field_is_read_under_all_its_names_the_newest_first(spark: Spa
     assert plan.count("from_json(") == 1
 
 
-def test_an_earlier_name_that_is_a_field_of_its_own_is_refused(spark: SparkSession) -> None:
+def test_an_earlier_name_that_is_also_a_field_is_refused(spark: SparkSession) -> None:
     wrong = stream("n INT, Old INT", renamed={"n": ["old"]})
-    with pytest.raises(ConfigError, match=r"renamed.n: the earlier name is that of a field, too.*found old"):
+    with pytest.raises(ConfigError, match=r"renamed.n: the earlier name is also a field.s name.*found old"):
         process(records(kafka_rows(spark, []), wrong), wrong, flat)
 
 

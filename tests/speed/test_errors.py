@@ -118,7 +118,7 @@ def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_pati
                 error = given_up[mode].result()
                 assert isinstance(error, ServiceError)
                 told = diagnosed(error, brokers.bootstrap, [topic])
-                assert f"{topic}-0 has 2 copies in sync, min.insync.replicas is 3" in str(told)
+                assert f"{topic}-0 has 2 replicas in sync, min.insync.replicas is 3" in str(told)
                 assert (told.problem, told.found, told.where) == (error.problem, error.found, error.where)
             assert not any(item.done() for item in patient)
         for item in patient:
@@ -150,7 +150,7 @@ def test_a_record_that_is_too_large_is_a_matter_of_settings(
     for mode in (at_least_once, exactly_once):
         error = refused(mode, topic)
         assert isinstance(error, ConfigError)
-        assert error.problem == "a record is larger than Kafka takes"
+        assert error.problem == "a record is larger than Kafka accepts"
         assert "Raise max.message.bytes" in str(error)
     assert values(brokers, settings, topic) == []
 

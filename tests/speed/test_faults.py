@@ -31,7 +31,7 @@ def test_at_least_once_loses_nothing_to_a_kill_and_a_broker_that_is_killed(
     verdict = found.verdict
     assert verdict.delivered == verdict.expected + verdict.duplicates
     assert [struck.seen for struck in found.struck][1] == "the driver ended with 1"
-    assert any(ending.startswith("ServiceError: Spark's JVM is gone") for ending in found.endings)
+    assert any(ending.startswith("ServiceError: Spark's JVM died") for ending in found.endings)
 
 
 def test_exactly_once_a_zombie_an_open_transaction_and_sigterm_lose_and_double_nothing(

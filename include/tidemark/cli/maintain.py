@@ -64,7 +64,7 @@ def print_maintenance(
             store, layout, definition, from_scratch=rebuild_ledger, progress=_Read(status, of=read.manifests)
         )
     console.print(
-        f"Ledger {'made anew' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} of them in"
+        f"Ledger {'rebuilt' if rebuild_ledger else 'agrees with the manifests'}: {ledger.manifests} manifests in"
         f" {ledger.segments} segments, {ledger.new} new"
     )
     _compact_files(console, store, layout, definition, do=compact)

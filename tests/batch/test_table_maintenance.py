@@ -19,7 +19,7 @@ from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
-from tidemark.maintenance import tables as upkeep
+from tidemark.maintenance import tables as maintenance
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
 from tidemark.maintenance.tables import MAINTAIN, maintain_run, maintain_tables
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
@@ -34,7 +34,7 @@ from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 from tidemark.tables import iceberg
 from tidemark.tables.columns import QUARANTINE_SCHEMA
-from tidemark.tables.iceberg import IcebergTable, _is_neighbour
+from tidemark.tables.iceberg import IcebergTable, _is_concurrent_commit
 from tidemark.tables.reader import load_table
 from tidemark.tables.versions import day_versions
 from tidemark.verify.day import verify_day
@@ -110,7 +110,7 @@ def verdict(log: Log, day: date, version: int | None = None) -> str:
 
 
 @pytest.mark.conformance(13)
-def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhere_else(
+def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, client = make_stream(), s3_client(settings)
@@ -134,7 +134,7 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
             for item in unfinished_uploads(store, prefix)
         ]
 
-    monkeypatch.setattr(upkeep, "unfinished_uploads", aged)
+    monkeypatch.setattr(maintenance, "unfinished_uploads", aged)
 
     def unfinished() -> set[str]:
         there = client.list_multipart_uploads(Bucket=settings.bucket, Prefix="warehouse/").get("Uploads", ())
@@ -154,7 +154,7 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
 
 
 @pytest.mark.conformance(52)
-def test_the_tables_lose_what_nobody_needs_and_nothing_else(
+def test_maintenance_removes_only_what_no_reader_or_run_needs(
     stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, settings = log.stream, log.settings
@@ -191,7 +191,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     assert {table: objects(log, table) for table in tables} == before
 
     run = log.run("maintain")
-    maintain_run(run, spark)  # every file looks old, but only the orphans are nobody's
+    maintain_run(run, spark)  # every file looks old, but only orphans may be deleted
 
     saved: dict[str, Any] = run.require(MAINTAIN)["tables"]
     for table, orphan in zip(tables, orphans, strict=True):
@@ -211,7 +211,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
         assert before[table].keys() - objects(log, table).keys() > {orphan}
     assert set(young) <= {key for table in tables for key in objects(log, table)}
     assert offsets(log) == published
-    # What readers see stays proven, although Tuesday's own snapshot is gone; Monday's first version is gone for good.
+    # What readers see stays proven, although Tuesday's own snapshot and Monday's first version have expired.
     assert (verdict(log, MONDAY), verdict(log, TUESDAY)) == ("proven []",) * 2
     assert verdict(log, MONDAY, 1) == "unknown []"
     view = pin(settings, stream.name)
@@ -230,13 +230,13 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
 
 
 @pytest.mark.conformance(52)
-def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
+def test_a_procedure_is_repeated_while_another_writer_locks_the_catalog(
     stack: LocalStack, spark: SparkSession, raw: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = raw
     log.produce(1, at(MONDAY, 9))
     staged(log, spark, "given-up", MONDAY)
-    table = upkeep._Upkept(spark, log.settings, log.stream.table)
+    table = maintenance._MaintainedTable(spark, log.settings, log.stream.table)
     (tip,) = (ref.snapshot_id for name, ref in table_of(log, log.stream.table).metadata.refs.items() if name != "main")
     assert table.drop("audit_given-up", tip)
     asked: list[BaseException] = []
@@ -244,11 +244,11 @@ def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
     neighbour.execute("BEGIN IMMEDIATE")
 
     def goes(error: BaseException) -> bool:
-        """Whether it is a neighbour that is in the way, who is gone then."""
+        """Whether another writer caused the error; then it ends."""
         asked.append(error)
         neighbour.close()
-        return _is_neighbour(error)
+        return _is_concurrent_commit(error)
 
-    monkeypatch.setattr(iceberg, "_is_neighbour", goes)
+    monkeypatch.setattr(iceberg, "_is_concurrent_commit", goes)
     assert table.expire((tip,)) > 0
     assert "SQLITE_BUSY" in str(asked[0])
