@@ -296,10 +296,10 @@ def test_the_command_compacts_and_makes_anew(settings: Settings, make_stream: Ma
     archive.commit(3)
     done = CliRunner().invoke(app, ["maintain", stream.name])
     assert done.exit_code == 0, done.output
-    assert "Ledger agrees with the manifests: 3 of them in 1 segments, 3 new\n" in done.output
+    assert "Ledger agrees with the manifests: 3 manifests in 1 segments, 3 new\n" in done.output
     archive.store.put(archive.segments()[0], b"rubbish")
     broken = CliRunner().invoke(app, ["maintain", stream.name])
     assert isinstance(broken.exception, FormatError)
     again = CliRunner().invoke(app, ["maintain", stream.name, "--rebuild-ledger"])
-    assert "Ledger made anew: 3 of them in 1 segments, 3 new\n" in again.output
+    assert "Ledger rebuilt: 3 manifests in 1 segments, 3 new\n" in again.output
     assert Oracle(settings, stream.name).keys("ledger") is not None

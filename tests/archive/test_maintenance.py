@@ -144,17 +144,17 @@ def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
     oracle.client.put_object(Bucket=settings.bucket, Key=orphan, Body=b"12345")
     kept = CliRunner().invoke(app, ["maintain", stream.name])
     assert kept.exit_code == 0, kept.output
-    assert "Unfinished uploads aborted: 0; younger ones left alone: 1\n" in kept.output
-    assert "Objects that no manifest lists: 0, 0 bytes" in kept.output
+    assert "Unfinished uploads aborted: 0; younger ones kept: 1\n" in kept.output
+    assert "Objects in no manifest: 0, 0 bytes" in kept.output
     done = CliRunner().invoke(app, ["maintain", stream.name, "--older-than", "0s"])
     assert done.exit_code == 0, done.output
     title, aborted, first, orphans, second, ledger, small, replaced = done.output.splitlines()
-    assert title == f"s3://{settings.bucket}/data/{stream.name}/, what is older than 0s"
-    assert aborted == "Unfinished uploads aborted: 1; younger ones left alone: 0"
+    assert title == f"Objects and uploads of {stream.name} older than 0s"
+    assert aborted == "Unfinished uploads aborted: 1; younger ones kept: 0"
     assert first.endswith(f"+00:00  {upload}")
-    assert orphans == "Objects that no manifest lists: 1, 5 bytes; no reader sees them, none deleted"
+    assert orphans == "Objects in no manifest: 1, 5 bytes; no reader sees them, none was deleted"
     assert second.split() == ["5", orphan]
-    assert ledger == "Ledger agrees with the manifests: 0 of them in 0 segments, 0 new"
+    assert ledger == "Ledger agrees with the manifests: 0 manifests in 0 segments, 0 new"
     assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
     assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 were replaced less than a week ago"
     assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
@@ -171,7 +171,7 @@ def test_on_a_terminal_the_command_says_how_much_it_has_read(
     done = CliRunner().invoke(app, ["maintain", small.stream.name, *options], env=terminal)
     assert done.exit_code == 0, done.output
     told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
-    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges looked at: 3", told, re.DOTALL)
+    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges checked: 3", told, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -191,5 +191,5 @@ def test_ages(text: str, age: timedelta) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "100000d", "999999d"])
 def test_what_is_no_age_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="not an age: expected a number up to 99999 and s, m, h or d, like 12h"):
+    with pytest.raises(ConfigError, match="invalid age: expected a number up to 99999 and s, m, h or d, such as 12h"):
         parse_age(text)

@@ -13,8 +13,9 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_upkeep import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.current_view.frame import current
-from tidemark.maintenance import tables as upkeep
-from tidemark.maintenance.tables import maintain_run
+from tidemark.maintenance import run as maintenance
+from tidemark.maintenance import tables
+from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
@@ -30,7 +31,7 @@ class AWeekAgo(datetime):
         return datetime.now(tz) - timedelta(days=8)
 
 
-def test_a_run_and_readers_beside_it_notice_nothing(
+def test_maintenance_changes_nothing_for_a_concurrent_run_and_its_readers(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -58,7 +59,7 @@ def test_a_run_and_readers_beside_it_notice_nothing(
     archived = [(offset, offset * offset) for offset in range(RECORDS)]
 
     def seen() -> list[tuple[int, int]]:
-        """The live view's records."""
+        """The current view's records."""
         found = current(spark, settings, stream.name).select("_offset", "n").collect()
         return sorted((row["_offset"], row["n"]) for row in found)
 
@@ -73,7 +74,8 @@ def test_a_run_and_readers_beside_it_notice_nothing(
     replaced = small.objects().keys()
 
     with monkeypatch.context() as patch:
-        patch.setattr(upkeep, "datetime", AWeekAgo)
+        patch.setattr(maintenance, "datetime", AWeekAgo)
+        patch.setattr(tables, "datetime", AWeekAgo)
         done = maintained("a-week-ago")
 
     (made,) = small.compactions()

@@ -21,7 +21,8 @@ from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
 from tidemark.maintenance import tables as upkeep
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
-from tidemark.maintenance.tables import look_after_tables, maintain_run
+from tidemark.maintenance.run import maintain_run
+from tidemark.maintenance.tables import look_after_tables
 from tidemark.reconcile.plan.step import plan_run, settle_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -182,7 +183,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
         assert lines[place + 1 : place + 6] == [
             "Audit branches that would be dropped: 0",
             f"Snapshots that would be expired: 0, kept: {kept}",
-            "Files of no snapshot that would be deleted: 1",
+            "Files in no snapshot that would be deleted: 1",
             f"  s3://{settings.bucket}/{orphan}",
             "Unfinished uploads of files that would be aborted: 0",
         ]

@@ -9,7 +9,7 @@ from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
-from tidemark.inspect.locate import Located, RecordCopy, Sealed, locate
+from tidemark.inspect.locate import Located, RecordCopy, SealedVersion, locate
 from tidemark.maintenance.archive import maintain_ledger
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.seal import seal_run
@@ -55,7 +55,7 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
             for writer, start, end, seq in (("query-a", 0, 10, 1), ("query-b", 3, 10, 0), ("query-c", 0, 20, 0))
         ),
         seals=tuple(
-            Sealed(
+            SealedVersion(
                 key=log.layout.seal_key(MONDAY, version),
                 day=MONDAY,
                 version=version,
@@ -64,7 +64,7 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
                 quarantine_snapshot_id=88,
                 writer=writer,
                 batch=0,
-                standing=None,  # these seals name snapshots that no table has
+                status=None,  # these seals name snapshots that no table has
             )
             for version, writer in ((1, "query-a"), (2, "query-c"))
         ),
@@ -115,7 +115,7 @@ def test_an_offset_not_archived_yet_is_told_from_a_gap(log: Log) -> None:
     log.archive(15, 20)
     with pytest.raises(PositionError, match=r"offset 12, found a gap below the archive's end 20 .* refill"):
         find(log, 12)
-    with pytest.raises(PositionError, match=r"offset 25, found an archive that ends at 20 .* archive stream will"):
+    with pytest.raises(PositionError, match=r"offset 25, found an archive that ends at 20 .* has not read it yet"):
         find(log, 25)
 
 
@@ -137,7 +137,7 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     body = log.store.get(key)
     assert body is not None
     log.store.delete(key)
-    with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a.* Put it back .*: delete the man"):
+    with pytest.raises(ConflictError, match=r"a committed object is missing.*query-a.* Put it back .*: delete the man"):
         find(log, 1)
     log.store.put(key, body)
     assert find(log, 1).day == MONDAY

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from tidemark.core.errors import TidemarkError
 from tidemark.current_view.frame import current
 from tidemark.maintenance import compaction, expiry, replaced
-from tidemark.maintenance.tables import maintain_run
+from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
 from tidemark.reconcile.rebuild.step import rebuild_run

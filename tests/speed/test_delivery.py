@@ -295,7 +295,7 @@ def command(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[object, str, str]]:
     """``tidemark delivery`` in this process and session: its exit code, standard output and standard error."""
-    monkeypatch.setattr("tidemark.cli.delivery.quiet_session", lambda _settings, _name: spark)
+    monkeypatch.setattr("tidemark.cli.spark.quiet_session", lambda _settings, _name: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
     for name, value in (("COLUMNS", "200"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)

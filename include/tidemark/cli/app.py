@@ -1,4 +1,4 @@
-"""The commands. What is slow to import waits inside the command that needs it, so that --help is quick."""
+"""The commands. Slow imports stand inside the command that needs them, so that --help is quick."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ from tidemark.core.errors import TidemarkError
 
 app = typer.Typer(
     name="tidemark",
-    help="Kafka topics in S3 and back in Kafka, with every day proven complete.",
+    help="Archive Kafka topics to S3, deliver them transformed, and prove every day complete.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 Stack = Annotated[
     str | None,
-    typer.Option(help="A local stack by name (local, demo). Without it: TIDEMARK_* variables, else the one that runs."),
+    typer.Option(help="A local stack (local, demo). [default: TIDEMARK_* variables, or else the running stack]"),
 ]
 
 
@@ -30,7 +30,7 @@ def up(
     streams: Annotated[bool, typer.Option("--streams", help="Run every stream's archive and speed layer too.")] = False,
     airflow: Annotated[bool, typer.Option("--airflow", help="Run Airflow with the reconcile DAGs too.")] = False,
 ) -> None:
-    """Start a local stack (Kafka and an S3 server), say where it is, and keep it up until Ctrl-C."""
+    """Start a local stack (Kafka and an S3 server), print its addresses, and run it until Ctrl-C."""
     from tidemark.cli.up import run_stack
 
     run_stack(name, with_streams=streams, with_airflow=airflow)
@@ -38,7 +38,7 @@ def up(
 
 @app.command()
 def streams(stack: Stack = None) -> None:
-    """Check every stream's YAML file and transformation."""
+    """Check every stream's YAML file and transformation. Exits 1 if any stream is invalid."""
     from tidemark.cli.streams import check_streams
 
     if not check_streams(stack):
@@ -53,7 +53,7 @@ def where(
     offset: Annotated[int, typer.Argument(min=0, help="Its offset in the partition.")],
     stack: Stack = None,
 ) -> None:
-    """Name the object, manifest, seal and snapshot that hold one record."""
+    """Show the object, manifest, seal and snapshot that hold one record."""
     from tidemark.cli.where import print_location
 
     print_location(stack, stream, topic, partition, offset)
@@ -61,10 +61,10 @@ def where(
 
 @app.command()
 def report(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, any stream.")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: any stream]")] = None,
     stack: Stack = None,
 ) -> None:
-    """Say where the report of the last reconcile run is, and its verdict."""
+    """Show the verdict of the last reconcile run, and where its report is."""
     from tidemark.cli.report import print_last_report
 
     print_last_report(stack, stream)
@@ -75,15 +75,16 @@ def days(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     from_day: Annotated[
-        str | None, typer.Option("--from", help="First day. [default: of the last 30, the first since one was sealed]")
+        str | None,
+        typer.Option("--from", help="First day. [default: the first sealed or archived one, at most 30 days back]"),
     ] = None,
     to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: yesterday]")] = None,
     grace_hours: Annotated[
-        int, typer.Option(min=0, max=8760, help="How long after its end a day may be without a seal.")
+        int, typer.Option(min=0, max=8760, help="Hours after its end until a day without a seal is overdue.")
     ] = 6,
     stack: Stack = None,
 ) -> None:
-    """Show which days are sealed and how, and which are not; 1 when one should be and is not."""
+    """Show which days are sealed, and how. Exits 1 if any day is overdue."""
     from tidemark.cli.days import print_days
 
     if not print_days(stack, stream, from_day=from_day, to_day=to_day, grace_hours=grace_hours):
@@ -96,7 +97,7 @@ def versions(
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
     stack: Stack = None,
 ) -> None:
-    """List every sealed version of a day: rows, snapshots, when and why it was made, and which one readers see."""
+    """List every sealed version of a day: rows, snapshots, time and reason, and which one is current."""
     from tidemark.cli.versions import print_versions
 
     print_versions(stack, stream, day)
@@ -106,10 +107,10 @@ def versions(
 def rollback(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
-    version: Annotated[int, typer.Option("--to", min=1, help="The version whose rows the day shall have.")],
+    version: Annotated[int, typer.Option("--to", min=1, help="The version to go back to.")],
     stack: Stack = None,
 ) -> None:
-    """Make a day's rows those of an earlier version again, as a new version, in one atomic step."""
+    """Publish an earlier version's rows of a day again, as a new version, in one atomic step."""
     from tidemark.cli.versions import roll_back
 
     roll_back(stack, stream, day, version)
@@ -126,7 +127,7 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Derive a sealed day's proof anew and compare it; 1 for a difference, 2 where it can't be told."""
+    """Recompute a sealed day's proof and compare it. Exits 1 if it differs, 2 if the result is unknown."""
     from tidemark.cli.verify import print_verification
 
     try:
@@ -139,12 +140,12 @@ def verify(
 
 @app.command()
 def health(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, every stream.")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: every stream]")] = None,
     *,
-    stale_seconds: Annotated[float, typer.Option(min=0, help="A heartbeat older than this is not well.")] = 60,
+    stale_seconds: Annotated[float, typer.Option(min=0, help="Seconds after which a heartbeat is stale.")] = 60,
     stack: Stack = None,
 ) -> None:
-    """Show every stream's last word, and how long Kafka keeps what is not archived; 1 when one is not well."""
+    """Show the health of every stream, and how long Kafka keeps what is not archived. Exits 1 if any is unhealthy."""
     from tidemark.cli.health import print_health
 
     if not print_health(stack, stream, stale_seconds=stale_seconds):
@@ -156,7 +157,7 @@ def topics(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     stack: Stack = None,
 ) -> None:
-    """Name every setting of the stream's output topics and their cluster that can lose records; 1 when there is one."""
+    """Show settings of the output topics and their cluster that can lose records. Exits 1 if there are any."""
     from tidemark.cli.topics import print_findings
 
     if not print_findings(stack, stream):
@@ -185,10 +186,10 @@ def replay(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     stack: Stack = None,
 ) -> None:
-    """Send a stream's dead letters through its transformation once more, after a fix."""
-    from tidemark.cli.replay import replay_letters
+    """Process a stream's dead letters again, after a fix of its transformation."""
+    from tidemark.cli.replay import replay_dead_letters
 
-    replay_letters(stack, stream)
+    replay_dead_letters(stack, stream)
 
 
 @app.command()
@@ -196,14 +197,14 @@ def delivery(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     start: Annotated[
-        str | None, typer.Option("--from", help="A day, or a moment, in the stream's time zone. [default: yesterday]")
+        str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. [default: yesterday]")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="The last day, or the moment behind the span. [default: the same day]")
+        str | None, typer.Option("--to", help="The last day (inclusive) or a time (exclusive). [default: the same day]")
     ] = None,
     stack: Stack = None,
 ) -> None:
-    """Compare the live and the dead-letter topic with the archive; 1 for findings, 2 where it can't be told."""
+    """Compare the output topics with the archive. Exits 1 if there are findings, 2 if the result is unknown."""
     from tidemark.cli.delivery import print_delivery
 
     try:
@@ -218,28 +219,27 @@ def delivery(
 def maintain(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
-    older_than: Annotated[str, typer.Option(help="Of uploads and objects: a number and s, m, h or d.")] = "1d",
+    older_than: Annotated[str, typer.Option(help="Age of uploads and objects: a number and s, m, h or d.")] = "1d",
     clean_tables: Annotated[
         bool,
         typer.Option(
             "--clean-tables",
-            help="Drop old audit branches, expire snapshots, delete files of none: else they are only shown.",
+            help="Drop old audit branches, expire snapshots, delete orphan files. Without it, only show them.",
         ),
     ] = False,
     compact: Annotated[
         bool,
         typer.Option(
             "--compact",
-            help="Write small files anew as large ones, delete those replaced a week ago: else it is only shown.",
+            help="Compact small files, and delete those replaced a week ago. Without it, only show them.",
         ),
     ] = False,
     rebuild_ledger: Annotated[
-        bool, typer.Option("--rebuild-ledger", help="Make the ledger anew, from the manifests alone.")
+        bool, typer.Option("--rebuild-ledger", help="Rebuild the ledger from the manifests.")
     ] = False,
     stack: Stack = None,
 ) -> None:
-    """Abort uploads that nobody finished, list objects that no manifest lists, clean the tables, compact ledger and
-    files."""
+    """Abort unfinished uploads, list orphan objects, clean the tables, compact ledger and files."""
     from tidemark.cli.maintain import print_maintenance
 
     print_maintenance(
@@ -250,16 +250,16 @@ def maintain(
 @app.command()
 def demo(
     *,
-    leave: Annotated[bool, typer.Option("--exit", help="Leave at the end instead of staying up until Ctrl-C.")] = False,
+    leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False,
 ) -> None:
-    """Replay two days of real departures, damage them, reconcile them, and prove them whole."""
+    """Stream two days of real departures, damage them, reconcile them, and verify that they are complete."""
     from tidemark.demo.run import demo as run_demo
 
     raise typer.Exit(run_demo(exit_after=leave))
 
 
 def main() -> None:
-    """The command's entry point: an explained failure is one paragraph on standard error and exit code 1."""
+    """The command's entry point. A TidemarkError becomes one paragraph on standard error and exit code 1."""
     try:
         app()
     except TidemarkError as error:

@@ -4,7 +4,7 @@ What can go is decided from the tables' metadata, which needs no Spark; Iceberg'
 whole by itself: a metadata commit first, then the files it set free. What a kill leaves in between are orphan files.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from json import loads
 from operator import attrgetter
@@ -19,11 +19,8 @@ from pyspark.sql import SparkSession
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
-from tidemark.maintenance.archive import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
-from tidemark.maintenance.compaction import Compaction
+from tidemark.maintenance.archive import Unfinished, abort_upload, unfinished_uploads
 from tidemark.maintenance.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
-from tidemark.maintenance.replaced import delete_replaced
-from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
@@ -85,45 +82,6 @@ def look_after_tables(
             TableUpkeep(name=name, expiry=told, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
         )
     return tuple(found)
-
-
-def maintain_run(run: Run, spark: SparkSession) -> None:
-    """All upkeep of a stream: stale uploads of a day, both tables, the ledger, small files; save maintain.json.
-
-    Raises what ``maintain``, ``look_after_tables``, ``maintain_ledger``, ``Compaction.run``, ``delete_replaced``
-    and ``CompactedFiles.require_fit`` raise, in that order.
-    """
-    with run.step("maintain") as out:
-        now = datetime.now(UTC)
-        found = maintain(run.store, run.layout, before=now - timedelta(days=1))
-        out["uploads_aborted"] = [item.key for item in found.aborted]
-        out["objects_unlisted"] = [item.key for item in found.orphans]
-        tables = look_after_tables(spark, run.settings, run.stream, now=now, delete=True)
-        out["tables"] = {
-            item.name: {
-                "branches_dropped": sorted(item.expiry.branches),
-                "snapshots_expired": len(item.expiry.snapshots),
-                "snapshots_kept": item.expiry.kept,
-                "kept_for_unsealed": [f"{day}, published by run {name}" for day, name in item.expiry.unsealed],
-                "files_deleted": item.deleted,
-                "orphans_deleted": list(item.orphans),
-                "uploads_aborted": [upload.key for upload in item.uploads],
-            }
-            for item in tables
-        }
-        ledger = maintain_ledger(run.store, run.layout, run.stream)
-        out["ledger"] = {"manifests": ledger.manifests, "new": ledger.new, "segments": ledger.segments}
-        compaction = Compaction(store=run.store, layout=run.layout, stream=run.stream, now=now)
-        compacted = compaction.run()
-        out["compacted"] = asdict(compacted)
-        went = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True, unfit=compacted.unfit)
-        out["replaced"] = {
-            "deleted": went.objects,
-            "bytes": went.bytes,
-            "waiting": went.waiting,
-            "kept": list(map(str, went.kept)),
-        }
-        compacted.require_fit()
 
 
 def _names(stream: Stream) -> tuple[str, str]:
