@@ -167,7 +167,7 @@ def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -
     assert "no transformation: expected def transform(records: DataFrame) -> DataFrame" in text
     assert f"a stream has no transformation: expected a file {tmp_path / 'alone'}.py" in text
     assert "No such struct field `nosuch`" in text
-    assert "exactly-once delivery can't go with this transformation" in text
+    assert "exactly-once delivery does not work with this transformation" in text
     assert "found Filter, which drops rows: mark them with a text in the column reject" in text
     assert done.stderr == ""
 

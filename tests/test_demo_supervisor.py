@@ -128,7 +128,7 @@ def test_a_demo_without_its_broker_says_so_and_ends(
     monkeypatch.setattr(Demo, "_stream_begins", lose_the_broker)
     assert run.demo(exit_after=True) == 1
     text = capsys.readouterr().out
-    assert "The demo failed: the demo can't go on: a process of the local stack died: found kafka: ended by" in text
+    assert "The demo failed: the demo cannot continue: a process of the local stack died: found kafka: ended by" in text
     assert f"kafka: ended by signal SIGKILL [log: {tmp_path}/.tidemark/demo/logs/kafka.log]" in text
     assert len(pids) == 2
     assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -11,7 +11,8 @@ GUARDS = (
         name="init-before-marker",
         promise="Earlier attempts are fenced before the marker is read, so none can move it after.",
         path="include/tidemark/speed/exactly_once/transactions.py",
-        old='self._bounded("init_transactions")  # before the marker is read, or a zombie could still move it\n'
+        old='self._bounded("init_transactions")  # before the marker is read: '
+        "after this, no earlier attempt can move it\n"
         "        found = read_marker(self._consumer, sink, span.log)",
         new='found = read_marker(self._consumer, sink, span.log)\n        self._bounded("init_transactions")',
         tests=("tests/speed/test_transactions.py::test_an_earlier_attempt_can_commit_nothing_once_the_marker_is_read",),
@@ -89,10 +90,10 @@ GUARDS = (
         name="dead-letter-in-transaction",
         promise="A dead letter of an attempt that failed is not seen.",
         path="include/tidemark/speed/exactly_once/transactions.py",
-        old="self._producer.produce(topic, value, key, partition, failed, None, timestamp, headers)",
-        new="""good = piece.column("_good")[row].as_py()
+        old="self._producer.produce(topic, value, key, partition, on_report, None, timestamp, headers)",
+        new="""good = rows.column("_good")[row].as_py()
                     plain = self._producer if good else Producer({"bootstrap.servers": self._sink.bootstrap})
-                    plain.produce(topic, value, key, partition, failed, None, timestamp, headers)
+                    plain.produce(topic, value, key, partition, on_report, None, timestamp, headers)
                     _ = good or plain.flush()""",
         tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_seen",),
     ),
@@ -100,7 +101,7 @@ GUARDS = (
         name="source-header",
         promise="Every record that is delivered exactly once names the source record it was made from.",
         path="include/tidemark/speed/headers.py",
-        old='return batch.set_column(at, "headers", made)',
+        old='return batch.set_column(batch.schema.get_field_index("headers"), "headers", coordinates)',
         new="return batch",
         tests=("tests/speed/test_output.py::test_a_delivered_record_names_the_source_record_that_it_was_made_from",),
     ),

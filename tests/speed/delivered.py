@@ -214,8 +214,8 @@ class Delivery:
         """Say that the dead letters below the offset were replayed."""
         (log,) = describe_topic(self.settings.kafka_bootstrap, self.stream.speed.dead_letter_topic)
         plans = ReplayPlans.of(self.store, self.layout, log.topic_id)
-        reading = ReplayRange(log=log, start=0, until=offset, first=True)
-        plans.begin(ReplayPlan(stream=self.stream.name, number=1, readings=(reading,)))
+        replayed = ReplayRange(log=log, start=0, end=offset, first=True)
+        plans.begin(ReplayPlan(stream=self.stream.name, number=1, ranges=(replayed,)))
         self.replayed_until = offset
 
     def expected(self, start: datetime, end: datetime) -> Counter[Outcome]:
@@ -265,7 +265,7 @@ class Delivery:
         if arrived:
             judged.append((True, "delivered", None))
         elif copies:
-            judged.append((True, "unlike", None))
+            judged.append((True, "mismatched", None))
         elif self.gone or source.offset < self.positions.get(source.partition, 0):
             judged.append((True, "missing", None))
         else:

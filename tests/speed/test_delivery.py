@@ -135,7 +135,7 @@ def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_it
     assert {item["hour"][11:] for item in hour["hours"]} == {"01:00:00-04:00", "01:00:00-05:00"}
     live, _ = day["ranges"]["topics"]
     assert [item["start"] for item in live["partitions"]] == [7, 0, 0]
-    for name in ("missing", "duplicated", "unexpected", "pending", "replayed", "unlike", "not_archived", "outside"):
+    for name in ("missing", "duplicated", "unexpected", "pending", "replayed", "mismatched", "not_archived", "outside"):
         assert day["counts"][name] > 0, name
     assert set(day["unexpected"]) == {
         "no_coordinates",
@@ -229,7 +229,7 @@ def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for
 def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(
     spark: SparkSession, hour: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_topics, "SETTLE_S", 1)
+    monkeypatch.setattr(output_topics, "OPEN_TRANSACTION_S", 1)
     rights = [hour.right(source) for source in hour.sources.values()]
     lives = [out for out in rights if out.on_live]
     hour.deliver([out for out in rights if out != lives[-1]])

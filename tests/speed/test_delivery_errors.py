@@ -21,11 +21,11 @@ def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(5, 9, number=3)
-    behind = "the marker is behind the batch: .*found marker 4.*"
+    behind = "the marker is before the batch: .*found marker 4.*"
     problems = {
-        None: "there is no marker, though earlier batches were delivered",
+        None: "there is no marker, but earlier batches were delivered",
         4: behind + r"Source offsets \[4, 5\) are not in the live topic",
-        10: "the marker is ahead of the batch: .*found marker 10",
+        10: "the marker is after the batch: .*found marker 10",
     }
     for position, problem in problems.items():
         if position is not None:
@@ -44,7 +44,11 @@ def test_a_marker_that_is_not_ours_stops_delivery(make_sink: MakeSink) -> None:
     cases: tuple[tuple[str, type[Exception], str], ...] = (
         ("elsewhere", FormatError, "a marker does not parse: found elsewhere"),
         ('{"batch": 1}', FormatError, "a marker does not parse"),
-        ('{"batch": 1, "log": "other"}', ConflictError, "a marker is another log's: .*found topic id other"),
+        (
+            '{"batch": 1, "topic_id": "other"}',
+            ConflictError,
+            "the marker belongs to another log: .*found topic id other",
+        ),
     )
     for metadata, error, problem in cases:
         set_marker(sink, 5, metadata=metadata)
@@ -118,7 +122,7 @@ def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: Ma
 def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._SETTLE_S", 3)
+    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._ABORT_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
     restarts = 0
@@ -143,7 +147,7 @@ def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
 def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes_on(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._SETTLE_S", 3)
+    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._ABORT_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
 
@@ -153,7 +157,7 @@ def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes
         yield numbered(live, *range(10, 20))
 
     try:
-        with pytest.raises(ServiceError, match="Kafka did not take a transaction"):
+        with pytest.raises(ServiceError, match="Kafka refused a transaction"):
             deliver(rows(), wanted, replace(sink, timeout_s=4))
     finally:
         os.kill(broker.pid, signal.SIGCONT)

@@ -102,8 +102,8 @@ def test_only_a_span_that_was_seen_whole_passes(
     ("groups", "bounds", "problem"),
     [
         ((group("delivered", 5, is_row=True),), WIDE, "delivered rows and delivered records differ"),
-        (WHOLE, Bounds(rows_min=6, rows_max=9, records_max=9), "not those of the manifests"),
-        (WHOLE, Bounds(rows_min=0, rows_max=4, records_max=9), "not those of the manifests"),
+        (WHOLE, Bounds(rows_min=6, rows_max=9, records_max=9), "contradict the manifests"),
+        (WHOLE, Bounds(rows_min=0, rows_max=4, records_max=9), "contradict the manifests"),
         (WHOLE, Bounds(rows_min=5, rows_max=5, records_max=4), "more records than offsets"),
         ((*WHOLE, group("forgotten", 1, is_row=False)), WIDE, "a record has no outcome"),
     ],

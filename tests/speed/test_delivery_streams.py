@@ -40,7 +40,7 @@ from tidemark.speed.stream import speed
 DAY = "2013-01-14"
 NINE_MS = ms_of(f"{DAY}T09:00")
 DEADLINE_S = 600
-WRONG = ("missing", "duplicated", "unexpected", "unlike")
+WRONG = ("missing", "duplicated", "unexpected", "mismatched")
 
 
 def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, Any]:

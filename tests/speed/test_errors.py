@@ -149,7 +149,7 @@ def test_a_record_that_is_too_large_is_a_matter_of_settings(
     for mode in (at_least_once, exactly_once):
         error = refused(mode, topic)
         assert isinstance(error, ConfigError)
-        assert error.problem == "a record is larger than Kafka takes"
+        assert error.problem == "a record is too large for Kafka"
         assert "Raise max.message.bytes" in str(error)
     assert values(brokers, settings, topic) == []
 
@@ -170,7 +170,7 @@ def test_a_fenced_producer_is_told_who_goes_on(brokers: Cluster, settings: Setti
     assert values(brokers, settings, topic) == VALUES
 
 
-OURS = "tidemark.core.errors.PositionError: a row is not where it must be: found 7"
+OURS = "tidemark.core.errors.PositionError: rows are not in offset order: found 7"
 JAVA = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 \
 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): {}
 
@@ -201,7 +201,7 @@ Driver stacktrace: SQLSTATE: XXKST
         (
             "org.apache.spark.api.python.PythonException: Traceback\n" + OURS,
             PositionError,
-            "a row is not where it must be: found 7",
+            "rows are not in offset order: found 7",
         ),
     ],
 )

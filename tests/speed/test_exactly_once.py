@@ -233,7 +233,7 @@ def test_a_transformation_that_is_not_narrow_is_refused_with_the_operator_and_th
         f"    return {what}\n",
         scope,
     )
-    with pytest.raises(ConfigError, match=r"can't go with this transformation.*at_least_once") as caught:
+    with pytest.raises(ConfigError, match=r"does not work with this transformation.*at_least_once") as caught:
         require_exactly_once(spark, stream, scope["transform"])
     assert told in str(caught.value)
     spark.catalog.clearCache()

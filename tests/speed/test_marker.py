@@ -143,11 +143,11 @@ def test_an_error_beside_a_marker_is_not_taken_for_no_marker() -> None:
     """The client gives an error per partition, beside an offset that says "none"."""
     answer = SimpleNamespace(error=KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT), offset=-1001, metadata=None)
     consumer: Any = SimpleNamespace(committed=lambda *_, **__: [answer])
-    with pytest.raises(ServiceError, match=r"Kafka did not tell a marker: found .*UNSTABLE_OFFSET_COMMIT"):
+    with pytest.raises(ServiceError, match=r"Kafka did not return a marker: found .*UNSTABLE_OFFSET_COMMIT"):
         read_marker(consumer, SINK, LOG)
 
 
 @pytest.mark.parametrize(("start", "until"), [(-1, 4), (4, 3)])
 def test_a_span_that_ends_before_it_starts_is_refused(start: int, until: int) -> None:
-    with pytest.raises(PositionError, match="a span must not end before its start"):
+    with pytest.raises(PositionError, match="a range ends before its start"):
         span(start, until)

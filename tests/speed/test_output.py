@@ -125,7 +125,8 @@ def test_a_record_with_room_goes_to_the_live_topic_and_one_the_topic_would_not_t
 def test_a_record_that_fits_no_topic_fails_with_its_place_its_size_and_the_limit(spark: SparkSession) -> None:
     values: list[bytes | None] = [b'{"n":7}', b"x" * 5_000]
     told = (
-        r"no topic takes this record: partition 3 offset 1 of source is a dead letter of up to 5\d\d\d bytes,"
+        r"a record is too large for both output topics: partition 3 offset 1 of source is a dead letter of up to"
+        r" 5\d\d\d bytes,"
         r" and max\.message\.bytes of dead is 5000"
     )
     with pytest.raises(SparkRuntimeException, match=told):

@@ -37,7 +37,7 @@ from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.replay.dead_letters import NotOurs
-from tidemark.speed.replay.plan import ReplayRange, next_reading
+from tidemark.speed.replay.plan import ReplayRange, next_range
 from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
@@ -285,22 +285,22 @@ def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
 @pytest.mark.parametrize(
     ("before", "marker", "expected"),
     [
-        (None, None, ReplayRange(log=LOG, start=0, until=9, first=True)),
-        (None, 4, ReplayRange(log=LOG, start=4, until=9, first=False)),
-        (4, 4, ReplayRange(log=LOG, start=4, until=9, first=False)),
-        (4, None, ReplayRange(log=LOG, start=4, until=9, first=True)),
-        (9, 9, ReplayRange(log=LOG, start=9, until=9, first=False)),
+        (None, None, ReplayRange(log=LOG, start=0, end=9, first=True)),
+        (None, 4, ReplayRange(log=LOG, start=4, end=9, first=False)),
+        (4, 4, ReplayRange(log=LOG, start=4, end=9, first=False)),
+        (4, None, ReplayRange(log=LOG, start=4, end=9, first=True)),
+        (9, 9, ReplayRange(log=LOG, start=9, end=9, first=False)),
     ],
 )
 def test_a_replay_begins_where_the_last_one_ended(
     before: int | None, marker: int | None, expected: ReplayRange
 ) -> None:
-    assert next_reading(LOG, before=before, marker=marker, end=9, where="here") == expected
+    assert next_range(LOG, before=before, marker=marker, end=9, where="here") == expected
 
 
 def test_a_dead_letter_topic_that_ends_before_what_was_replayed_is_refused() -> None:
     with pytest.raises(PositionError, match=r"expected >= 10, found 9 \[here\]"):
-        next_reading(LOG, before=10, marker=10, end=9, where="here")
+        next_range(LOG, before=10, marker=10, end=9, where="here")
 
 
 def test_a_transformation_that_drops_or_multiplies_a_row_is_an_error_and_after_its_fix_nothing_is_missing_or_twice(

@@ -129,7 +129,7 @@ def test_a_process_that_wakes_up_after_its_successor_adds_nothing(make_topic: Ma
     deliver([numbered(live, *range(20))], wanted, sink)
     child.process.send_signal(signal.SIGCONT)
     said = child.ended()
-    assert "ConflictError: a transactional id is another attempt's now" in said
+    assert "ConflictError: another attempt uses the transactional id now" in said
     assert f"{sink.group}-{LOG.partition}" in said
     assert values(sink.bootstrap, live) == list(range(20))
     assert marker(sink, LOG) == Marker(position=20, batch=0)

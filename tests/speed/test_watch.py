@@ -85,7 +85,7 @@ def test_a_hole_above_the_log_start_is_no_loss_and_one_below_is_named_even_if_ka
 
 def test_another_topic_id_stops_the_stream(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream()
-    with pytest.raises(ConflictError, match=r"made again while the stream ran.*expected topic id gone"):
+    with pytest.raises(ConflictError, match=r"recreated while the stream ran.*expected topic id gone"):
         speed.Watch(stream, settings, "gone")(progress(stream, 1, 4, 8, 3))
 
 
