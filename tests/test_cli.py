@@ -197,7 +197,7 @@ def test_an_unknown_local_stack_is_named(called: Called) -> None:
     assert problem.endswith(f"{name}/stack.env, found {name}\n")
 
 
-def test_a_stack_that_is_named_wins_over_another_deployments_variables(
+def test_a_named_stack_overrides_another_deployments_variables(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: LocalStack
 ) -> None:
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:

@@ -125,7 +125,7 @@ def performance() -> Iterator[Performance]:
 
 
 @pytest.mark.timeout(1500)
-def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> None:
+def test_the_demo_proves_two_damaged_days_complete_and_leaves_nothing_running() -> None:
     with performance() as demo:
         demo.watch()
 
@@ -151,7 +151,7 @@ def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_demo_without_its_broker_says_so_and_ends() -> None:
+def test_a_demo_without_its_broker_reports_it_and_ends() -> None:
     """``.venv/bin/python -m pytest -m soak tests/test_demo.py``; its plain form is in test_demo_supervisor."""
     with performance() as demo:
         demo.watch(until=lambda line: "Sent 275 events" in line)

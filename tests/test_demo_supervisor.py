@@ -48,7 +48,7 @@ def start(processes: Processes, name: str, program: str, folder: Path) -> Manage
     return processes.start(name, argv, env={}, ready=lambda: True, timeout_s=10, log=folder / f"{name}.log")
 
 
-def test_a_process_that_keeps_dying_is_restarted_aloud_and_then_named(
+def test_a_process_that_keeps_dying_is_restarted_and_then_reported(
     processes: Processes, said: io.StringIO, tmp_path: Path
 ) -> None:
     start(processes, "stream", "print('no luck'); raise SystemExit(3)", tmp_path)
@@ -60,7 +60,9 @@ def test_a_process_that_keeps_dying_is_restarted_aloud_and_then_named(
     assert (tmp_path / "stream.log").read_text(encoding="utf-8").count("no luck") == RESTARTS_MAX + 1
 
 
-def test_without_an_essential_process_it_ends_at_once(processes: Processes, said: io.StringIO, tmp_path: Path) -> None:
+def test_the_demo_ends_at_once_without_an_essential_process(
+    processes: Processes, said: io.StringIO, tmp_path: Path
+) -> None:
     start(processes, "kafka", SLEEPER, tmp_path)
     watcher = supervisor(processes, said)
     watcher.check()
@@ -71,7 +73,7 @@ def test_without_an_essential_process_it_ends_at_once(processes: Processes, said
     assert said.getvalue() == ""
 
 
-def test_a_service_that_refuses_for_a_moment_is_waited_out(processes: Processes, said: io.StringIO) -> None:
+def test_the_demo_waits_for_a_service_that_refuses_calls_for_a_while(processes: Processes, said: io.StringIO) -> None:
     answers = iter([ServiceError("busy"), None, "ready"])
 
     def ask() -> str | None:
@@ -86,7 +88,7 @@ def test_a_service_that_refuses_for_a_moment_is_waited_out(processes: Processes,
 @pytest.mark.parametrize(
     ("timeout_s", "limit_s", "limit"), [(0.1, 60, "within 0.1 s"), (60, 0.1, "within the demo's time limit")]
 )
-def test_time_that_is_up_is_told_with_what_was_waited_for(
+def test_a_time_out_names_what_was_waited_for(
     processes: Processes, said: io.StringIO, timeout_s: float, limit_s: float, limit: str
 ) -> None:
     with pytest.raises(StackError) as raised:
@@ -95,7 +97,7 @@ def test_time_that_is_up_is_told_with_what_was_waited_for(
     assert limit in str(raised.value)
 
 
-def test_what_fails_on_another_thread_ends_the_wait(processes: Processes, said: io.StringIO) -> None:
+def test_an_error_on_another_thread_ends_the_wait(processes: Processes, said: io.StringIO) -> None:
     work: Future[None] = Future()
     work.set_exception(StackError("Airflow's database could not be made"))
     watcher = supervisor(processes, said)
@@ -105,7 +107,7 @@ def test_what_fails_on_another_thread_ends_the_wait(processes: Processes, said: 
 
 
 @pytest.mark.parametrize("notices", ["the supervisor", "a client"])
-def test_a_demo_without_its_broker_says_so_and_ends(
+def test_a_demo_without_its_broker_reports_it_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], notices: str
 ) -> None:
     """With programs that sleep in the servers' place; soak: the same name in tests/test_demo.py, the real ones."""

@@ -10,7 +10,7 @@ from tests.guards.guard import Guard, StaleGuardError
 from tests.run_guards import ROOT, Verdict, judged, stale
 
 
-def test_there_are_forty_guards_at_least_and_each_has_a_name_of_its_own() -> None:
+def test_there_are_at_least_forty_guards_with_distinct_names() -> None:
     names = [guard.name for guard in GUARDS]
     assert len(names) == len(set(names)) >= 40
 
@@ -39,12 +39,12 @@ def guard(**changes: object) -> Guard:
     return Guard(**{**fields, **changes})  # type: ignore[arg-type]  # wrong ones among them
 
 
-def test_a_guard_is_switched_off_by_its_edit_alone() -> None:
+def test_a_guard_is_switched_off_by_its_edit_only() -> None:
     assert guard().switched_off("if wrong:\n    raise\nif late:\n") == "if False:\n    raise\nif late:\n"
 
 
 @pytest.mark.parametrize(("text", "times"), [("if late:\n", 0), ("if wrong:\nif wrong:\n", 2)])
-def test_an_edit_that_fits_nowhere_or_twice_is_an_error_with_guard_and_file(text: str, times: int) -> None:
+def test_an_edit_that_matches_nowhere_or_twice_is_an_error(text: str, times: int) -> None:
     with pytest.raises(StaleGuardError, match=rf"guard a-guard: .* once in a\.py, found it {times} times"):
         guard().switched_off(text)
 
@@ -58,7 +58,7 @@ def test_an_edit_that_fits_nowhere_or_twice_is_an_error_with_guard_and_file(text
         ({"tests": ("tests/test_a.py",)}, "a-guard: expected 'tests/<file>.py::test_<name>'"),
     ],
 )
-def test_a_guard_that_can_not_be_meant_is_refused(changes: dict[str, object], problem: str) -> None:
+def test_an_invalid_guard_is_refused(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         guard(**changes)
 
@@ -109,5 +109,5 @@ TEST = "tests/core/test_a.py::test_it[1]"
         "killed",
     ],
 )
-def test_only_a_test_that_fails_in_its_own_code_has_noticed(code: int, text: str | None, verdict: Verdict) -> None:
+def test_only_a_failure_in_the_tests_own_code_counts_as_noticed(code: int, text: str | None, verdict: Verdict) -> None:
     assert judged(code, text) == verdict

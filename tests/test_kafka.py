@@ -15,7 +15,7 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 
 
-def test_a_topic_that_is_not_there_is_named_with_what_to_do(settings: Settings) -> None:
+def test_a_missing_topic_is_named_with_what_to_do(settings: Settings) -> None:
     with pytest.raises(ServiceError) as caught:
         describe_topic(settings.kafka_bootstrap, "never_made")
     error = caught.value
@@ -28,7 +28,7 @@ def test_a_topic_that_is_not_there_is_named_with_what_to_do(settings: Settings) 
     assert error.hint.startswith("Create it, or correct the name")
 
 
-def test_positions_are_told_through_leaders_that_stop_and_come_back(brokers: Cluster) -> None:
+def test_positions_are_found_while_leaders_stop_and_restart(brokers: Cluster) -> None:
     topic = brokers.create(unique("asked"))
     producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for n in range(7):

@@ -46,9 +46,7 @@ def test_a_started_stack_serves_topics_and_objects(
     assert store.get("stack/once") == b"first"
 
 
-def test_a_topics_id_is_told_as_the_broker_writes_it(
-    stack: LocalStack, settings: Settings, make_topic: MakeTopic
-) -> None:
+def test_a_topics_id_has_the_brokers_format(stack: LocalStack, settings: Settings, make_topic: MakeTopic) -> None:
     files = stack.folder / "kafka"
 
     def written(topic: str) -> set[str]:
@@ -78,9 +76,7 @@ def test_spark_runs_on_the_stack(spark: SparkSession, make_stream: MakeStream, s
     assert spark.read.parquet(f"s3a://{settings.bucket}/stack/parquet").count() == 3
 
 
-def test_spark_submit_finds_spark_where_python_lies_below_a_folder_with_a_space(
-    stack: LocalStack, tmp_path: Path
-) -> None:
+def test_spark_submit_works_below_a_folder_with_a_space(stack: LocalStack, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     python = folder / "python"
@@ -178,7 +174,7 @@ def test_a_stack_whose_supervisor_was_killed_can_be_started_again_at_once(orphan
 
 
 @pytest.mark.services
-def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(orphan: Orphan, again: LocalStack) -> None:
+def test_a_second_start_keeps_data_keys_and_all_free_ports(orphan: Orphan, again: LocalStack) -> None:
     first, second = orphan.settings, again.settings
     assert log_ends(second, "kept") == [(0, 0), (0, 0)]
     assert ObjectStore(second).get("kept") == b"object"
@@ -187,7 +183,7 @@ def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(orp
 
 
 @pytest.mark.services
-def test_a_stack_that_runs_is_listed_and_refused_a_second_time(orphan: Orphan, again: LocalStack) -> None:
+def test_a_running_stack_is_listed_and_cannot_start_twice(orphan: Orphan, again: LocalStack) -> None:
     assert running_stacks(orphan.root) == ("again",)
     with pytest.raises(StackError, match=f"'again' is running already: found pid {os.getpid()} ") as caught:
         LocalStack("again", root=orphan.root).start()
@@ -200,7 +196,7 @@ def test_another_deployments_variables_do_not_reach_the_stacks_settings(again: L
 
 
 @pytest.mark.services
-def test_a_killed_broker_is_named_with_its_log_and_comes_back_with_its_data(again: LocalStack) -> None:
+def test_a_killed_broker_is_named_with_its_log_and_restarts_with_its_data(again: LocalStack) -> None:
     kafka, s3 = again.processes
     os.kill(kafka.pid, signal.SIGKILL)
     wait_until(lambda: kafka.died, "the broker is seen to be dead")
@@ -213,7 +209,7 @@ def test_a_killed_broker_is_named_with_its_log_and_comes_back_with_its_data(agai
 
 
 @pytest.mark.services
-def test_a_stack_that_was_stopped_has_no_process_and_no_settings(orphan: Orphan, again: LocalStack) -> None:
+def test_a_stopped_stack_has_no_process_and_no_settings(orphan: Orphan, again: LocalStack) -> None:
     """The last of those that share it."""
     pids = [managed.pid for managed in again.processes]
     again.stop()
@@ -235,32 +231,32 @@ def test_missing_jars_and_java_say_what_to_do(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["", "../elsewhere", "/etc", "a/b", ".", "-x"])
-def test_a_name_that_is_no_plain_folder_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_not_a_plain_folder_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"letters, digits, '-' and '_', found {re.escape(repr(name))}"):
         LocalStack(name, root=tmp_path)
 
 
-def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / ".tidemark").mkdir()
     (tmp_path / ".tidemark" / "taken").write_text("", encoding="utf-8")
     with pytest.raises(StackError, match=f"a file is where a local stack's folder goes .*{tmp_path}/.tidemark/taken"):
         LocalStack("taken", root=tmp_path).start()
 
 
-def test_wanted_ports_are_kept_by_place_and_all_ports_differ() -> None:
+def test_wanted_ports_are_kept_in_order_and_all_ports_differ() -> None:
     (wanted,) = free_ports(1)
     first, second, third = free_ports(3, wanted=(0, wanted))
     assert second == wanted
     assert len({first, second, third}) == 3
 
 
-def test_no_outgoing_connection_is_given_a_servers_port_while_the_server_is_down() -> None:
+def test_an_outgoing_connection_never_gets_a_stopped_servers_port() -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
     assert all(1024 < port < lowest for port in free_ports(20))
 
 
 @pytest.mark.services
-def test_a_port_that_another_process_was_given_is_free_to_nobody_else_until_that_one_ends() -> None:
+def test_a_claimed_port_is_free_for_no_other_process_until_its_owner_ends() -> None:
     """Though its server does not listen yet."""
     give = "from tidemark.stack.files import free_ports; print(*free_ports(1), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", give], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

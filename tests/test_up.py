@@ -60,7 +60,7 @@ def running_up(folder: Path, servers: str, *options: str) -> Iterator[subprocess
 @pytest.mark.parametrize(
     ("number", "servers", "options"), [(signal.SIGINT, "asleep", []), (signal.SIGTERM, "real", ["--airflow"])]
 )
-def test_up_says_where_everything_is_and_a_signal_stops_it_cleanly(
+def test_up_prints_addresses_and_a_signal_stops_it_cleanly(
     tmp_path: Path, number: signal.Signals, servers: str, options: list[str]
 ) -> None:
     with running_up(tmp_path, servers, *options) as running:

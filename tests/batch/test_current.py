@@ -99,7 +99,7 @@ def span(start: int, end: int) -> tuple[OffsetRange, ...]:
     return (OffsetRange(start=start, end=end),)
 
 
-def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_rolled_back(world: World) -> None:
+def test_every_record_is_in_the_view_once_after_publish_rebuild_and_rollback(world: World) -> None:
     # Nothing published: all of it from the archive.
     before = frame(world.spark, pinned(world))
     assert rows(before) == archived(world)
@@ -138,7 +138,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     assert rows(frame(world.spark, view)) == archived(world)
 
 
-def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double_nothing(world: World) -> None:
+def test_an_emptied_day_an_expired_snapshot_or_another_writer_loses_nothing(world: World) -> None:
     first = publish(world, "first", 14, 15)
     seal_run(first)
     seal_run(publish(world, "second", 16))
@@ -163,9 +163,7 @@ def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double
     assert rows(frame(world.spark, pinned(world))) == [row for row in archived(world) if row[0] != january(14)]
 
 
-def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes_from_the_archive(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_day_with_deleted_rows_comes_from_the_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """From one day a row of a file was deleted, from the other one a file of several."""
     monkeypatch.setattr("tidemark.reconcile.rebuild.step.ROWS_PER_TASK", 5)
     seal_run(publish(world, "first", 14, 15, 16))
@@ -188,7 +186,7 @@ def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes
     assert rows(frame(world.spark, view)) == archived(world)
 
 
-def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_another_log(world: World) -> None:
+def test_the_better_of_two_copies_counts_and_a_recreated_topic_is_another_log(world: World) -> None:
     world.produce([(moment(17), value(number)) for number in range(6)], partition=2)
     everything = list(world.records)
     world.records = [item for item in everything if (item.log.partition, item.offset) not in {(2, 1), (2, 4)}]
@@ -207,7 +205,7 @@ def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_a
     assert found == [("topic-id-1", at) for at in (0, 1, 2, 3, 5)] + [("topic-id-2", at) for at in (0, 1, 2)]
 
 
-def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(world: World) -> None:
+def test_without_spark_a_pinned_view_reads_the_table_and_counts_unpublished_records(world: World) -> None:
     with pytest.raises(IncompleteError, match=f"nothing of the stream is published yet.*{world.name}"):
         pinned(world).published()
     publish(world, "first", 14)
@@ -243,7 +241,7 @@ def sealed(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize("metadata", [r"\.metadata\.json", r"/snap-.*\.avro", r"-m0\.avro"])
-def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so(sealed: World, metadata: str) -> None:
+def test_a_failing_read_of_the_tables_metadata_is_an_explained_error(sealed: World, metadata: str) -> None:
     with FaultProxy(str(sealed.settings.s3_endpoint)) as proxy:
         proxy.add(Rule(method="GET", pattern=metadata, times=1000, answer=(500, "InternalError")))
         settings = sealed.settings.model_copy(update={"s3_endpoint": proxy.url})
@@ -253,7 +251,7 @@ def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so
             pin(settings, sealed.name)
 
 
-def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_both_sides(sealed: World) -> None:
+def test_a_transformation_with_incompatible_columns_is_refused_with_both_sides(sealed: World) -> None:
     code = sealed.settings.streams_dir / f"{sealed.name}.py"
     before = code.read_text(encoding="utf-8")
     code.write_text(before.replace('"event.delay"', 'F.col("event.delay").cast("string").alias("delay")'))
@@ -262,7 +260,7 @@ def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_bo
     code.write_text(before)
 
 
-def test_a_column_with_a_dot_in_its_name_is_rebuilt_audited_compared_and_shown(
+def test_a_column_with_a_dot_in_its_name_works_in_every_step(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(

@@ -156,7 +156,7 @@ def test_every_archived_record_is_in_the_view_once(story: Story) -> None:
 
 @settings(max_examples=300)
 @given(stories(lossy=True))
-def test_a_record_that_some_copies_lack_is_never_there_twice_and_there_where_a_whole_copy_has_it(story: Story) -> None:
+def test_a_record_missing_from_some_copies_is_in_the_view_if_a_dense_copy_has_it(story: Story) -> None:
     found, _ = viewed(story)
     everything = archived(story)
     assert set(found.values()) <= {1}
@@ -171,7 +171,7 @@ def test_a_record_that_some_copies_lack_is_never_there_twice_and_there_where_a_w
 
 @settings(max_examples=100)
 @given(stories(lossy=False))
-def test_positions_say_up_to_where_the_table_is_complete_and_at_most_how_much_is_behind(story: Story) -> None:
+def test_positions_give_the_tables_complete_end_and_an_upper_bound_of_the_rest(story: Story) -> None:
     _, plan = viewed(story)
     everything = archived(story).keys()
     for position in plan.positions:
@@ -186,7 +186,7 @@ def test_positions_say_up_to_where_the_table_is_complete_and_at_most_how_much_is
         assert missing == set(range(min(held), max(held))) - held
 
 
-def test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once() -> None:
+def test_a_record_of_a_better_copy_archived_after_the_seal_is_in_the_view_once() -> None:
     archive = Archive(manifests=[], objects={})
     lacking: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 3 + (None,) + (DAYS[0],) * 6}
     whole: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 10}
@@ -198,7 +198,7 @@ def test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once(
     assert found == Counter((DAYS[0], log(), at) for at in range(10))
 
 
-def test_what_is_published_whole_is_not_read_again() -> None:
+def test_a_completely_published_day_is_not_read_from_the_archive() -> None:
     archive = Archive(manifests=[], objects={})
     truths: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 10 + (DAYS[1],) * 10}
     archive.add("a", {log(): span(0, 12)}, truths, "whole")
@@ -217,7 +217,7 @@ def test_what_is_published_whole_is_not_read_again() -> None:
     assert (position.published_to, position.archived_to, position.behind_max) == (20, 20, 0)
 
 
-def test_of_copies_with_holes_a_sealed_day_is_read_again_only_where_a_better_one_came_since() -> None:
+def test_a_sealed_day_is_read_again_only_where_a_better_copy_was_archived_later() -> None:
     archive = Archive(manifests=[], objects={})
     whole: Truth = (DAYS[0],) * 10
     poor: Truth = (None, DAYS[0]) * 5
@@ -238,6 +238,8 @@ def test_of_copies_with_holes_a_sealed_day_is_read_again_only_where_a_better_one
 
 
 @given(st.dictionaries(st.builds(log, st.integers(0, 12), st.sampled_from(("id-1", "a_B-9"))), st.lists(ranges())))
-def test_ranges_survive_the_snapshots_summary(found: dict[TopicPartition, list[OffsetRange]]) -> None:
+def test_ranges_survive_a_round_trip_through_the_snapshot_summary(
+    found: dict[TopicPartition, list[OffsetRange]],
+) -> None:
     told = parse_ranges(format_ranges(found), where="test")
     assert told == {owner: normalise(items) for owner, items in found.items()}

@@ -23,7 +23,7 @@ def object_key(log: Log, writer: str, start: int, end: int, seq: int = 0) -> str
     return f"{log.layout.data_prefix}{writer}/{log.stream.topic}+0+{start:020}+{end:020}+{seq:04}.parquet"
 
 
-def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_used(log: Log) -> None:
+def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10, per_file=4)
     run = settled(log, "run-1", MONDAY)
@@ -71,7 +71,7 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
     )
 
 
-def test_a_record_of_a_day_that_is_not_sealed_has_no_seal(log: Log) -> None:
+def test_a_record_of_an_unsealed_day_has_no_seal(log: Log) -> None:
     log.produce(4, at(TUESDAY, 9))
     log.archive(0, 4)
     found = find(log, 0)
@@ -90,7 +90,7 @@ def test_a_record_archived_after_its_day_was_sealed_is_in_no_copy_that_seal_used
     assert (seal.version, seal.writer, seal.batch) == (1, None, None)
 
 
-def test_an_offset_that_came_out_as_no_row_has_a_copy_without_an_object(log: Log) -> None:
+def test_an_offset_without_a_row_has_a_copy_without_an_object(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     del log.produced[0][4]  # as an aborted record or a transaction marker is
     log.archive(0, 10)
@@ -109,7 +109,7 @@ def test_an_offset_outside_the_log_is_refused_with_the_logs_ends(log: Log) -> No
         find(log, 0, partition=1)
 
 
-def test_an_offset_not_archived_yet_is_told_from_a_gap(log: Log) -> None:
+def test_an_offset_not_archived_yet_differs_from_a_gap(log: Log) -> None:
     log.produce(30, at(MONDAY, 9))
     log.archive(0, 10)
     log.archive(15, 20)
@@ -119,7 +119,7 @@ def test_an_offset_not_archived_yet_is_told_from_a_gap(log: Log) -> None:
         find(log, 25)
 
 
-def test_a_topic_partition_or_stream_that_is_not_there_is_named_with_what_is(log: Log) -> None:
+def test_an_unknown_topic_partition_or_stream_is_named_with_the_known_ones(log: Log) -> None:
     log.produce(1, at(MONDAY, 9))
     with pytest.raises(ConfigError, match="no such partition: expected 0 to 1, found 7"):
         find(log, 0, partition=7)
@@ -129,7 +129,7 @@ def test_a_topic_partition_or_stream_that_is_not_there_is_named_with_what_is(log
         locate(log.settings, "ferries", log.stream.topic, 0, 0)
 
 
-def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -> None:
+def test_a_missing_committed_object_is_a_conflict_that_names_it(log: Log) -> None:
     log.produce(3, at(MONDAY, 9))
     log.archive(0, 3)
     (manifest,) = log.manifests()
@@ -153,7 +153,7 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     assert [(item["start"], item["end"]) for item in run.require("plan")["refill"]] == [(0, 3)]
 
 
-def test_a_committed_object_that_is_damaged_is_told_with_its_key(log: Log) -> None:
+def test_a_damaged_committed_object_is_named_by_its_key(log: Log) -> None:
     log.produce(3, at(MONDAY, 9))
     log.archive(0, 3)
     key = object_key(log, "query-a", 0, 3)

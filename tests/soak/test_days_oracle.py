@@ -58,7 +58,7 @@ def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str
     return found
 
 
-def test_the_days_are_made_as_they_are_told() -> None:
+def test_days_are_generated_as_described() -> None:
     lates = [n for n in range(DAY_RECORDS, 2 * DAY_RECORDS) if _day(n) == DAY]
     assert len(lates) == DAY_RECORDS // 10 + DAY_RECORDS // 100  # of two days late nothing lies before the first day
     kept = {n: (day, kept) for n, (day, *_, kept) in zip(_aside(), quarantined(ACKNOWLEDGED), strict=True)}
@@ -68,7 +68,7 @@ def test_the_days_are_made_as_they_are_told() -> None:
     assert (kept[59][1], kept[17][1]) == (57 // 2, None)
 
 
-def test_a_quiet_day_is_empty_until_the_second_day_after_it_brings_some() -> None:
+def test_a_quiet_day_is_empty_until_late_records_arrive_two_days_later() -> None:
     quiet = QUIET - 1
     ending = (quiet + 2) * DAY_RECORDS
     assert not [n for n in range(ending) if _day(n) == DAY + quiet]
@@ -77,7 +77,7 @@ def test_a_quiet_day_is_empty_until_the_second_day_after_it_brings_some() -> Non
     ]
 
 
-def test_where_a_day_ends_in_its_values_a_run_need_not_have_read_what_was_not_archived() -> None:
+def test_a_run_need_not_read_unarchived_records_if_values_give_the_day() -> None:
     state = Snapshot(identity=0, run="one", rows=_rows())
     for stamped in (True, False):
         asked = {"one": Asked(days=DAYS[:1], archived=contiguous(()), stamped=stamped)}
@@ -115,11 +115,11 @@ def test_whole_days_are_not_torn() -> None:
     ],
     ids=["empty", "a day gone", "the other day", "a partition", "a tail", "a row", "twice", "another", "not due"],
 )
-def test_a_state_with_less_or_more_than_a_whole_day_is_told(damage: Damage) -> None:
+def test_a_state_with_less_or_more_than_a_whole_day_is_reported(damage: Damage) -> None:
     assert _problems(_rows(0), damage(_rows(0, 1)))
 
 
-def test_a_day_that_loses_what_it_had_is_told_but_for_a_rollback_to_that_very_state() -> None:
+def test_a_day_that_loses_records_is_reported_unless_it_is_rolled_back() -> None:
     early = dict.fromkeys(range(PARTITIONS), DAY_RECORDS // 2 + 40)
     earlier = {partition: end - 20 for partition, end in ALL.items()}
     states = (_rows(0, ends=early), _rows(0, 1), _rows(0, 1, ends=earlier))
@@ -143,7 +143,7 @@ def test_a_day_that_loses_what_it_had_is_told_but_for_a_rollback_to_that_very_st
     ],
     ids=["empty", "a partition", "the tail", "a row", "twice", "another"],
 )
-def test_a_view_with_less_or_more_than_what_is_archived_is_told(damage: Damage) -> None:
+def test_a_view_with_less_or_more_than_the_archive_is_reported(damage: Damage) -> None:
     everything = [
         np.stack([np.full(len(records), partition), records[:, 0], records[:, 1]]) for partition, records in LOG.items()
     ]
@@ -152,5 +152,5 @@ def test_a_view_with_less_or_more_than_what_is_archived_is_told(damage: Damage) 
     assert list(torn_view(damage(whole), LOG, ALL))
 
 
-def test_how_far_ranges_go_ends_at_the_first_gap() -> None:
+def test_the_end_of_ranges_is_before_the_first_gap() -> None:
     assert contiguous([(0, 5, 9), (0, 0, 5), (0, 3, 4), (0, 10, 12), (1, 1, 2)]) == {0: 9, 1: 0}

@@ -162,7 +162,7 @@ class Deliveries:
 
 
 @pytest.mark.soak  # five minutes: three brokers die in turn
-def test_nothing_acknowledged_is_lost_whichever_brokers_die_and_exactly_once_readers_see_no_duplicate(
+def test_no_acknowledged_record_is_lost_or_duplicated_when_brokers_die(
     brokers: Cluster, spark: SparkSession, settings: Settings, make_topic: MakeTopic, produce: Produce
 ) -> None:
     source = make_topic()

@@ -104,7 +104,7 @@ def strangers(log: Delivery, ends: Sequence[int], dice: random.Random) -> list[O
     ]
 
 
-def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_its_hour_that_comes_twice(
+def test_an_audit_agrees_with_the_oracle_on_a_day_of_25_hours(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     dice = random.Random(SEED)  # noqa: S311 - cases, no secrets
@@ -183,9 +183,7 @@ def hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Deliv
     return log
 
 
-def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
-    spark: SparkSession, hour: Delivery
-) -> None:
+def test_a_complete_span_passes_and_one_without_records_is_unknown(spark: SparkSession, hour: Delivery) -> None:
     hour.deliver([hour.right(source) for source in hour.sources.values()])
     whole = audit(spark, hour)
     assert (whole["verdict"], whole["sentences"]) == ("pass", [])
@@ -195,7 +193,7 @@ def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
     assert empty["sentences"] == ["the archive has no row of the span"]
 
 
-def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for_a_lost_one_nor_are_duplicates(
+def test_another_streams_dead_letters_on_a_shared_topic_are_not_counted(
     spark: SparkSession, hour: Delivery, make_stream: MakeStream, make_topic: MakeTopic
 ) -> None:
     neighbour = make_stream(
@@ -226,7 +224,7 @@ def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for
     assert [(item["outcome"], item["offset"]) for item in without["hours"][0]["examples"]] == [("missing", 10)]
 
 
-def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(
+def test_records_that_retention_or_an_open_transaction_may_hide_are_pending(
     spark: SparkSession, hour: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_topics, "OPEN_TRANSACTION_S", 1)
@@ -256,7 +254,7 @@ def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_a
     assert taken["counts"]["delivered"] == 16
 
 
-def test_what_nobody_archived_is_unknown_and_without_a_checkpoint_nothing_is_missing(
+def test_unarchived_records_are_unknown_and_without_a_checkpoint_nothing_is_missing(
     spark: SparkSession, make_stream: MakeStream, settings: Settings, produce: Produce
 ) -> None:
     log = one_hour(make_stream, settings, produce)
@@ -276,7 +274,7 @@ def test_what_nobody_archived_is_unknown_and_without_a_checkpoint_nothing_is_mis
     assert [(item["partition"], item["start"], item["end"]) for item in found["ranges"]["unarchived"]] == [(0, 8, 12)]
 
 
-def test_hours_are_those_of_the_time_zone_also_where_it_is_half_an_hour_off(spark: SparkSession) -> None:
+def test_hours_follow_the_time_zone_even_with_a_half_hour_offset(spark: SparkSession) -> None:
     moments = ["2013-01-14T10:29:59.999999+05:30", "2013-01-14T10:30:00+05:30", "1969-12-31T23:59:00+05:30"]
     micros = [
         (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -308,7 +306,7 @@ def command(
     return run
 
 
-def test_the_command_tells_what_it_found_by_its_table_its_examples_and_its_exit_code(
+def test_the_command_prints_table_examples_and_exits_by_the_verdict(
     command: Callable[..., tuple[object, str, str]], hour: Delivery
 ) -> None:
     hour.deliver([hour.right(source) for source in hour.sources.values() if source.offset != 19])
@@ -322,14 +320,14 @@ def test_the_command_tells_what_it_found_by_its_table_its_examples_and_its_exit_
     assert key in out
 
 
-def test_a_command_that_could_not_audit_ends_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:
+def test_a_command_that_cannot_audit_exits_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:
     for arguments in (["no_such_stream"], ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]):
         code, out, error = command(*arguments)
         assert (code, out) == (2, "")
         assert error.startswith("ConfigError: ")
 
 
-def test_topics_are_read_from_as_early_as_the_source_topic_lets_timestamps_be_ahead(
+def test_topics_are_read_from_the_earliest_timestamp_that_the_source_allows(
     settings: Settings, make_topic: MakeTopic
 ) -> None:
     at = datetime(2013, 1, 14, 12, tzinfo=UTC)

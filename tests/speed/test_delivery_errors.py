@@ -17,9 +17,7 @@ from tidemark.speed.exactly_once.transactions import Marker, deliver, ensure_mar
 from tidemark.stack.local import LocalStack
 
 
-def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_a_marker_outside_the_batch_stops_delivery_until_it_is_set(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(5, 9, number=3)
     behind = "the marker is before the batch: .*found marker 4.*"
     problems = {
@@ -73,7 +71,7 @@ def test_a_marker_topic_that_lacks_the_partition_is_refused(make_topic: MakeTopi
     assert values(sink.bootstrap, live) == []
 
 
-def test_a_topic_that_is_not_there_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
+def test_a_missing_topic_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
     live, sink, wanted = unique("missing"), make_sink(timeout_s=12), span(0, 1, first=True)
     with pytest.raises(ServiceError, match=rf"{live}.*UNKNOWN_TOPIC|UNKNOWN_TOPIC.*{live}"):
         deliver([numbered(live, 0)], wanted, sink)
@@ -84,7 +82,7 @@ def test_a_topic_that_is_not_there_is_named_and_the_next_attempt_finds_it(make_s
 @pytest.mark.parametrize(
     ("size", "limit"), [(20_000, "max.message.bytes of topic"), (17 << 20, "16777216 bytes at most")]
 )
-def test_a_record_that_is_too_large_is_named_and_nothing_is_seen_of_its_transaction(
+def test_a_too_large_record_is_named_and_its_transaction_is_not_visible(
     size: int, limit: str, make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(records=2, batch_bytes=10_000)
@@ -95,7 +93,7 @@ def test_a_record_that_is_too_large_is_named_and_nothing_is_seen_of_its_transact
     assert marker(sink, LOG) == Marker(position=7, batch=0)
 
 
-def test_a_record_that_is_too_large_is_named_also_with_many_in_flight_behind_it(
+def test_a_too_large_record_is_named_with_many_records_in_flight_after_it(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
@@ -105,21 +103,19 @@ def test_a_record_that_is_too_large_is_named_also_with_many_in_flight_behind_it(
     assert values(sink.bootstrap, live) == []
 
 
-def test_records_that_are_small_enough_alone_are_not_refused_for_their_batch(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_small_records_are_not_refused_for_the_size_of_their_batch(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
     rows = [row(live, offset, value=b"%04000d" % offset) for offset in range(50)]
     deliver([batch(rows)], span(0, 50, first=True), sink)
     assert values(sink.bootstrap, live) == list(range(50))
 
 
-def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: MakeSink) -> None:
+def test_a_time_out_above_the_brokers_limit_is_a_config_error(make_sink: MakeSink) -> None:
     with pytest.raises(ConfigError, match=r"transaction\.max\.timeout\.ms, found 901 s"):
         deliver([], span(0, 1, first=True), make_sink(timeout_s=901))
 
 
-def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
+def test_a_broker_restart_during_delivery_costs_at_most_one_attempt(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemark.speed.exactly_once.transactions._ABORT_S", 3)
@@ -144,7 +140,7 @@ def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
-def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes_on(
+def test_a_silent_broker_costs_the_time_out_and_the_next_attempt_continues(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemark.speed.exactly_once.transactions._ABORT_S", 3)

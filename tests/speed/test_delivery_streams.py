@@ -63,7 +63,7 @@ def rows(numbers: range, partitions: int = 1) -> list[Record]:
     ]
 
 
-def test_duplicates_on_another_cluster_are_counted_by_hour_and_partition_as_a_plain_consumer_counts_them(
+def test_duplicates_on_another_cluster_are_counted_as_a_plain_consumer_does(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -105,7 +105,7 @@ def test_duplicates_on_another_cluster_are_counted_by_hour_and_partition_as_a_pl
     }
 
 
-def test_records_of_a_topic_that_was_made_again_are_told_from_those_of_the_first(
+def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     first = Delivery.make(make_stream, settings, produce)
@@ -210,7 +210,7 @@ def transform(records):
     assert value["unexpected"] == {"changed_other_version": 1, "wrong_topic_other_version": 1}
 
 
-def test_an_audit_of_running_streams_takes_nothing_that_is_still_on_its_way_for_missing(
+def test_an_audit_of_running_streams_finds_nothing_missing(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     wanted = {"topic": make_topic(2), "dead_letter_topic": make_topic(), "delivery": "exactly_once"}
@@ -260,7 +260,7 @@ def running(spark: SparkSession, stream: Stream, settings: Settings, produce: Pr
                 streaming._stop.clear()
 
 
-def test_the_end_of_an_output_topic_is_told_once_transactions_under_way_are_over(
+def test_the_end_of_an_output_topic_is_read_after_open_transactions_end(
     settings: Settings, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, waited = make_topic(), Event()

@@ -84,7 +84,7 @@ def count_all(spark: SparkSession, stream: Stream, settings: Settings, checkpoin
     return [figures(json.loads(item.json)) for item in query.recentProgress if item["stateOperators"]]
 
 
-def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_what_is_too_late_is_told(
+def test_restarts_keep_the_last_count_per_key_right_and_report_late_records(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -145,7 +145,7 @@ def test_a_stream_without_departures_is_refused(
         start(spark, make_stream(), settings, "s3a://never/used", available_now=True)
 
 
-def test_a_count_as_a_transformation_is_refused_for_exactly_once_in_the_words_of_the_page(spark: SparkSession) -> None:
+def test_a_count_in_a_transformation_is_refused_for_exactly_once_delivery(spark: SparkSession) -> None:
     def transform(records: DataFrame) -> DataFrame:
         minute = Window.partitionBy(F.date_trunc("minute", "event_time"), "event.origin")
         count = F.count("event.departed_at").over(minute).alias("count")

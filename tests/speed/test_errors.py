@@ -92,14 +92,14 @@ def test_a_denied_topic_is_named_with_the_right_to_grant(brokers: Cluster, setti
     assert values(brokers, settings, topic) == []
 
 
-def test_a_topic_that_is_gone_is_told(brokers: Cluster, sent: Deliver) -> None:
+def test_a_deleted_topic_is_named(brokers: Cluster, sent: Deliver) -> None:
     gone = unique("never_made")
     error = refused(sent, gone)
     assert isinstance(error, ServiceError)
     assert f"{gone} does not exist" in str(diagnosed(error, brokers.bootstrap, [gone]))
 
 
-def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_patience(
+def test_too_few_in_sync_replicas_stop_the_stream_after_its_time_out(
     brokers: Cluster, settings: Settings, deliveries: Callable[[str, bool], Deliver]
 ) -> None:
     short, waiting = ({mode: brokers.create(unique(mode), min_insync_replicas="3") for mode in MODES} for _ in range(2))
@@ -130,7 +130,7 @@ def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_pati
         assert values(brokers, settings, topic) == VALUES
 
 
-def test_a_record_that_is_too_large_is_a_matter_of_settings(
+def test_a_too_large_record_is_a_config_error(
     brokers: Cluster, settings: Settings, spark: SparkSession, make_topic: MakeTopic, produce: Produce
 ) -> None:
     """The speed stream looks at sizes beforehand; this is what a limit that was lowered meanwhile leads to."""
@@ -154,7 +154,7 @@ def test_a_record_that_is_too_large_is_a_matter_of_settings(
     assert values(brokers, settings, topic) == []
 
 
-def test_a_fenced_producer_is_told_who_goes_on(brokers: Cluster, settings: Settings) -> None:
+def test_a_fenced_producers_error_says_who_continues(brokers: Cluster, settings: Settings) -> None:
     topic, sink = brokers.create(unique("fenced")), task(brokers.bootstrap, records=5)
     ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
 
@@ -205,7 +205,7 @@ Driver stacktrace: SQLSTATE: XXKST
         ),
     ],
 )
-def test_the_cause_is_found_in_sparks_own_words(cause: str, kind: type[TidemarkError], found: str) -> None:
+def test_the_cause_is_found_in_sparks_message(cause: str, kind: type[TidemarkError], found: str) -> None:
     """Causes that brokers here can't be made to give, in the form in which Spark gave the others."""
     error = task_error(RuntimeError(JAVA.format(cause)), where="stream s")
     assert type(error) is kind

@@ -70,7 +70,7 @@ def events(capsys: pytest.CaptureFixture[str], kind: str) -> list[dict[str, Any]
     return [line for line in printed_events(capsys) if line["event"] == kind]
 
 
-def test_each_record_comes_once_with_its_timestamp_and_partition_in_either_topic_and_the_marker_is_behind_it(
+def test_each_record_comes_once_with_its_timestamp_and_the_marker_follows(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -105,7 +105,7 @@ def test_each_record_comes_once_with_its_timestamp_and_partition_in_either_topic
     assert told == [130, 130 - len(refused), len(refused)]
 
 
-def test_a_batch_that_spark_repeats_adds_nothing_and_a_marker_that_does_not_fit_stops_the_stream(
+def test_a_repeated_batch_adds_nothing_and_a_contradicting_marker_stops_the_stream(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -138,7 +138,7 @@ def test_a_batch_that_spark_repeats_adds_nothing_and_a_marker_that_does_not_fit_
     assert len(read_topic(settings, stream.speed.topic)) == len(live)
 
 
-def test_a_stream_changes_its_delivery_there_and_back_and_loses_or_doubles_nothing(
+def test_changing_the_delivery_mode_both_ways_loses_and_duplicates_nothing(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -158,7 +158,7 @@ def test_a_stream_changes_its_delivery_there_and_back_and_loses_or_doubles_nothi
     assert changes == [(*runs[:2], {"0": 10}), (*runs[1:3], {"0": 20}), (*runs[2:], {"0": 30})]
 
 
-def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what_retention_took_meanwhile(
+def test_without_its_checkpoint_the_stream_continues_at_the_markers(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -221,7 +221,7 @@ def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what
         ("rows.cache()", "InMemoryTableScan, which is not known"),
     ],
 )
-def test_a_transformation_that_is_not_narrow_is_refused_with_the_operator_and_the_reason(
+def test_a_transformation_with_a_shuffle_is_refused_with_operator_and_reason(
     spark: SparkSession, make_stream: MakeStream, make_topic: MakeTopic, what: str, told: str
 ) -> None:
     stream = make_stream(topic="unused", speed={"topic": "a", "dead_letter_topic": "b", "delivery": "exactly_once"})
@@ -239,7 +239,7 @@ def test_a_transformation_that_is_not_narrow_is_refused_with_the_operator_and_th
     spark.catalog.clearCache()
 
 
-def test_plain_columns_and_vectorised_functions_are_not_refused_and_speculation_is(
+def test_columns_and_vectorised_functions_are_allowed_but_speculation_is_not(
     spark: SparkSession, make_stream: MakeStream
 ) -> None:
     stream = make_stream(topic="unused", speed={"topic": "a", "dead_letter_topic": "b", "delivery": "exactly_once"})
@@ -255,7 +255,7 @@ def test_plain_columns_and_vectorised_functions_are_not_refused_and_speculation_
         spark.sparkContext._conf.set("spark.speculation", "false")
 
 
-def test_killed_in_mid_run_and_started_again_each_record_comes_once_in_both_topics(
+def test_after_a_kill_and_a_restart_each_record_comes_once_in_both_topics(
     spark: SparkSession,
     stack: LocalStack,
     settings: Settings,

@@ -103,7 +103,7 @@ def run(broker: Broker, rows: list[int], ends: list[int], chance: Random) -> Non
     holes=st.sets(st.integers(0, 30)),
     seed=st.integers(0, 2**32),
 )
-def test_no_record_is_lost_or_doubled_wherever_attempts_are_killed_or_wake_up(
+def test_no_record_is_lost_or_duplicated_wherever_attempts_are_killed_or_wake_up(
     ends: list[int], holes: set[int], seed: int
 ) -> None:
     rows = [offset for offset in range(ends[0], ends[-1]) if offset not in holes]
@@ -114,7 +114,7 @@ def test_no_record_is_lost_or_doubled_wherever_attempts_are_killed_or_wake_up(
 
 
 @given(start=st.integers(0, 40), length=st.integers(0, 40), position=st.integers(0, 90), first=st.booleans())
-def test_a_marker_within_the_range_is_where_to_go_on_and_any_other_is_an_error_with_both(
+def test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other(
     *, start: int, length: int, position: int, first: bool
 ) -> None:
     wanted = span(start, start + length, number=7, first=first)
@@ -133,13 +133,13 @@ def test_a_marker_within_the_range_is_where_to_go_on_and_any_other_is_an_error_w
     assert f"--topic live.markers:{LOG.partition} --to-offset" in said
 
 
-def test_without_a_marker_only_the_very_first_reading_may_begin() -> None:
+def test_without_a_marker_only_the_first_batch_may_start() -> None:
     assert resume_at(None, span(5, 9, first=True), SINK) == 5
     with pytest.raises(PositionError, match=r"there is no marker.*found marker none"):
         resume_at(None, span(5, 9, number=3), SINK)
 
 
-def test_an_error_beside_a_marker_is_not_taken_for_no_marker() -> None:
+def test_an_error_beside_a_marker_does_not_count_as_a_missing_marker() -> None:
     """The client gives an error per partition, beside an offset that says "none"."""
     answer = SimpleNamespace(error=KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT), offset=-1001, metadata=None)
     consumer: Any = SimpleNamespace(committed=lambda *_, **__: [answer])
@@ -148,6 +148,6 @@ def test_an_error_beside_a_marker_is_not_taken_for_no_marker() -> None:
 
 
 @pytest.mark.parametrize(("start", "until"), [(-1, 4), (4, 3)])
-def test_a_span_that_ends_before_it_starts_is_refused(start: int, until: int) -> None:
+def test_a_range_that_ends_before_its_start_is_refused(start: int, until: int) -> None:
     with pytest.raises(PositionError, match="a range ends before its start"):
         span(start, until)

@@ -106,7 +106,7 @@ def retransform(settings: Settings, stream: Stream, text: str) -> None:
     (settings.streams_dir / f"{stream.name}.py").write_text(text, encoding="utf-8")
 
 
-def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_next_replay(
+def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     speed = {"topic": make_topic(3), "dead_letter_topic": make_topic(2), "partitioning": "source"}
@@ -178,7 +178,7 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
     }
 
 
-def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
+def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
     spark: SparkSession,
     stack: LocalStack,
     settings: Settings,
@@ -266,7 +266,7 @@ def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
     }
 
 
-def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
+def test_an_expired_marker_is_harmless_and_a_moved_one_is_refused(
     spark: SparkSession, settings: Settings, make_stream: MakeStream
 ) -> None:
     stream = make_stream()
@@ -292,18 +292,18 @@ def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
         (9, 9, ReplayRange(log=LOG, start=9, end=9, first=False)),
     ],
 )
-def test_a_replay_begins_where_the_last_one_ended(
+def test_a_replay_starts_where_the_last_one_ended(
     before: int | None, marker: int | None, expected: ReplayRange
 ) -> None:
     assert next_range(LOG, before=before, marker=marker, end=9, where="here") == expected
 
 
-def test_a_dead_letter_topic_that_ends_before_what_was_replayed_is_refused() -> None:
+def test_a_dead_letter_topic_that_ends_before_the_replayed_offset_is_refused() -> None:
     with pytest.raises(PositionError, match=r"expected >= 10, found 9 \[here\]"):
         next_range(LOG, before=10, marker=10, end=9, where="here")
 
 
-def test_a_transformation_that_drops_or_multiplies_a_row_is_an_error_and_after_its_fix_nothing_is_missing_or_twice(
+def test_a_transformation_that_drops_or_multiplies_a_row_stops_the_replay(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     speed = {"topic": make_topic(), "dead_letter_topic": make_topic(), "transaction_records": 2}

@@ -104,7 +104,7 @@ def run_on(
     return batches
 
 
-def test_a_topic_made_again_under_the_running_stream_stops_it_before_anything_of_the_new_one_is_delivered(
+def test_a_recreated_topic_stops_the_stream_before_it_delivers_new_records(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     stream = make_stream(speed=exactly_once(make_topic))
@@ -125,7 +125,7 @@ def test_a_topic_made_again_under_the_running_stream_stops_it_before_anything_of
         speed(spark, stream, settings, available_now=True)
 
 
-def test_partitions_that_the_source_gets_while_the_stream_runs_are_delivered_once_with_markers_of_their_own(
+def test_new_source_partitions_are_delivered_once_with_their_own_markers(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     stream = make_stream(speed=exactly_once(make_topic, trigger_seconds=0))
@@ -155,7 +155,7 @@ def test_partitions_that_the_source_gets_while_the_stream_runs_are_delivered_onc
     assert markers(settings, stream, topic_id) == [15, 10, 15]
 
 
-def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
+def test_a_range_that_retention_deleted_moves_the_marker_and_is_reported(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -186,7 +186,7 @@ def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
     ]
 
 
-def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafka_has_it_is_refused(
+def test_a_batch_that_does_not_read_its_planned_range_is_refused(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -212,7 +212,7 @@ def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafk
     assert "expected [0, 4), found no offsets, of a log that starts at 0" in str(batches.failure)
 
 
-def test_a_live_topic_with_fewer_partitions_than_the_source_cannot_keep_its_partitions_at_the_start_or_later(
+def test_a_live_topic_with_too_few_partitions_is_refused_at_start_and_later(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     growing = make_stream(speed=exactly_once(make_topic, partitioning="source"))

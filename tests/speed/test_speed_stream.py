@@ -67,7 +67,7 @@ def coordinates(item: Delivered) -> dict[str, str]:
     return {name: item.header(name) for name in ("source", "timestamp", "stream")}
 
 
-def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_rest_on_the_dead_letter_topic(
+def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -144,7 +144,7 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
     assert (beat.lag_records, beat.lag_seconds, beat.writer) == (0, 0.0, started["query"])
 
 
-def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show_by_their_coordinates(
+def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
     stack: LocalStack,
     spark: SparkSession,
     settings: Settings,
@@ -186,7 +186,7 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
         assert len(describe_topic(settings.kafka_bootstrap, topic)) == 2
 
 
-def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_retention_took_meanwhile(
+def test_after_sigterm_the_next_start_continues_and_reports_lost_offsets(
     stack: LocalStack,
     spark: SparkSession,
     settings: Settings,
@@ -216,7 +216,7 @@ def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_r
     assert sorted(item.source[1] for item in read_topic(settings, "live_term")) == [*range(10), *range(17, 30)]
 
 
-def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
+def test_a_recreated_topic_is_refused_with_the_checkpoint_to_remove(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(speed={"topic": "live_new", "dead_letter_topic": "dead_new"})
@@ -238,7 +238,7 @@ def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
     assert (beat.state, beat.error) == ("failed", f"ConflictError: {caught.value}")
 
 
-def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
+def test_sigterm_during_the_start_stops_the_stream_after_it(
     stack: LocalStack, make_stream: MakeStream, tmp_path: Path
 ) -> None:
     stream = make_stream(speed={"topic": "live_early", "dead_letter_topic": "dead_early"})
@@ -249,7 +249,7 @@ def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
         assert app.events("stopped")
 
 
-def test_an_explained_error_ends_the_application_with_one_line_and_exit_code_1(
+def test_an_error_ends_the_application_with_one_line_and_exit_code_1(
     stack: LocalStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []

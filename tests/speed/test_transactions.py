@@ -32,9 +32,7 @@ from tidemark.speed.exactly_once.marker import marker_offset, marker_reader, rea
 from tidemark.speed.exactly_once.transactions import Marker, Sink, deliver, marker
 
 
-def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_records_arrive_unchanged_and_in_their_partition(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, dead, sink = make_topic(3), make_topic(), make_sink()
     headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "", "value": b""}]
     rows = [
@@ -63,9 +61,7 @@ def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(
     assert marker(sink, LOG) == Marker(position=8, batch=0)
 
 
-def test_a_row_without_a_partition_goes_where_javas_producer_puts_its_key(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_a_row_without_a_partition_uses_javas_partition_for_its_key(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     # Kafka's own test vectors, clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java, testMurmur2
     hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
     live, sink = make_topic(7), make_sink()
@@ -75,7 +71,7 @@ def test_a_row_without_a_partition_goes_where_javas_producer_puts_its_key(
     assert found == {key: (value & 0x7FFFFFFF) % 7 for key, value in hashes.items()}
 
 
-def test_a_long_range_is_several_transactions_and_the_next_begins_where_it_ended(
+def test_a_long_range_is_several_transactions_and_the_next_one_continues(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(), make_sink(records=4)
@@ -101,7 +97,7 @@ def test_a_range_without_a_row_moves_the_marker(make_sink: MakeSink) -> None:
     assert deliver([], third, sink) == delivered(third, transactions=0)
 
 
-def test_a_killed_process_and_its_open_transaction_leave_nothing_lost_or_doubled(
+def test_a_killed_process_with_an_open_transaction_loses_and_duplicates_nothing(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(), make_sink(records=4)
@@ -120,7 +116,7 @@ def test_a_killed_process_and_its_open_transaction_leave_nothing_lost_or_doubled
     assert len(messages(sink.bootstrap, live, isolation="read_uncommitted")) == 18 + 3
 
 
-def test_a_process_that_wakes_up_after_its_successor_adds_nothing(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_a_process_that_wakes_up_after_its_successor_writes_nothing(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink(records=4)
     wanted = span(0, 20, first=True)
     child = Child.start(live, [range(7), range(7, 20)], wanted, sink)
@@ -135,7 +131,7 @@ def test_a_process_that_wakes_up_after_its_successor_adds_nothing(make_topic: Ma
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
-def test_an_earlier_attempt_can_commit_nothing_once_the_marker_is_read(
+def test_an_earlier_attempt_cannot_commit_after_the_marker_is_read(
     make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(0, 8, first=True)
@@ -179,9 +175,7 @@ def test_a_commit_that_fails_moves_no_marker(
 
 
 @pytest.mark.parametrize("before", [0, 3, 4], ids=["nothing", "an-open-transaction", "a-committed-one"])
-def test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on(
-    before: int, make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_a_fenced_attempt_says_who_continues(before: int, make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink(records=4)
     wanted = span(0, 8, first=True)
 
@@ -195,9 +189,7 @@ def test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on(
     assert values(sink.bootstrap, live) == list(range(8))
 
 
-def test_a_transaction_that_outlived_its_time_out_is_not_taken_for_a_successor(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_an_expired_transaction_is_not_reported_as_a_successor(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink(timeout_s=1)
 
     def slow() -> Iterator[pa.RecordBatch]:
@@ -212,7 +204,7 @@ def test_a_transaction_that_outlived_its_time_out_is_not_taken_for_a_successor(
     assert values(sink.bootstrap, live) == []
 
 
-def test_a_failing_source_leaves_nothing_to_be_seen(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_a_failing_source_leaves_nothing_visible(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink()
 
     def failing() -> Iterator[pa.RecordBatch]:
@@ -225,7 +217,7 @@ def test_a_failing_source_leaves_nothing_to_be_seen(make_topic: MakeTopic, make_
     assert marker(sink, LOG) is None
 
 
-def test_a_failed_attempts_dead_letters_are_not_seen(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_a_failed_attempts_dead_letters_are_not_visible(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, dead, sink, wanted = make_topic(), make_topic(), make_sink(), span(0, 2, first=True)
     rows = [row(live, 0), row(dead, 1, _good=False)]
 
@@ -240,7 +232,7 @@ def test_a_failed_attempts_dead_letters_are_not_seen(make_topic: MakeTopic, make
     assert (values(sink.bootstrap, live), values(sink.bootstrap, dead)) == ([0], [1])
 
 
-def test_rows_that_are_not_the_spans_are_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_rows_outside_the_range_are_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink()
     cases = (
         ([3, 3], 2, r"expected an offset in \[4, 9\).*found 3"),

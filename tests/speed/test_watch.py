@@ -37,7 +37,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_batch_is_one_line_with_its_range_rows_lag_and_time(
+def test_a_batch_is_one_log_line_with_range_rows_lag_and_time(
     settings: Settings, make_stream: MakeStream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = make_stream()
@@ -53,7 +53,7 @@ def test_a_batch_is_one_line_with_its_range_rows_lag_and_time(
     ]
 
 
-def test_a_hole_above_the_log_start_is_no_loss_and_one_below_is_named_even_if_kafka_did_not_answer_at_first(
+def test_only_a_hole_before_the_log_start_is_reported_as_lost(
     settings: Settings,
     make_stream: MakeStream,
     produce: Produce,
@@ -89,7 +89,7 @@ def test_another_topic_id_stops_the_stream(settings: Settings, make_stream: Make
         speed.Watch(stream, settings, "gone")(progress(stream, 1, 4, 8, 3))
 
 
-def test_the_monitor_is_told_what_a_batch_had_and_where_it_ended(make_stream: MakeStream) -> None:
+def test_the_monitor_gets_each_batchs_counts_and_end(make_stream: MakeStream) -> None:
     assert speed.figures(progress(make_stream(), 4, 10, 14, 4)) == BatchFigures(
         batch=4, ends={0: 14}, seconds=1.5, records=4, dead_letters=2
     )
