@@ -51,7 +51,7 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     assert compacted(now + timedelta(days=2)) == 4
     made = next(item for item in log.manifests() if item.writer == "compact")
     assert verdict(log, MONDAY) == "proven []"
-    assert pin(settings, stream.name).plan.cuts == ()  # nothing is behind the table
+    assert pin(settings, stream.name).plan.archive_parts == ()  # nothing is behind the table
     found = locate(settings, stream.name, stream.topic, 0, 5)
     assert [(item.object, item.compacted_from) for item in found.copies] == [
         (made.files[0].key, (CompactedBatch(writer=writer, batch=2),))

@@ -90,8 +90,8 @@ def publish(world: World, name: str, *days: int) -> Run:
 def from_archive(view: View) -> dict[int, list[tuple[int, Sequence[OffsetRange]]]]:
     """Day of January → partitions and offsets that come from the archive."""
     found: dict[int, list[tuple[int, Sequence[OffsetRange]]]] = {}
-    for cut in view.plan.cuts:
-        found.setdefault(cut.day.day, []).append((cut.log.partition, cut.ranges))
+    for part in view.plan.archive_parts:
+        found.setdefault(part.day.day, []).append((part.log.partition, part.ranges))
     return found
 
 
@@ -146,12 +146,12 @@ def test_an_emptied_day_an_expired_snapshot_or_another_writer_loses_nothing(worl
     table = IcebergTable(world.spark, world.settings, world.name)._load()
     table.expireSnapshots().expireSnapshotId(first.require("publish")["snapshot_id"]).commit()
     view = pinned(world)
-    assert (view.foreign_days, view.plan.cuts) == ((), ())
+    assert (view.days_not_ours, view.plan.archive_parts) == ((), ())
     assert rows(frame(world.spark, view)) == archived(world)
     first.store.delete(first.layout.seal_key(january(15), 1))
     world.spark.sql(f"DELETE FROM {world.table} WHERE _offset = 21")
     view = pinned(world)
-    assert view.foreign_days == (january(15), january(16))
+    assert view.days_not_ours == (january(15), january(16))
     assert from_archive(view).keys() == {15, 16}
     assert rows(frame(world.spark, view)) == archived(world)
 
@@ -170,7 +170,7 @@ def test_a_day_with_deleted_rows_comes_from_the_archive(world: World, monkeypatc
     world.spark.sql(f"ALTER TABLE {world.table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     world.spark.sql(f"DELETE FROM {world.table} WHERE _day = DATE'2013-01-14' AND _offset = 3")
     view = pinned(world)
-    assert view.foreign_days == (january(14),)
+    assert view.days_not_ours == (january(14),)
     table = IcebergTable(world.spark, world.settings, world.name)._load()
     own = table.snapshot(table.currentSnapshot().parentId())
     files = [item for item in own.addedDataFiles(table.io()) if "01-15" in item.location()]
@@ -182,7 +182,7 @@ def test_a_day_with_deleted_rows_comes_from_the_archive(world: World, monkeypatc
     assert by_day[january(14)] == 14  # one of each partition is gone
     assert 0 < by_day[january(15)] < 16 == by_day[january(16)]
     view = pinned(world)
-    assert view.foreign_days == (january(14), january(15))
+    assert view.days_not_ours == (january(14), january(15))
     assert rows(frame(world.spark, view)) == archived(world)
 
 
@@ -220,10 +220,10 @@ def test_without_spark_a_pinned_view_reads_the_table_and_counts_unpublished_reco
     told = duckdb.execute("SELECT _kafka_partition, count(*), max(_offset) FROM published GROUP BY 1 ORDER BY 1")
     assert told.fetchall() == [(number, 8, max(row[3] for row in then if row[2] == number)) for number in (0, 1)]
     assert [
-        (item.log.partition, item.published_to, item.archived_to, item.behind_max, item.gaps)
+        (item.log.partition, item.published_to, item.archived_to, item.unpublished_max, item.gaps)
         for item in view.plan.positions
     ] == [(0, 10, 30, 20, ()), (1, 10, 30, 20, ())]
-    assert [(item.day, item.log.partition, item.records_max) for item in view.plan.cuts] == [
+    assert [(item.day, item.log.partition, item.records_max) for item in view.plan.archive_parts] == [
         (january(day), partition, 10) for day in (15, 16) for partition in (0, 1)
     ]
     check = "import sys, tidemark.current_view.view; sys.exit('pyspark' in sys.modules)"

@@ -16,7 +16,15 @@ from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
 from tidemark.core.plan import Plan, Target
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import SealedLog
-from tidemark.current_view.plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
+from tidemark.current_view.plan import (
+    ArchivePart,
+    CurrentPlan,
+    PublishedDay,
+    StalePart,
+    day_spans,
+    find_conflicts,
+    plan_current,
+)
 from tidemark.tables.snapshot_summary import format_ranges, parse_ranges
 
 Row = tuple[date, TopicPartition, int]
@@ -30,11 +38,11 @@ class Archive:
     objects: dict[str, list[Row]]
 
     def add(
-        self, writer: str, committed: dict[TopicPartition, OffsetRange], truths: dict[TopicPartition, Truth], cut: str
+        self, writer: str, committed: dict[TopicPartition, OffsetRange], truths: dict[TopicPartition, Truth], part: str
     ) -> None:
         """Commit the ranges with the rows of ``truths``, in objects of its own."""
         number = len(self.manifests)
-        made = manifest_of(writer, number, committed, truths, cut)
+        made = manifest_of(writer, number, committed, truths, part)
         files = tuple(replace(file, key=f"{number}/{file.key}") for file in made.files)
         for file in files:
             days = {item.day for item in file.days}
@@ -114,7 +122,7 @@ def publish(
 
 
 def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
-    """The view's rows: the table's without those withheld, and the slices' inside the cuts."""
+    """The view's rows: the table's without the stale parts, and the slices' inside the archive parts."""
     parts = [Tables.build(story.archive.manifests)]
     history = History(parts)
     plan = plan_current(
@@ -123,15 +131,15 @@ def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
         history=history,
         spans=day_spans(parts),
         published=story.published,
-        doubts=find_doubts(history),
+        conflicts=find_conflicts(history),
     )
 
-    def inside(row: Row, found: Sequence[Cut] | Sequence[Withheld]) -> bool:
+    def inside(row: Row, found: Sequence[ArchivePart] | Sequence[StalePart]) -> bool:
         day, owner, offset = row
         return any(offset in part for item in found if (item.day, item.log) == (day, owner) for part in item.ranges)
 
-    kept = [row for row in story.table if not inside(row, plan.withheld)]
-    return Counter(kept) + Counter(row for row in story.archive.read(plan) if inside(row, plan.cuts)), plan
+    kept = [row for row in story.table if not inside(row, plan.stale_parts)]
+    return Counter(kept) + Counter(row for row in story.archive.read(plan) if inside(row, plan.archive_parts)), plan
 
 
 def archived(story: Story) -> dict[Row, list[bool]]:
@@ -177,7 +185,7 @@ def test_positions_give_the_tables_complete_end_and_an_upper_bound_of_the_rest(s
     for position in plan.positions:
         of_log = {row for row in everything if row[1] == position.log}
         behind = of_log - set(story.table)
-        assert len(behind) <= position.behind_max
+        assert len(behind) <= position.unpublished_max
         assert all(row[2] >= position.published_to for row in behind)
         ends = [i.range for m in story.archive.manifests for i in m.ranges if i.log == position.log]
         assert position.archived_to == max(item.end for item in ends)
@@ -206,15 +214,15 @@ def test_a_completely_published_day_is_not_read_from_the_archive() -> None:
     table, published = publish(archive, [], {}, DAYS[:1], sealed=False)
     found, plan = viewed(Story(archive=archive, table=table, published=published))
     assert len(found) == 20
-    assert plan.withheld == ()
-    assert [(cut.day, cut.ranges, cut.first_offset, cut.records_max) for cut in plan.cuts] == [
+    assert plan.stale_parts == ()
+    assert [(part.day, part.ranges, part.first_offset, part.records_max) for part in plan.archive_parts] == [
         (DAYS[1], (span(10, 20),), 10, 10)
     ]
     table, published = publish(archive, table, published, DAYS, sealed=False)
     _, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert (plan.cuts, plan.slices) == ((), ())
+    assert (plan.archive_parts, plan.slices) == ((), ())
     (position,) = plan.positions
-    assert (position.published_to, position.archived_to, position.behind_max) == (20, 20, 0)
+    assert (position.published_to, position.archived_to, position.unpublished_max) == (20, 20, 0)
 
 
 def test_a_sealed_day_is_read_again_only_where_a_better_copy_was_archived_later() -> None:
@@ -225,15 +233,15 @@ def test_a_sealed_day_is_read_again_only_where_a_better_copy_was_archived_later(
     archive.add("b", {log(): span(4, 8)}, {log(): poor}, "whole")
     table, published = publish(archive, [], {}, DAYS[:1], sealed=False)
     _, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert [(item.day, item.ranges) for item in plan.withheld] == [
+    assert [(item.day, item.ranges) for item in plan.stale_parts] == [
         (DAYS[0], (span(4, 8),))
     ]  # nobody knows which it was
     table, published = publish(archive, [], {}, DAYS[:1], sealed=True)
     found, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert (plan.withheld, plan.cuts, len(found)) == ((), (), 5)
+    assert (plan.stale_parts, plan.archive_parts, len(found)) == ((), (), 5)
     archive.add("c", {log(): span(2, 6)}, {log(): whole}, "whole")
     found, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert [(item.day, item.ranges) for item in plan.withheld] == [(DAYS[0], (span(2, 6),))]
+    assert [(item.day, item.ranges) for item in plan.stale_parts] == [(DAYS[0], (span(2, 6),))]
     assert sorted(row[2] for row in found) == [1, 2, 3, 4, 5, 7, 9]
 
 

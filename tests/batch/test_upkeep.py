@@ -214,7 +214,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     assert (verdict(log, MONDAY), verdict(log, TUESDAY)) == ("proven []",) * 2
     assert verdict(log, MONDAY, 1) == "unknown []"
     view = pin(settings, stream.name)
-    assert (view.foreign_days, [item.behind_max for item in view.plan.positions]) == ((), [0])
+    assert (view.days_not_ours, [item.unpublished_max for item in view.plan.positions]) == ((), [0])
     assert [item.expired for item in day_versions(settings, stream, MONDAY).versions] == [True, False]
     with pytest.raises(ConflictError, match="the snapshot has expired"):
         rollback_day(log.run("too-late"), spark, day=MONDAY, version=1)

@@ -48,8 +48,8 @@ def read_day_states(
     if last > today:
         raise ConfigError("the day has not begun", expected=f"{today} at the latest", found=last)
     waiting: Counter[date] = Counter()
-    for cut in pin(settings, stream.name).plan.cuts:
-        waiting[cut.day] += cut.records_max
+    for part in pin(settings, stream.name).plan.archive_parts:
+        waiting[part.day] += part.records_max
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     first_sealed = min(
         (layout.parse_seal_key(item.key)[0] for item in store.list(layout.seal_prefix)), default=date.max
