@@ -99,7 +99,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "min_offsets_per_trigger": 5,
             "max_trigger_delay_seconds": 60,
             "max_offsets_per_trigger": 7,
-            "on_loss": "go_on",
+            "on_loss": "continue",
             "storage": {
                 "storage_class": "STANDARD_IA",
                 "encryption": "aws:kms",

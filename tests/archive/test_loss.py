@@ -29,7 +29,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 STAMP_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
-GO_ON = {"on_loss": "go_on"}
+CONTINUE = {"on_loss": "continue"}
 
 
 def some(count: int, *, partitions: int = 1, size: int = 2) -> list[Record]:
@@ -84,7 +84,7 @@ def test_a_stream_that_may_go_on_names_what_was_lost_before_its_start_and_the_pl
     produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    stream = make_stream(partitions=2, archive=GO_ON)
+    stream = make_stream(partitions=2, archive=CONTINUE)
     produce(stream.topic, some(20, partitions=2))
     archive(spark, stream, settings, available_now=True)
     produce(stream.topic, some(40, partitions=2))
@@ -115,7 +115,7 @@ def test_retention_that_passes_while_a_batch_is_about_to_be_read_costs_what_it_t
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stream = make_stream(archive=GO_ON)
+    stream = make_stream(archive=CONTINUE)
     produce(stream.topic, some(30))
     asked: list[dict[TopicPartition, int]] = []
 
@@ -147,7 +147,7 @@ def test_a_batch_that_was_committed_before_retention_took_its_records_is_not_los
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The manifest is there, its writer did not learn of it, and the log's start moved on before the retry."""
-    stream = make_stream(archive=GO_ON)
+    stream = make_stream(archive=CONTINUE)
     produce(stream.topic, some(30))
     expire(settings, stream.topic, 5)
     archive(spark, stream, settings, available_now=True)  # its range begins where the log did: [5, 30)
@@ -182,7 +182,7 @@ def test_a_stream_that_must_stop_names_what_retention_took_while_it_ran(
     assert position < 18
 
 
-@pytest.mark.parametrize("on_loss", ["stop", "go_on"])
+@pytest.mark.parametrize("on_loss", ["stop", "continue"])
 def test_a_new_partition_whose_first_records_are_gone_already(
     on_loss: str,
     spark: SparkSession,

@@ -271,7 +271,7 @@ def test_of_a_topic_with_aborted_transactions(make_world: MakeWorld, offsets: in
     assert sum(item.missing for item in run.plan().logs[0].holes) == 19
 
 
-@pytest.mark.parametrize("on_loss", [pytest.param("stop", marks=pytest.mark.soak), "go_on"])
+@pytest.mark.parametrize("on_loss", [pytest.param("stop", marks=pytest.mark.soak), "continue"])
 def test_of_a_day_with_an_accepted_loss_all_that_retention_left(make_world: MakeWorld, on_loss: str) -> None:
     world = make_world(archive={"on_loss": on_loss}, batch={"accept_loss": True})
     world.produce(hours(MONDAY, -3, 7))

@@ -27,14 +27,16 @@ def split_at(starts: Mapping[TopicPartition, int], ranges: Ranges) -> tuple[Held
     return held, lost
 
 
-def require_held(position: Mapping[int, int], logs: tuple[TopicPartition, ...], bootstrap: str, *, go_on: bool) -> None:
-    """Kafka must hold everything from the position on; with ``go_on`` the position must not be past the log's end.
+def require_held(
+    position: Mapping[int, int], logs: tuple[TopicPartition, ...], bootstrap: str, *, continue_on_loss: bool
+) -> None:
+    """Kafka must hold everything from the position on. With ``continue_on_loss`` only the log's end is checked.
 
     A partition that the position does not have is new and read from offset 0. Raises IncompleteError.
     """
     for mark in watermarks(bootstrap, logs):
         wanted = position.get(mark.log.partition, 0)
-        if wanted <= mark.high_watermark and (go_on or mark.log_start <= wanted):
+        if wanted <= mark.high_watermark and (continue_on_loss or mark.log_start <= wanted):
             continue
         lost = f"[{wanted}, {mark.log_start})" if wanted < mark.log_start else f"a log that ends before {wanted}"
         raise IncompleteError(
@@ -43,6 +45,6 @@ def require_held(position: Mapping[int, int], logs: tuple[TopicPartition, ...], 
             found=f"[{mark.log_start}, {mark.high_watermark}), so {lost} is lost",
             where=f"{mark.log}, topic id {mark.log.topic_id}",
             hint="Delete the archive's checkpoint to go on from the log's start"
-            + (", or set archive.on_loss to go_on" if wanted < mark.log_start else "")
+            + (", or set archive.on_loss to continue" if wanted < mark.log_start else "")
             + "; reconcile runs report the loss",
         )

@@ -148,7 +148,7 @@ class Archive(Keys):
         default=900, gt=0, description="the longest that min_offsets_per_trigger holds a batch back"
     )
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
-    on_loss: Literal["stop", "go_on"] = "stop"
+    on_loss: Literal["stop", "continue"] = "stop"
     retention_alarm_hours: float = Field(
         default=24, ge=0, description="alarm where Kafka may delete the first unarchived record so soon, or sooner"
     )

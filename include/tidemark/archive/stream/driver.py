@@ -209,4 +209,4 @@ def _require_held(checkpoint: Checkpoint, stream: Stream, settings: Settings) ->
     position = checkpoint.position()
     if position is not None:
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-        require_held(position, logs, settings.kafka_bootstrap, go_on=stream.archive.on_loss == "go_on")
+        require_held(position, logs, settings.kafka_bootstrap, continue_on_loss=stream.archive.on_loss == "continue")

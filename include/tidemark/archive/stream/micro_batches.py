@@ -121,9 +121,9 @@ class Batches:
     def _read(self, frame: DataFrame, batch: int, ranges: Held) -> tuple[Held, tuple[DataFile, ...]]:
         """The ranges whose records are all in the files, and the files: all of ``ranges``, or the batch fails.
 
-        Under ``on_loss: go_on`` less, namely what Kafka still holds. It is then read apart from the query, because the
-        query's own frame passes over what retention took without a word, and this reading fails; after a failure
-        that retention explains, what is left is read again.
+        With ``on_loss: continue`` it is what Kafka still holds of them. This is read apart from the query, whose frame
+        skips deleted offsets silently. This reading fails instead; if retention explains the failure, the rest is read
+        again.
         """
         if self._stream.archive.on_loss == "stop":
             return ranges, self._write(frame, batch, ranges)
@@ -162,7 +162,7 @@ class Batches:
         """The write-ahead log must say what this very query reads: another writer may have put its own there, because
         creating that file is not atomic on S3."""
         # Spark starts a new partition at its log's start, where the write-ahead log leaves 0 to be understood.
-        may_start_later = self._stream.archive.on_loss == "go_on"
+        may_start_later = self._stream.archive.on_loss == "continue"
         if not read.keys() <= planned.keys() or not all(
             read.get(partition) == item
             or (may_start_later and item.start == 0 and read.get(partition, item).end == item.end)
