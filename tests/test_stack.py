@@ -239,7 +239,9 @@ def test_a_name_that_is_not_a_plain_folder_name_is_refused(tmp_path: Path, name:
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / ".tidemark").mkdir()
     (tmp_path / ".tidemark" / "taken").write_text("", encoding="utf-8")
-    with pytest.raises(StackError, match=f"a file is where a local stack's folder goes .*{tmp_path}/.tidemark/taken"):
+    with pytest.raises(
+        StackError, match=f"there is a file in place of a local stack's folder .*{tmp_path}/.tidemark/taken"
+    ):
         LocalStack("taken", root=tmp_path).start()
 
 

@@ -5,7 +5,8 @@ import pytest
 from tests.conftest import unique
 from tests.speed.delivering import LOG, MakeSink, span
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.transactions import Sink, deliver, ensure_markers
+from tidemark.speed.exactly_once.marker import Sink, ensure_markers
+from tidemark.speed.exactly_once.transactions import deliver
 
 
 @pytest.fixture(scope="session")

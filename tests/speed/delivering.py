@@ -17,7 +17,8 @@ from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver
+from tidemark.speed.exactly_once.marker import Sink, TaskRange
+from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.stack.local import PROJECT
 
 LOG = TopicPartition(topic="source", topic_id="kXWqb5YJRMmUXkvGyKEUyg", partition=2)

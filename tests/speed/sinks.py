@@ -14,7 +14,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import source_options
 from tidemark.spark.streaming import trigger
-from tidemark.speed.exactly_once.transactions import Sink, TaskRange
+from tidemark.speed.exactly_once.marker import Sink, TaskRange
 from tidemark.speed.stream import PRODUCER
 
 SOURCE = TopicPartition(topic="source", topic_id="AAAAAAAAAAAAAAAAAAAAAA", partition=0)

@@ -24,7 +24,8 @@ from tests.speed.sinks import row_batch, span, spark_query, task
 from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.transactions import deliver, ensure_markers
+from tidemark.speed.exactly_once.marker import ensure_markers
+from tidemark.speed.exactly_once.transactions import deliver
 
 LONG_S = 400
 PER_FAULT = 300

@@ -13,7 +13,8 @@ from tests.speed.delivering import LOG, MakeSink, batch, delivered, numbered, ro
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.transactions import Marker, deliver, ensure_markers, marker
+from tidemark.speed.exactly_once.marker import Marker, ensure_markers, marker
+from tidemark.speed.exactly_once.transactions import deliver
 from tidemark.stack.local import LocalStack
 
 

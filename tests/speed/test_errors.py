@@ -18,7 +18,8 @@ from tidemark.core.errors import ConfigError, ConflictError, PositionError, Serv
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.streaming import await_stop
-from tidemark.speed.exactly_once.transactions import deliver, ensure_markers
+from tidemark.speed.exactly_once.marker import ensure_markers
+from tidemark.speed.exactly_once.transactions import deliver
 from tidemark.speed.topics import diagnosed
 
 VALUES = [b"%08d" % n for n in range(20)]

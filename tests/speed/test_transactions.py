@@ -28,8 +28,8 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.speed.exactly_once import transactions
-from tidemark.speed.exactly_once.marker import marker_offset, marker_reader, read_marker
-from tidemark.speed.exactly_once.transactions import Marker, Sink, deliver, marker
+from tidemark.speed.exactly_once.marker import Marker, Sink, marker, marker_offset, marker_reader, read_marker
+from tidemark.speed.exactly_once.transactions import deliver
 
 
 def test_records_arrive_unchanged_and_in_their_partition(make_topic: MakeTopic, make_sink: MakeSink) -> None:

@@ -38,10 +38,9 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, recreated_topic, sink_of
-from tidemark.speed.exactly_once.marker import delivered_until
+from tidemark.speed.exactly_once.marker import delivered_until, ensure_markers
 from tidemark.speed.exactly_once.mode_change import change_delivery_mode
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
-from tidemark.speed.exactly_once.transactions import ensure_markers
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
 from tidemark.speed.topics import diagnosed, findings
 

@@ -31,8 +31,9 @@ from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_partitions
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver, ensure_markers
+from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.headers import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S

@@ -25,20 +25,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tidemark.core.errors import ConfigError, ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.speed.exactly_once.marker import (
-    Marker,
-    Sink,
-    TaskRange,
-    ensure_markers,
-    marker,
-    marker_offset,
-    marker_reader,
-    read_marker,
-    resume_at,
-)
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, marker_offset, marker_reader, read_marker, resume_at
 from tidemark.speed.headers import milliseconds
-
-__all__ = ["Delivered", "Marker", "Sink", "TaskRange", "deliver", "ensure_markers", "marker"]
 
 # The largest record or request that the client accepts; the topics' max.message.bytes decides.
 MAX_BYTES = 16 * 1024 * 1024

@@ -32,7 +32,8 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver, ensure_markers, marker
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers, marker
+from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.replay.dead_letters import (
     Kind,
