@@ -41,7 +41,7 @@ STREAM: dict[str, Any] = {
 
 
 def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does, without a deployment's variables but for those given."""
+    """Run the command like a user, with only the given variables of a deployment."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     environment = {**inherited, "PYTHONPATH": str(PROJECT / "include"), "COLUMNS": "200", "NO_COLOR": "1", **variables}
     command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", *arguments]
@@ -127,7 +127,7 @@ def test_streams_lists_valid_definitions_and_exits_0(
 
 @pytest.mark.services
 def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -> None:
-    """Without any server, on a Spark of its own."""
+    """Without any server, in its own Spark session."""
     define(tmp_path, "good")
     (tmp_path / "typo.yaml").write_text(
         yaml.safe_dump({**STREAM, "name": "typo", "flush": 1, "topic": "a b"}), encoding="utf-8"
@@ -308,9 +308,9 @@ def test_report_names_the_newest_reports_verdict_and_place(
         }
         store.put(layout.run_key(run, "report.json"), json.dumps(value).encode())
         store.put(page, b"<html>")
-    code, told, problem = called("report", stream.name)
+    code, out, problem = called("report", stream.name)
     assert (code, problem) == (0, "")
-    *lines, place = told.splitlines()
+    *lines, place = out.splitlines()
     assert lines == [
         "a-newer is complete",
         "One.",

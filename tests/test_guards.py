@@ -1,4 +1,4 @@
-"""The list of guards fits the code, and the runner takes no broken run for a guard that was noticed (no server)."""
+"""The list of guards matches the code, and a broken run does not count as a noticed guard (no server)."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def guard(**changes: object) -> Guard:
         "new": "if False:",
         "tests": ("tests/test_a.py::test_it[one]",),
     }
-    return Guard(**{**fields, **changes})  # type: ignore[arg-type]  # wrong ones among them
+    return Guard(**{**fields, **changes})  # type: ignore[arg-type]  # some are invalid
 
 
 def test_a_guard_is_switched_off_by_its_edit_only() -> None:

@@ -36,7 +36,7 @@ def shown() -> list[str]:
 
 @pytest.fixture
 def beat(store: ObjectStore, prefix: str) -> Beat:
-    """Writes a heartbeat of some seconds ago."""
+    """Writes a heartbeat with an age of some seconds."""
 
     def write(stream: str, seconds: float = 0, layer: str = "archive", **fields: object) -> None:
         values: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What Kafka's edge says when Kafka does not have what was asked for, or not yet again."""
+"""The errors and retries of Kafka's edge for missing topics and restarting leaders."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -38,12 +38,12 @@ def test_positions_are_found_while_leaders_stop_and_restart(brokers: Cluster) ->
     stopped = Event()
 
     def ask() -> list[tuple[int, int, int | None]]:
-        told = []
+        answers = []
         while not stopped.is_set():
             (mark,) = watermarks(brokers.bootstrap, logs)
             (at,) = positions_at(brokers.bootstrap, logs, datetime.fromtimestamp(4, UTC)).values()
-            told.append((mark.log_start, mark.high_watermark, at))
-        return told
+            answers.append((mark.log_start, mark.high_watermark, at))
+        return answers
 
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(ask) for _ in range(2)]
@@ -55,6 +55,6 @@ def test_positions_are_found_while_leaders_stop_and_restart(brokers: Cluster) ->
                 brokers.heal()
         finally:
             stopped.set()
-        told = [answer for future in asked for answer in future.result()]
-    assert len(told) > 20
-    assert set(told) == {(0, 7, 3)}
+        answers = [answer for future in asked for answer in future.result()]
+    assert len(answers) > 20
+    assert set(answers) == {(0, 7, 3)}

@@ -1,4 +1,4 @@
-"""What the import contracts in pyproject.toml can not say of the package's structure (no server)."""
+"""Rules of the package's structure beyond the import contracts in pyproject.toml (no server)."""
 
 import ast
 from collections import defaultdict

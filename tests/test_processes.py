@@ -1,4 +1,4 @@
-"""Supervision, with small programs: readiness, deaths, restarts, order, and what a killed supervisor leaves."""
+"""Supervision of small programs: readiness, deaths, restarts, order, and the end of a killed supervisor's processes."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def processes() -> Iterator[Processes]:
 
 
 def start(processes: Processes, log: Path, code: str = SLEEPER, *, name: str = "app", timeout_s: float = 30) -> Managed:
-    """Start a Python program that is ready once it has written a line of its own."""
+    """Start a Python program that is ready after it has written a line."""
     before = log.stat().st_size if log.exists() else 0
     argv = [sys.executable, "-c", code]
     ready: Callable[[], bool] = lambda: log.stat().st_size > before  # noqa: E731 - one expression, used once

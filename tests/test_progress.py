@@ -1,4 +1,4 @@
-"""The order of test files and the time that is left."""
+"""The order of test files, and the estimated time left."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Settings that are wrong are told by the name of their variable before anything connects."""
+"""A wrong setting is reported by the name of its variable before anything connects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Set-up as a person meets it: wrong jars, wrong Javas, missing packages, the lock, make, and the compose file."""
+"""The setup: wrong jars, wrong Javas, missing packages, the lock, make, and the compose file."""
 
 import os
 import re
@@ -237,11 +237,11 @@ def test_a_missing_java_is_installed_from_debian_if_allowed_and_reported(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     executable(
         tmp_path / "apt-cache", '#!/bin/sh\n[ "$2" = openjdk-21-jre-headless ]\n'
-    )  # an older one is not on offer
+    )  # an older one is not available
     executable(tmp_path / "apt-get", f'#!/bin/sh\necho "$*" >> "{tmp_path}/calls"\n')
     assert setup_packages.install(setup_java.PACKAGES, "Java 17 or 21") == "openjdk-21-jre-headless"
-    said = "Java 17 or 21 is missing: installing Debian's package openjdk-21-jre-headless.\n"
-    assert capfd.readouterr().out == said
+    printed = "Java 17 or 21 is missing: installing Debian's package openjdk-21-jre-headless.\n"
+    assert capfd.readouterr().out == printed
     assert (tmp_path / "calls").read_text().splitlines() == [
         "update -qq",
         "install -y -qq --no-install-recommends openjdk-21-jre-headless",

@@ -1,4 +1,4 @@
-"""The live view while days are published, rebuilt, rolled back, emptied: each archived record once (conformance 26)."""
+"""The current view while days are published, rebuilt, rolled back, emptied: each archived record is in it once."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_e
 
 @pytest.fixture
 def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
-    """Three days in two partitions, each with a broken and a refused record, archived in ranges that overlap."""
+    """Three days in two partitions, each with a broken and a rejected record, archived in overlapping ranges."""
     world = World.make(spark, settings, tmp_path)
     for partition in (0, 1):
         for day in (14, 15, 16):
@@ -46,7 +46,7 @@ def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
 
 
 def pinned(world: World) -> View:
-    """The view of everything the world has archived so far."""
+    """The view of everything archived so far."""
     run = world.run("archive")
     for item in world.manifests:
         run.store.put_if_absent(run.layout.manifest_key(item.writer, item.batch), item.to_json())
@@ -61,7 +61,7 @@ def rows(found: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def archived(world: World) -> list[tuple[Any, ...]]:
-    """The oracle: every good record of the log that any committed range holds, once."""
+    """The oracle: every good record in any committed range, once."""
     held = {
         (item.log.topic_id, item.log.partition, offset)
         for manifest in world.manifests
@@ -72,7 +72,7 @@ def archived(world: World) -> list[tuple[Any, ...]]:
 
 
 def staged(world: World, name: str, *days: int) -> Run:
-    """A run over everything so far, up to its audit, which is not what is tested here."""
+    """A run over everything so far, up to its audit, which is not tested here."""
     run = world.run(name)
     seals = latest_seals(run.store, run.layout)
     world.plan(name, [january(day) for day in days], seals=seals, force=True)
@@ -100,12 +100,12 @@ def span(start: int, end: int) -> tuple[OffsetRange, ...]:
 
 
 def test_every_record_is_in_the_view_once_after_publish_rebuild_and_rollback(world: World) -> None:
-    # Nothing published: all of it from the archive.
+    # Nothing is published: everything comes from the archive.
     before = frame(world.spark, pinned(world))
     assert rows(before) == archived(world)
     assert before.columns == COLUMNS
 
-    # One day published and not sealed yet; then late records of it.
+    # One day is published and not sealed yet; then late records of it arrive.
     first = publish(world, "first", 14)
     assert from_archive(pinned(world)).keys() == {15, 16}
     seal_run(first)
@@ -117,7 +117,7 @@ def test_every_record_is_in_the_view_once_after_publish_rebuild_and_rollback(wor
     assert rows(found) == archived(world)
     assert found.schema == world.spark.table(world.table).schema
 
-    # A rebuild staged on its branch changes nothing; nor does its publication, or what is archived, for who has pinned.
+    # A staged rebuild changes nothing. Its publication and new archived records do not change a pinned view.
     second = staged(world, "second", 14, 15)
     view, then = pinned(world), archived(world)
     publish_run(second, world.spark)
@@ -130,7 +130,7 @@ def test_every_record_is_in_the_view_once_after_publish_rebuild_and_rollback(wor
     assert rows(frame(world.spark, view)) == then
     assert rows(current(world.spark, world.settings, world.name)) == archived(world)
 
-    # Rolled back: the first version's rows, and what that had not read from the archive.
+    # Rolled back: the first version's rows, and from the archive what that version had not read.
     rollback_day(world.run("back"), world.spark, day=january(14), version=1)
     view = pinned(world)
     assert from_archive(view).keys() == {14, 16, 17, 18}
@@ -142,7 +142,7 @@ def test_an_emptied_day_an_expired_snapshot_or_another_writer_loses_nothing(worl
     first = publish(world, "first", 14, 15)
     seal_run(first)
     seal_run(publish(world, "second", 16))
-    # Without its snapshot's summary a day is told by its seal, without that one by nobody: then it is the archive's.
+    # Without the snapshot's summary, the seal describes the day; without both, the day comes from the archive.
     table = IcebergTable(world.spark, world.settings, world.name)._load()
     table.expireSnapshots().expireSnapshotId(first.require("publish")["snapshot_id"]).commit()
     view = pinned(world)
@@ -164,7 +164,7 @@ def test_an_emptied_day_an_expired_snapshot_or_another_writer_loses_nothing(worl
 
 
 def test_a_day_with_deleted_rows_comes_from_the_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From one day a row of a file was deleted, from the other one a file of several."""
+    """One day lost a row of a file, the other one a file of several."""
     monkeypatch.setattr("tidemark.reconcile.rebuild.step.ROWS_PER_TASK", 5)
     seal_run(publish(world, "first", 14, 15, 16))
     world.spark.sql(f"ALTER TABLE {world.table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
@@ -179,7 +179,7 @@ def test_a_day_with_deleted_rows_comes_from_the_archive(world: World, monkeypatc
     change.deleteFile(files[0])
     change.commit()
     by_day = Counter(row[0] for row in world.published())
-    assert by_day[january(14)] == 14  # one of each partition is gone
+    assert by_day[january(14)] == 14  # one of each partition is missing
     assert 0 < by_day[january(15)] < 16 == by_day[january(16)]
     view = pinned(world)
     assert view.days_not_ours == (january(14), january(15))
@@ -216,9 +216,9 @@ def test_without_spark_a_pinned_view_reads_the_table_and_counts_unpublished_reco
         assert table.num_rows == 2 * days * 8
     found = view.published().filter("_kafka_partition = 1").to_arrow_batch_reader().read_all()
     assert sorted(found["_offset"].to_pylist()) == [row[3] for row in then if row[2] == 1]
-    published = view.published().to_arrow_batch_reader()  # noqa: F841  # DuckDB finds it by its name
-    told = duckdb.execute("SELECT _kafka_partition, count(*), max(_offset) FROM published GROUP BY 1 ORDER BY 1")
-    assert told.fetchall() == [(number, 8, max(row[3] for row in then if row[2] == number)) for number in (0, 1)]
+    published = view.published().to_arrow_batch_reader()  # noqa: F841  # DuckDB finds it by name
+    counts = duckdb.execute("SELECT _kafka_partition, count(*), max(_offset) FROM published GROUP BY 1 ORDER BY 1")
+    assert counts.fetchall() == [(number, 8, max(row[3] for row in then if row[2] == number)) for number in (0, 1)]
     assert [
         (item.log.partition, item.published_to, item.archived_to, item.unpublished_max, item.gaps)
         for item in view.plan.positions
@@ -275,7 +275,7 @@ def test_a_column_with_a_dot_in_its_name_works_in_every_step(
     world.produce((moment(day), b'{"id":%d,"trip.at":"%s"}' % (n, at.encode())) for n, (day, at) in enumerate(trips))
     world.archive(0, 4)
     seal_run(world.reconcile("first", [january(14)]))
-    # Of the second version one row is new, the other one has a key that is there.
+    # One row of the second version is new, the other one has an existing key.
     world.produce((moment(14, 13), b'{"id":%d,"trip.at":"%s"}' % (n, at)) for n, at in ((4, b"BOS"), (5, b"LGA")))
     world.archive(4, 6)
     run = world.run("second")

@@ -1,4 +1,4 @@
-"""The live view's plan on generated archives, against an oracle that works record by record (pure; conformance 26)."""
+"""The current view's plan on generated archives, compared with an oracle that works record by record (pure)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ Row = tuple[date, TopicPartition, int]
 
 @dataclass(slots=True, kw_only=True)
 class Archive:
-    """Manifests, and the rows of every object: what Spark would read of it."""
+    """Manifests, and the rows of every object that Spark would read."""
 
     manifests: list[Manifest]
     objects: dict[str, list[Row]]
@@ -40,7 +40,7 @@ class Archive:
     def add(
         self, writer: str, committed: dict[TopicPartition, OffsetRange], truths: dict[TopicPartition, Truth], part: str
     ) -> None:
-        """Commit the ranges with the rows of ``truths``, in objects of its own."""
+        """Commit the ranges with the rows of ``truths``, in new objects."""
         number = len(self.manifests)
         made = manifest_of(writer, number, committed, truths, part)
         files = tuple(replace(file, key=f"{number}/{file.key}") for file in made.files)
@@ -96,7 +96,7 @@ def stories(draw: st.DrawFn, *, lossy: bool) -> Story:
 def publish(
     archive: Archive, table: list[Row], published: dict[date, PublishedDay], days: Sequence[date], *, sealed: bool
 ) -> tuple[list[Row], dict[date, PublishedDay]]:
-    """What a reconcile run over everything archived makes of the table."""
+    """The table after a reconcile run over everything archived."""
     ends: dict[TopicPartition, int] = defaultdict(int)
     for manifest in archive.manifests:
         for item in manifest.ranges:
@@ -184,9 +184,9 @@ def test_positions_give_the_tables_complete_end_and_an_upper_bound_of_the_rest(s
     everything = archived(story).keys()
     for position in plan.positions:
         of_log = {row for row in everything if row[1] == position.log}
-        behind = of_log - set(story.table)
-        assert len(behind) <= position.unpublished_max
-        assert all(row[2] >= position.published_to for row in behind)
+        unpublished = of_log - set(story.table)
+        assert len(unpublished) <= position.unpublished_max
+        assert all(row[2] >= position.published_to for row in unpublished)
         ends = [i.range for m in story.archive.manifests for i in m.ranges if i.log == position.log]
         assert position.archived_to == max(item.end for item in ends)
         held = {at for item in ends for at in range(item.start, item.end)}
@@ -249,5 +249,5 @@ def test_a_sealed_day_is_read_again_only_where_a_better_copy_was_archived_later(
 def test_ranges_survive_a_round_trip_through_the_snapshot_summary(
     found: dict[TopicPartition, list[OffsetRange]],
 ) -> None:
-    told = parse_ranges(format_ranges(found), where="test")
-    assert told == {owner: normalise(items) for owner, items in found.items()}
+    parsed = parse_ranges(format_ranges(found), where="test")
+    assert parsed == {owner: normalise(items) for owner, items in found.items()}

@@ -32,9 +32,9 @@ def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log:
     log.archive(3, 10, writer="query-b")
     log.produce(10, at(MONDAY, 10))
     log.archive(0, 20, writer="query-c")
-    again = settled(log, "run-2", MONDAY)
-    finish(again, {MONDAY: 20}, snapshot_id=78)
-    seal_run(again)
+    second = settled(log, "run-2", MONDAY)
+    finish(second, {MONDAY: 20}, snapshot_id=78)
+    seal_run(second)
     owner = log.owner()
     assert find(log, 5) == Located(
         stream=log.stream.name,
@@ -143,8 +143,8 @@ def test_a_missing_committed_object_is_a_conflict_that_names_it(log: Log) -> Non
     assert find(log, 1).day == MONDAY
     # The other way that is named.
     compact(log.store, log.layout, log.stream, read_archived(log.store, log.layout, log.stream))
-    for gone in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
-        log.store.delete(gone)
+    for missing in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
+        log.store.delete(missing)
     maintain_ledger(log.store, log.layout, log.stream, anew=True)
     with pytest.raises(PositionError, match="the offset is not archived"):
         find(log, 1)

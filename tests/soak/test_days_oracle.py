@@ -1,4 +1,4 @@
-"""What the oracle of the soaked days must tell: each kind of damage, and nothing where there is none."""
+"""The oracle of the soaked days finds each kind of damage, and no other."""
 
 from collections.abc import Callable
 from datetime import date
@@ -12,9 +12,9 @@ from tests.soak.days_oracle import (
     FIRST_DAY,
     PARTITIONS,
     QUIET,
-    Asked,
     History,
     Ints,
+    RunRequest,
     Snapshot,
     contiguous,
     is_published,
@@ -27,7 +27,7 @@ from tests.soak.days_oracle import (
 
 DAYS = (date(2013, 1, 1), date(2013, 1, 2))
 DAY = (FIRST_DAY - EPOCH).days
-# Numbers of two days, as the feeder sends them, and what came of the third one's first hour.
+# Numbers of two days, as the feeder sends them, and those of the third day's first hour.
 ACKNOWLEDGED = {(n % PARTITIONS, n // PARTITIONS): n for n in range(2 * DAY_RECORDS + 300)}
 LOG = published(ACKNOWLEDGED)
 ALL = dict.fromkeys(range(PARTITIONS), DAY_RECORDS + 150)
@@ -35,7 +35,7 @@ Damage = Callable[[Ints], Ints]
 
 
 def _rows(*days: int, ends: dict[int, int] = ALL) -> Ints:
-    """The rows of days in front of those offsets: day, partition, offset, n."""
+    """The rows of days before those offsets: day, partition, offset, n."""
     parts = [
         np.stack([records[:, 2], np.full(len(records), partition), records[:, 0], records[:, 1]])[
             :, np.isin(records[:, 2], [DAY + day for day in days]) & (records[:, 0] < ends[partition])
@@ -46,10 +46,10 @@ def _rows(*days: int, ends: dict[int, int] = ALL) -> Ints:
 
 
 def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str]:
-    """Of states in a row, the first one of a run for the first day, the next ones for both."""
+    """Check a series of states: the first one is of a run for the first day, the others of runs for both."""
     history = History()
     archived = contiguous([(partition, 0, DAY_RECORDS // 2 + 40) for partition in range(PARTITIONS)])
-    asked = {"one": Asked(days=DAYS[:1], archived=archived), "two": Asked(days=DAYS, archived=ALL)}
+    asked = {"one": RunRequest(days=DAYS[:1], archived=archived), "two": RunRequest(days=DAYS, archived=ALL)}
     found = []
     for number, (rows, run) in enumerate(zip(states, runs, strict=True)):
         found = list(
@@ -60,7 +60,9 @@ def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str
 
 def test_days_are_generated_as_described() -> None:
     lates = [n for n in range(DAY_RECORDS, 2 * DAY_RECORDS) if _day(n) == DAY]
-    assert len(lates) == DAY_RECORDS // 10 + DAY_RECORDS // 100  # of two days late nothing lies before the first day
+    assert (
+        len(lates) == DAY_RECORDS // 10 + DAY_RECORDS // 100
+    )  # no record that is two days late belongs to a day before the first
     kept = {n: (day, kept) for n, (day, *_, kept) in zip(_aside(), quarantined(ACKNOWLEDGED), strict=True)}
     assert {n for n in kept if n % 17} == {
         n for n in ACKNOWLEDGED.values() if n % 17 and n % 50 in (9, 23) and (n - (2 if n % 50 == 9 else 10)) % 17
@@ -79,11 +81,11 @@ def test_a_quiet_day_is_empty_until_late_records_arrive_two_days_later() -> None
 
 def test_a_run_need_not_read_unarchived_records_if_values_give_the_day() -> None:
     state = Snapshot(identity=0, run="one", rows=_rows())
-    for stamped in (True, False):
-        asked = {"one": Asked(days=DAYS[:1], archived=contiguous(()), stamped=stamped)}
-        told = list(History().problems(state, LOG, asked, {DAYS[0]: 0}.__getitem__))
+    for dated_by_timestamp in (True, False):
+        asked = {"one": RunRequest(days=DAYS[:1], archived=contiguous(()), dated_by_timestamp=dated_by_timestamp)}
+        problems = list(History().problems(state, LOG, asked, {DAYS[0]: 0}.__getitem__))
         due = [f"{DAYS[0]}, partition {partition}" for partition in range(PARTITIONS)]
-        assert [text.partition(":")[0] for text in told] == due * stamped
+        assert [text.partition(":")[0] for text in problems] == due * dated_by_timestamp
 
 
 def _aside() -> list[int]:

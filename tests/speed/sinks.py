@@ -1,4 +1,4 @@
-"""Both ways of delivery without a stream around them: rows to a topic, for tests of what brokers do to them."""
+"""Both delivery modes without a stream: rows to a topic, for tests of brokers' faults."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def spark_query(
     available_now: bool = True,
     patience: Mapping[str, str] = MappingProxyType({}),
 ) -> StreamingQuery:
-    """Spark's Kafka sink as the speed stream sets it up; ``patience`` are options that shorten its waiting."""
+    """Spark's Kafka sink with the speed stream's options; ``patience`` are options with shorter time-outs."""
     rows = (
         spark.readStream.format("kafka")
         .options(**source_options(settings), subscribe=source, startingOffsets="earliest")
@@ -51,7 +51,7 @@ def spark_query(
 
 
 def task(bootstrap: str, *, timeout_s: float = 60, records: int = 1000) -> Sink:
-    """A sink of its own for exactly-once delivery; its marker topic is not created."""
+    """A new sink for exactly-once delivery; its marker topic is not created."""
     name = unique("task")
     return Sink(
         bootstrap=bootstrap,

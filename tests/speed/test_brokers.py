@@ -37,7 +37,7 @@ def text(n: int) -> bytes:
 
 
 class Plain:
-    """An idempotent producer that remembers what was acknowledged."""
+    """An idempotent producer that keeps what was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acknowledged: list[bytes] = []
@@ -66,7 +66,7 @@ class Plain:
 
 
 class Transactions:
-    """Exactly-once delivery of numbers 0, 1, …, attempt after attempt, each of which may fail at any point."""
+    """Exactly-once delivery of numbers 0, 1, … in attempts that may fail at any point."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.sink = task(bootstrap, timeout_s=30, records=20)
@@ -97,7 +97,7 @@ class Transactions:
                 try:
                     deliver([rows], span(start, start + SPAN, batch), self.sink)
                     break
-                except (ServiceError, ConflictError):  # as Spark does, begin the task again
+                except (ServiceError, ConflictError):  # start the task again, as Spark does
                     self.failures += 1
                     if self._end.wait(0.05):
                         return
@@ -105,7 +105,7 @@ class Transactions:
 
 
 class Spark:
-    """Spark's sink; where it gave a batch up, it is started again as a supervisor would."""
+    """Spark's sink, restarted after a failed batch, as a supervisor would do."""
 
     def __init__(self, spark: SparkSession, settings: Settings, source: str, bootstrap: str, topic: str) -> None:
         self._source = source
@@ -129,7 +129,7 @@ class Spark:
 
 
 class Deliveries:
-    """All three at once, each into a topic of its own, of the same numbers."""
+    """All three at once, with the same numbers, each into its own topic."""
 
     def __init__(self, spark: SparkSession, settings: Settings, brokers: Cluster, source: str) -> None:
         self.topics = tuple(
@@ -181,7 +181,7 @@ def test_no_acknowledged_record_is_lost_or_duplicated_when_brokers_die(
             with brokers.without(*victims()):
                 deliveries.send(source, produce)
                 wait_until(deliveries.done, "all is delivered by the brokers that are left", LONG_S)
-        # With one broker of three nothing may be acknowledged; it waits, and arrives once there are two.
+        # With one of three brokers nothing may be acknowledged. Records wait, and arrive when there are two.
         with brokers.without(*brokers.ids[1:]):
             deliveries.send(source, produce)
             wait_until(lambda: len(brokers.in_sync(plain)) < 2, "fewer copies in sync than needed", LONG_S)
@@ -199,7 +199,7 @@ def test_no_acknowledged_record_is_lost_or_duplicated_when_brokers_die(
         return all(found(topic).keys() >= expected for topic in deliveries.topics)
 
     assert set(deliveries.plain.acknowledged) == expected
-    # A transaction's end, and what a leader that just took over may show, reach readers a little later.
+    # Readers see a transaction's end, and the records of a new leader, a little later.
     wait_until(all_there, "nothing acknowledged is lost")
-    assert found(once) == found(plain) == Counter(expected)  # the plain producer is idempotent, and never began again
+    assert found(once) == found(plain) == Counter(expected)  # the plain producer is idempotent, and was never restarted
     assert found(by_spark).keys() == expected

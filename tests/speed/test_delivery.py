@@ -1,4 +1,4 @@
-"""The delivery audit against records, archives and output topics written by hand, and an oracle in plain Python."""
+"""The delivery audit on records, archives and output topics made by hand, compared with an oracle in plain Python."""
 
 import json
 import random
@@ -36,7 +36,7 @@ def audit(spark: SparkSession, log: Delivery, start: str = NINE, end: str | None
     span = parse_span(start, end, log.stream.zone, datetime.now(UTC))
     run = Run(stream=log.stream, settings=log.settings, store=log.store, layout=log.layout, name=unique("delivery"))
     tally = audit_delivery(run, spark, span)
-    if log.told:
+    if log.known:
         assert counted(tally) == log.expected(span.start, span.end)
     return run.require("delivery")
 
@@ -53,7 +53,7 @@ def values(count: int, dice: random.Random) -> list[tuple[int, int, bytes | None
 
 
 def copies(log: Delivery, source: Source, dice: random.Random) -> list[Out]:
-    """What a stream in trouble may have made of a source record."""
+    """The output records that a faulty stream may have made of a source record."""
     right, letter = log.right(source), log.letter(source)
     on_live = replace(letter, on_live=True, value=b'{"twice":1,"name":null}')
     wrong = on_live if source.live is None else letter
@@ -80,10 +80,10 @@ def copies(log: Delivery, source: Source, dice: random.Random) -> list[Out]:
 
 
 def strangers(log: Delivery, ends: Sequence[int], dice: random.Random) -> list[Out]:
-    """Records that no source record explains."""
+    """Records without a source record."""
     topic_id = log.topic_id
 
-    def stranger(**said: Any) -> Out:
+    def stranger(**changes: Any) -> Out:
         base = Out(
             on_live=dice.random() < 0.5,
             key=b"k",
@@ -93,7 +93,7 @@ def strangers(log: Delivery, ends: Sequence[int], dice: random.Random) -> list[O
             offset=0,
             ms=dice.randrange(FIRST, LAST),
         )
-        return replace(base, **said)
+        return replace(base, **changes)
 
     return [
         *(stranger(topic_id=None) for _ in range(3)),
@@ -113,7 +113,7 @@ def test_an_audit_agrees_with_the_oracle_on_a_day_of_25_hours(
     produce(log.stream.speed.topic, old)
     log.write_sources(values(450, dice))
     ends = [150, 150, 150]
-    # Two copies that overlap, one of them with holes that the other has as well; a tail that nobody archived.
+    # Two overlapping copies, one of them with holes that the other has too; a tail that is not archived.
     log.archive("a", 0, 0, 60, without=[4, 5, 41])
     log.archive("b", 0, 30, 150, without=[41])
     log.archive("a", 1, 0, 100)
@@ -150,7 +150,7 @@ def test_an_audit_agrees_with_the_oracle_on_a_day_of_25_hours(
 
 
 def _examples_are_true(log: Delivery, value: dict[str, Any]) -> None:
-    """Every example names a source offset, and a record where one is."""
+    """Every example names a source offset, and a record if there is one."""
     at = {
         (log.stream.speed.topic if out.on_live else log.stream.speed.dead_letter_topic, out.to, offset): out
         for out, offset in log.outs
@@ -167,7 +167,7 @@ def _examples_are_true(log: Delivery, value: dict[str, Any]) -> None:
 
 
 def one_hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
-    """Twenty records between nine and ten; every fifth is to be a dead letter."""
+    """Twenty records between nine and ten; every fifth is a dead letter."""
     log = Delivery.make(make_stream, settings, produce)
     bodies = [b"{" if n % 5 == 0 else b'{"n":%d0}' % n for n in range(20)]
     log.write_sources([(0, ms_of(NINE) + n * 1000, body) for n, body in enumerate(bodies)])
@@ -176,7 +176,7 @@ def one_hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> D
 
 @pytest.fixture
 def hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
-    """``one_hour``, archived, with a speed stream that says it delivered all of it."""
+    """``one_hour``, archived, with a speed stream's checkpoint at its end."""
     log = one_hour(make_stream, settings, produce)
     log.archive("a", 0, 0, 20)
     log.stand_at({0: 20})
@@ -208,15 +208,15 @@ def test_another_streams_dead_letters_on_a_shared_topic_are_not_counted(
     lost = rights[10]
     assert not lost.on_live
     hour.deliver([out for out in rights if out is not lost])
-    # Four records are rejected by both streams, one by the neighbour alone.
+    # Both streams reject four records, the other stream one more.
     other.deliver([*map(other.right, hour.sources.values()), other.letter(hour.sources[0, 3])])
 
     without = audit(spark, hour)
     hour.deliver([lost])
     whole = audit(spark, hour)
 
-    told = [{name: number for name, number in value["counts"].items() if number} for value in (without, whole)]
-    assert told == [
+    counts = [{name: number for name, number in value["counts"].items() if number} for value in (without, whole)]
+    assert counts == [
         {"archived": 20, "delivered": 19, "missing": 1, "other_stream": 5},
         {"archived": 20, "delivered": 20, "other_stream": 5},
     ]
@@ -232,7 +232,7 @@ def test_records_that_retention_or_an_open_transaction_may_hide_are_pending(
     lives = [out for out in rights if out.on_live]
     hour.deliver([out for out in rights if out != lives[-1]])
     bootstrap, topic = hour.settings.kafka_bootstrap, hour.stream.speed.topic
-    hour.told = False
+    hour.known = False
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("hidden")})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -258,7 +258,7 @@ def test_unarchived_records_are_unknown_and_without_a_checkpoint_nothing_is_miss
     spark: SparkSession, make_stream: MakeStream, settings: Settings, produce: Produce
 ) -> None:
     log = one_hour(make_stream, settings, produce)
-    log.told = False
+    log.known = False
     log.archive("a", 0, 0, 8)
     log.archive("a", 0, 12, 20)
     log.deliver([log.right(source) for source in log.sources.values() if source.offset < 15])
@@ -284,8 +284,8 @@ def test_hours_follow_the_time_zone_even_with_a_half_hour_offset(spark: SparkSes
     hours = [
         row[0] for row in frame.orderBy(F.col("at").desc()).select(hour_start(F.col("at"), "Asia/Kolkata")).collect()
     ]
-    told = [datetime.fromtimestamp(item / 1e6, ZoneInfo("Asia/Kolkata")).isoformat() for item in hours]
-    assert told == ["2013-01-14T10:00:00+05:30", "2013-01-14T10:00:00+05:30", "1969-12-31T23:00:00+05:30"]
+    times = [datetime.fromtimestamp(item / 1e6, ZoneInfo("Asia/Kolkata")).isoformat() for item in hours]
+    assert times == ["2013-01-14T10:00:00+05:30", "2013-01-14T10:00:00+05:30", "1969-12-31T23:00:00+05:30"]
 
 
 @pytest.fixture

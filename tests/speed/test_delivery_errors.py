@@ -1,4 +1,4 @@
-"""What exactly-once delivery says to positions, records, topics and brokers that it can't work with."""
+"""The errors of exactly-once delivery for wrong positions, records, topics and brokers."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def test_a_marker_outside_the_batch_stops_delivery_until_it_is_set(make_topic: M
         with pytest.raises(PositionError, match=problem):
             deliver([numbered(live, 5, 6, 7, 8)], wanted, sink)
     assert values(sink.bootstrap, live) == []
-    set_marker(sink, 6)  # as the message tells
+    set_marker(sink, 6)  # as the message says
     assert marker(sink, LOG) == Marker(position=6, batch=None)
     assert deliver([numbered(live, 5, 6, 7, 8)], wanted, sink) == delivered(wanted, skipped=1, good=3, transactions=1)
     assert values(sink.bootstrap, live) == [6, 7, 8]

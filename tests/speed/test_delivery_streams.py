@@ -1,4 +1,4 @@
-"""The delivery audit of what real streams archived and delivered, against a plain consumer of the same topics."""
+"""The delivery audit of real streams, compared with a plain consumer of the same topics."""
 
 import json
 from collections import Counter
@@ -50,13 +50,13 @@ def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, 
     return run.require("delivery")
 
 
-def told(value: dict[str, Any]) -> dict[str, int]:
+def nonzero(value: dict[str, Any]) -> dict[str, int]:
     """Its counts that are not 0."""
     return {name: count for name, count in value["counts"].items() if count}
 
 
 def rows(numbers: range, partitions: int = 1) -> list[Record]:
-    """A record every quarter of an hour, over and over; every tenth is no JSON."""
+    """A record every quarter of an hour, again and again; every tenth is not JSON."""
     return [
         (b"k%d" % n, b'{"n":%d}' % n if n % 10 else b"{", NINE_MS + n % 40 * 900_000, n % partitions, [])
         for n in numbers
@@ -89,15 +89,15 @@ def test_duplicates_on_another_cluster_are_counted_as_a_plain_consumer_does(
     for item in read_topic(elsewhere, live) + read_topic(elsewhere, f"{live}.dead"):
         hour_ms = int(item.header("timestamp")) // 3_600_000 * 3_600_000
         copies[hour_ms, *item.source] += 1
-    again: Counter[tuple[int, int]] = Counter()
+    repeats: Counter[tuple[int, int]] = Counter()
     for (hour_ms, partition, _), count in copies.items():
-        again[hour_ms, partition] += count - 1
-    assert (len(copies), 0 < again.total() < 120) == (120, True)
-    assert told(value) == {"archived": 120, "delivered": 120, "duplicated": again.total()}
+        repeats[hour_ms, partition] += count - 1
+    assert (len(copies), 0 < repeats.total() < 120) == (120, True)
+    assert nonzero(value) == {"archived": 120, "delivered": 120, "duplicated": repeats.total()}
     assert {
         (int(datetime.fromisoformat(item["hour"]).timestamp() * 1000), item["partition"]): item["duplicated"]
         for item in value["hours"]
-    } == dict(again)
+    } == dict(repeats)
     examples = [(item["partition"], example) for item in value["hours"] for example in item["examples"]]
     assert {(example["outcome"], example["topic"]) for _, example in examples} == {
         ("duplicated", live),
@@ -111,7 +111,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     first = Delivery.make(make_stream, settings, produce)
     bodies = [b'{"n":%d0}' % n if n % 5 else b"{" for n in range(20)]
     first.write_sources([(0, NINE_MS + n, body) for n, body in enumerate(bodies)])
-    first.archive("a", 0, 0, 18)  # the last two are nowhere any more
+    first.archive("a", 0, 0, 18)  # the last two no longer exist anywhere
     make_again(settings, first.stream.topic, first.topic_id)
     second = replace(
         first,
@@ -119,13 +119,13 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
         sources={},
         archived={},
         outs=[],
-        gone=False,
+        topic_deleted=False,
     )
-    first.gone = True
+    first.topic_deleted = True
     second.write_sources([(0, NINE_MS + n, b'{"n":%d1}' % n) for n in range(12)])
     second.archive("b", 0, 0, 8)
     old, new = (list(item.sources.values()) for item in (first, second))
-    # Of the first log one record came twice, one as what the second has at its offset, three never.
+    # Of the first log, one record is there twice, one has the second log's value, three are missing.
     first.deliver([first.right(item) for item in (*old[:12], old[3], *old[15:])])
     first.deliver([replace(second.right(new[2]), topic_id=first.topic_id)])
     second.deliver([second.right(item) for item in (*new[:5], new[9])])
@@ -142,7 +142,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
 
 
 def make_again(settings: Settings, topic: str, before: str) -> None:
-    """Delete it, and create it as it was; returns when it has another id."""
+    """Delete the topic and create it again; returns when it has another id."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([topic])[topic].result(60)
 
@@ -188,7 +188,7 @@ def transform(records):
     archive(spark, stream, settings, available_now=True)
     adopt(spark, settings, stream, sink.topics_dir)
 
-    # What the stream would have delivered, had it run from the start.
+    # What the stream would have delivered if it had run from the start.
     coordinates = [
         [("tidemark.source", b"%s:%s:0:%d" % (stream.topic.encode(), topic_id(settings, stream), n))] for n in range(40)
     ]
@@ -202,11 +202,11 @@ def transform(records):
     produce(stream.speed.topic, live)
     produce(stream.speed.dead_letter_topic, dead)
     value = audit(spark, stream, settings)
-    assert (value["verdict"], told(value)) == ("pass", {"archived": 40, "delivered": 40})
+    assert (value["verdict"], nonzero(value)) == ("pass", {"archived": 40, "delivered": 40})
     # The key of an adopted record is unknown; its value is not, and nothing else is taken for right.
     produce(stream.speed.topic, [(b"k5", b'{"n":6}', NINE_MS, 0, coordinates[5]), live[5], dead[0], live[30]])
     value = audit(spark, stream, settings)
-    assert told(value) == {"archived": 40, "delivered": 40, "duplicated": 2, "unexpected": 2}
+    assert nonzero(value) == {"archived": 40, "delivered": 40, "duplicated": 2, "unexpected": 2}
     assert value["unexpected"] == {"changed_other_version": 1, "wrong_topic_other_version": 1}
 
 
@@ -236,7 +236,7 @@ def test_an_audit_of_running_streams_finds_nothing_missing(
 
 @contextmanager
 def running(spark: SparkSession, stream: Stream, settings: Settings, produce: Produce) -> Iterator[list[int]]:
-    """Records coming in, archive and speed stream running; their number so far, acknowledged."""
+    """Running streams with incoming records; yields the number of acknowledged records so far."""
     produced, enough = [0], Event()
 
     def feed() -> None:

@@ -1,4 +1,4 @@
-"""Where a task may go on, on generated histories: attempts that are killed anywhere, and ones that wake up late."""
+"""Where a task may resume, on generated histories with attempts that are killed anywhere or wake up late."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class FencedError(Exception):
 
 @dataclass
 class Broker:
-    """What Kafka promises: one live epoch per transactional id, and records and offset that appear as one."""
+    """Kafka's guarantees: one live epoch per transactional id, and records and offset that become visible together."""
 
     visible: list[int] = field(default_factory=list)
     marker: Marker | None = None
@@ -53,7 +53,7 @@ class Broker:
 
 
 def attempt(broker: Broker, wanted: TaskRange, rows: list[int]) -> Iterator[None]:
-    """One task, which may be held or killed at every ``yield``."""
+    """One task, which may be paused or killed at every ``yield``."""
     yield
     epoch = broker.fence()
     yield
@@ -73,7 +73,7 @@ def attempt(broker: Broker, wanted: TaskRange, rows: list[int]) -> Iterator[None
 
 
 def run(broker: Broker, rows: list[int], ends: list[int], chance: Random) -> None:
-    """Batches one after the other, as Spark runs them; attempts outlive their batch and wake up at any time."""
+    """Batches one after the other, as in Spark; attempts may outlive their batch and wake up at any time."""
     alive: list[tuple[int, Iterator[None]]] = []
     for number, (start, until) in enumerate(pairwise(ends)):
         wanted = span(start, until, number=number, first=number == 0)
@@ -124,13 +124,13 @@ def test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other(
         return
     with pytest.raises(PositionError) as caught:
         resume_at(found, wanted, SINK)
-    said = str(caught.value)
-    assert f"[{start}, {start + length}] of the checkpoint's batch 7" in said
-    assert f"found marker {position} of batch 6" in said
-    assert str(LOG) in said
-    assert LOG.topic_id in said
-    assert SINK.group in said
-    assert f"--topic live.markers:{LOG.partition} --to-offset" in said
+    text = str(caught.value)
+    assert f"[{start}, {start + length}] of the checkpoint's batch 7" in text
+    assert f"found marker {position} of batch 6" in text
+    assert str(LOG) in text
+    assert LOG.topic_id in text
+    assert SINK.group in text
+    assert f"--topic live.markers:{LOG.partition} --to-offset" in text
 
 
 def test_without_a_marker_only_the_first_batch_may_start() -> None:

@@ -1,4 +1,4 @@
-"""The rows of the speed layer, as far as they need no broker."""
+"""The rows of the speed layer, without a broker."""
 
 import re
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ def varint(number: int) -> int:
 
 
 def wire_bytes(row: Row) -> int:
-    """What a broker sees of a batch with this record only; see Kafka's record batch format."""
+    """The size of a batch with this record only, in Kafka's record batch format."""
     parts = [row.key, row.value, *(part for item in row.headers for part in (item.key.encode(), item.value))]
     body = 3 + varint(len(row.headers)) + sum(1 if part is None else varint(len(part)) + len(part) for part in parts)
     return 61 + varint(body) + body
@@ -103,31 +103,31 @@ def test_a_record_goes_to_the_live_topic_only_if_it_is_within_the_limit(
     def with_limit(limit: int, wanted: list[bytes | None]) -> list[Row]:
         return sent(spark, plain, wanted, RecordLimits(live=limit, dead_letter=room), flat)
 
-    told: list[int] = []
+    sizes: list[int] = []
     for number, (live, large) in enumerate(zip(with_limit(room, values), with_limit(0, values), strict=True)):
         assert (live.topic, large.topic) == ("live", "dead")
         assert (bytes(large.key), bytes(large.value), large._good) == (b"k%d" % number, values[number], False)
         assert headers(large)["exception"] == "too_large"
-        said = re.fullmatch(
+        found = re.fullmatch(
             r"a record of up to (\d+) bytes may be larger than max\.message\.bytes 0 of live", headers(large)["reason"]
         )
-        assert said is not None
-        told.append(int(said[1]))
-        # Numbers are counted at their longest.
-        assert wire_bytes(live) <= told[-1] <= wire_bytes(live) + 160
-    (fits,), (large,) = (with_limit(limit, values[2:3]) for limit in (told[2], told[2] - 1))
+        assert found is not None
+        sizes.append(int(found[1]))
+        # Numbers count with their maximum length.
+        assert wire_bytes(live) <= sizes[-1] <= wire_bytes(live) + 160
+    (fits,), (large,) = (with_limit(limit, values[2:3]) for limit in (sizes[2], sizes[2] - 1))
     assert (fits.topic, large.topic) == ("live", "dead")
-    assert f"max.message.bytes {told[2] - 1} of live" in headers(large)["reason"]
+    assert f"max.message.bytes {sizes[2] - 1} of live" in headers(large)["reason"]
 
 
 def test_a_record_too_large_for_both_topics_fails_with_its_place_and_size(spark: SparkSession) -> None:
     values: list[bytes | None] = [b'{"n":7}', b"x" * 5_000]
-    told = (
+    problem = (
         r"a record is too large for both output topics: partition 3 offset 1 of source is a dead letter of up to"
         r" 5\d\d\d bytes,"
         r" and max\.message\.bytes of dead is 5000"
     )
-    with pytest.raises(SparkRuntimeException, match=told):
+    with pytest.raises(SparkRuntimeException, match=problem):
         sent(spark, stream(speed=TOPICS), values, RecordLimits(live=1_000_000, dead_letter=5_000))
 
 

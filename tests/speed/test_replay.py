@@ -1,4 +1,4 @@
-"""Dead letters replayed once: real broker, real S3; the letters are written here as docs/speed.md describes them."""
+"""Replays of dead letters with a real broker and real S3; the dead letters are made as docs/speed.md describes them."""
 
 import json
 import os
@@ -42,7 +42,7 @@ from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
 LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)
-# Wants no n above 100, and no n = 13.
+# Rejects an n above 100, and n = 13.
 STRICT = """\
 from pyspark.sql import functions as F
 
@@ -54,7 +54,7 @@ MILD = STRICT.replace('.when(F.col("event.n") > 100, "large")', "")
 
 
 def published(settings: Settings, stream: Stream) -> dict[tuple[int, int], Delivered]:
-    """The live topic by source coordinates; fails where a record is on it twice."""
+    """The live topic by source coordinates; fails for a duplicate."""
     found = read_topic(settings, stream.speed.topic)
     assert [at for at, copies in Counter(item.source for item in found).items() if copies > 1] == []
     return {item.source: item for item in found}
@@ -78,15 +78,15 @@ def expire_markers(settings: Settings, stream: Stream) -> None:
 
 
 def moving(error: BaseException) -> bool:
-    """Whether Kafka refused because the group is only just being given its coordinator."""
+    """Whether Kafka refused because the group's coordinator is starting."""
     refusals = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
     return isinstance(error, KafkaException) and error.args[0].code() in refusals
 
 
 @contextmanager
 def position(settings: Settings, stream: Stream) -> Iterator[Callable[[], int]]:
-    """Tells the replay's marker of partition 0 as it was committed last; negative without one."""
-    # Not a committed reader: it would wait out the transaction, of 60 s, of a replay that was killed in one.
+    """Returns the replay's last committed marker of partition 0; negative without one."""
+    # Not read_committed: it would wait up to 60 s for the transaction of a killed replay.
     isolation = {"isolation.level": "read_uncommitted"}
     group = {"group.id": group_of(settings, stream), "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": settings.kafka_bootstrap, **group, **isolation})
@@ -112,7 +112,7 @@ def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
     speed = {"topic": make_topic(3), "dead_letter_topic": make_topic(2), "partitioning": "source"}
     stream = make_stream(partitions=3, transform=STRICT, speed=speed)
     ours, dead_letters = source_id(settings, stream), stream.speed.dead_letter_topic
-    # From another Tidemark stream, whose live topic is our source: its coordinates are the source's own headers.
+    # From another stream whose live topic is this source: its coordinates are headers of the source record.
     coordinates: Headers = [("tidemark.source", b"upstream:theirs:0:7"), ("tidemark.stream", b"theirs:1")]
     upstream: Headers = [("trace", b"\x00\xff"), *coordinates, ("e", None)]
     produce(
@@ -120,8 +120,8 @@ def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
         [
             letter(stream, ours, (0, 10), b'{"n":1}', own=upstream),
             letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=1, key=None),
-            letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=0, attempt="0"),  # a copy elsewhere
-            letter(stream, ours, (0, 10), b'{"n":1}'),  # and one in the same place
+            letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=0, attempt="0"),  # a copy in another partition
+            letter(stream, ours, (0, 10), b'{"n":1}'),  # a copy in the same partition
             letter(stream, ours, (2, 0), None, on=1),
             (b"k", b'{"n":2}', START_MS, 1, [("tidemark.source", f"{stream.topic}:{ours}:0:2".encode())]),
             (b"k", b'{"n":3}', START_MS, 0, []),
@@ -160,12 +160,12 @@ def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
     assert Counter(name for name, _ in back[1, 10].headers)["tidemark.source"] == 2
     assert back[2, 0].key == b"k"
 
-    expire_markers(settings, stream)  # which costs nothing: the plan says as well where the replay ended
-    # After a fix. Letters that were replayed long ago came once more: one that was published, and one that was not, of
-    # which the next attempt is there.
+    expire_markers(settings, stream)  # harmless: the plan also has the replay's end
+    # After a fix. Two dead letters that were replayed come again: one that was published, and one that has a next
+    # attempt.
     retransform(settings, stream, MILD)
-    again = [letter(stream, ours, (0, 10), b'{"n":1}', on=1), letter(stream, ours, (2, 0), None)]
-    produce(dead_letters, [*again, letter(stream, ours, (0, 12), b'{"n":13}')])
+    repeated = [letter(stream, ours, (0, 10), b'{"n":1}', on=1), letter(stream, ours, (2, 0), None)]
+    produce(dead_letters, [*repeated, letter(stream, ours, (0, 12), b'{"n":13}')])
     second = replay(stream, settings, spark)
     assert second == Replayed(plans=(2,), read=5, published=1, dead_again=2, duplicates=2, transactions=2)
     live = published(settings, stream)
@@ -189,11 +189,11 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # A transaction per letter, so that there is an endless time between the first and the last.
+    # One transaction per dead letter, so that there is much time between the first and the last.
     speed = {"topic": make_topic(), "dead_letter_topic": make_topic(), "transaction_records": 1}
     stream = make_stream(speed=speed)
-    letters, ours = 400, source_id(settings, stream)
-    values = [b"{" if n % 10 == 0 else b'{"n":%d}' % n for n in range(letters)]
+    number, ours = 400, source_id(settings, stream)
+    values = [b"{" if n % 10 == 0 else b'{"n":%d}' % n for n in range(number)]
     produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, n), value) for n, value in enumerate(values)])
     group = group_of(settings, stream)
 
@@ -207,7 +207,7 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
                 start_new_session=True,
             )
         try:
-            wait_until(lambda: app.poll() is not None or replayed_until() > 0, "letters are replayed", 300)
+            wait_until(lambda: app.poll() is not None or replayed_until() > 0, "dead letters are replayed", 300)
         finally:
             family = [psutil.Process(app.pid), *psutil.Process(app.pid).children(recursive=True)]
             for process in family:
@@ -216,33 +216,33 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
             psutil.wait_procs(family[1:], timeout=60)
         killed_at = replayed_until()
         assert app.returncode == -signal.SIGKILL, (tmp_path / "replay.log").read_text(encoding="utf-8")
-        assert 0 < killed_at < letters
+        assert 0 < killed_at < number
 
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(replay, stream, settings, spark)
-            # By more than the commit that may still have been under way when the first was killed.
+            # By more than a commit that was in progress when the first replay was killed.
             wait_until(lambda: second.done() or replayed_until() > killed_at + 1, "it goes on", 300)
-            # What another replay does first of all.
+            # The first call of another replay.
             other = Producer({"bootstrap.servers": settings.speed_bootstrap, "transactional.id": f"{group}-0"})
             other.init_transactions(60)
             with pytest.raises(ConflictError, match=group):
                 second.result(300)
         fenced_at = replayed_until()
-    assert killed_at < fenced_at < letters
+    assert killed_at < fenced_at < number
 
-    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, letters), b'{"n":1}')])
+    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, number), b'{"n":1}')])
     widened = stream.speed.model_copy(update={"transaction_records": 100_000})
     run = Run.open(stream.name, "a-run", settings)
     run = replace(run, stream=stream.model_copy(update={"speed": widened}))
     capsys.readouterr()
     runpy.run_path(str(PROJECT / "spark_apps" / "replay.py"))["replay_run"](run, spark)
 
-    # Letters that came back before it started are replayed as well, those that it sends back itself are not.
-    dead, before = letters // 10, len(range(0, fenced_at, 10))
+    # Dead letters from before its start are replayed too, those that it writes itself are not.
+    dead, before = number // 10, len(range(0, fenced_at, 10))
     wanted = {
         "plans": [1, 2],
-        "read": letters + before + 1,
-        "published": letters - dead + 1,
+        "read": number + before + 1,
+        "published": number - dead + 1,
         "dead_again": dead + before,
         "duplicates": 0,
         "not_ours": 0,
@@ -257,11 +257,11 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
     assert saved["status"] == "ok"
     found = published(settings, stream)
     assert {at: json.loads(item.value or b"")["n"] for at, item in found.items()} == {
-        **{(0, n): n for n in range(letters) if n % 10},
-        (0, letters): 1,
+        **{(0, n): n for n in range(number) if n % 10},
+        (0, number): 1,
     }
     assert Counter((item.source, item.header("attempt")) for item in sent_back(settings, stream)) == {
-        **{((0, n), "1"): 1 for n in range(0, letters, 10)},
+        **{((0, n), "1"): 1 for n in range(0, number, 10)},
         **{((0, n), "2"): 1 for n in range(0, fenced_at, 10)},
     }
 
@@ -321,17 +321,17 @@ def test_a_transformation_that_drops_or_multiplies_a_row_stops_the_replay(
     assert sent_back(settings, stream) == []
 
     retransform(settings, stream, MILD)
-    told: list[tuple[int, int]] = []
-    done = replay(stream, settings, spark, on_progress=lambda at, total: told.append((at, total)))
+    progress: list[tuple[int, int]] = []
+    done = replay(stream, settings, spark, on_progress=lambda at, total: progress.append((at, total)))
     assert (done.plans, done.read, done.published, done.dead_again) == ((1, 2), 6, 6, 0)
     live = published(settings, stream)
     assert {at: json.loads(item.value or b"")["n"] for at, item in live.items()} == {(0, n): n for n in range(6)}
-    # Of the plan that was begun before; the one behind it has nothing to do.
-    first = [item for item in told if item != (0, 0)]
+    # Of the plan that was started before; the plan after it has nothing to do.
+    first = [item for item in progress if item != (0, 0)]
     assert first == sorted(first)
     assert (first[0], first[-1]) == ((0, 6), (6, 6))
-    assert told == first + [(0, 0)] * (len(told) - len(first))
-    assert len(told) >= len(first) + 2
+    assert progress == first + [(0, 0)] * (len(progress) - len(first))
+    assert len(progress) >= len(first) + 2
 
 
 def test_the_table_of_a_replay_adds_up_and_shows_an_example_of_each_skipped_kind(
@@ -353,7 +353,7 @@ def test_the_table_of_a_replay_adds_up_and_shows_an_example_of_each_skipped_kind
     )
     out = StringIO()
     print_replayed(Console(file=out, width=100, soft_wrap=True), run, done, done.to_value())
-    *lines, told = out.getvalue().splitlines()
+    *lines, last = out.getvalue().splitlines()
     assert {row["Result"]: row["Records"] for row in read_tables("\n".join(lines), "Records")} == {
         "published to live": "1,200",
         "dead again, back on dead": "40",
@@ -368,4 +368,4 @@ def test_the_table_of_a_replay_adds_up_and_shows_an_example_of_each_skipped_kind
         "Retention deleted 5 offsets before any replay.",
         f"saved as s3://{settings.bucket}/{run.key('replay')}",
     ]
-    assert json.loads(told) == {"stream": stream.name, "run": "a-run", **json.loads(json.dumps(asdict(done)))}
+    assert json.loads(last) == {"stream": stream.name, "run": "a-run", **json.loads(json.dumps(asdict(done)))}

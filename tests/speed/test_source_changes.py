@@ -1,4 +1,4 @@
-"""The source topic changes under an exactly-once stream: made again, given partitions, emptied by retention."""
+"""Changes of an exactly-once stream's source topic: recreated, with new partitions, emptied by retention."""
 
 import json
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def run_on(
     topic_id: str,
     deliver: Callable[[TransactionBatches, DataFrame, int], None] = TransactionBatches.deliver,
 ) -> TransactionBatches:
-    """The stream's query without the checks of its start, as it is in a stream that has been running for long."""
+    """The stream's query without the checks at its start, as in a stream that has been running for long."""
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
     limits = prepare_topics(stream, settings, partitions=1)
@@ -117,8 +117,8 @@ def test_a_recreated_topic_stops_the_stream_before_it_delivers_new_records(
 
     batches = run_on(spark, settings, stream, old)
     assert isinstance(batches.failure, ConflictError)
-    said = (batches.failure.expected, batches.failure.found, batches.failure.where)
-    assert said == (f"topic id {old}", f"topic id {new}", stream.topic)
+    fields = (batches.failure.expected, batches.failure.found, batches.failure.where)
+    assert fields == (f"topic id {old}", f"topic id {new}", stream.topic)
     assert live(settings, stream) == before == [((0, n), n) for n in range(10)]
     assert markers(settings, stream, old) == [10]
     with pytest.raises(ConflictError, match=rf"belongs to another log.*{old}.*checkpoints/{stream.name}/speed/"):
@@ -167,7 +167,7 @@ def test_a_range_that_retention_deleted_moves_the_marker_and_is_reported(
     topic_id = source_id(settings, stream)
     produce(stream.topic, rows(range(10)))
     speed(spark, stream, settings, available_now=True)
-    # Of a partition that is new there is not even a task.
+    # A new partition does not even have a task.
     add_partitions(settings, stream.topic, 2)
     produce(stream.topic, [*rows(range(10, 20)), *rows(range(20, 30), 1)])
     expire(settings, stream.topic, 0, 20)
@@ -199,7 +199,7 @@ def test_a_batch_that_does_not_read_its_planned_range_is_refused(
     produce(stream.topic, rows(range(10)))
 
     def replanned(batches: TransactionBatches, frame: DataFrame, batch: int) -> None:
-        """Another driver, which saw more, puts its plan over this one's."""
+        """Another driver, which saw more records, overwrites this one's plan."""
         key = f"{batches.checkpoint.prefix}offsets/{batch}"
         body = store.get(key) or b""
         assert b'"1":0' in body
@@ -228,6 +228,6 @@ def test_a_live_topic_with_too_few_partitions_is_refused_at_start_and_later(
     )
     with pytest.raises(ConfigError) as caught:
         prepare_topics(stream, settings, partitions=3)
-    said = (caught.value.expected, caught.value.found, caught.value.where)
-    assert said == (f"at least 3 of {stream.speed.topic}", 2, f"stream {stream.name}")
+    fields = (caught.value.expected, caught.value.found, caught.value.where)
+    assert fields == (f"at least 3 of {stream.speed.topic}", 2, f"stream {stream.name}")
     assert f"Give {stream.speed.topic} as many partitions as {stream.topic}" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The speed stream, end to end: real broker, real S3; as a process where signals and kills matter."""
+"""The speed stream with a real broker and real S3; as a process in tests of signals and kills."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from tidemark.stack.local import LocalStack
 START_MS = 1_700_000_000_000
 KEYS = (b"a", b"\xff\x00", b"", None)
 SCHEMA = "n BIGINT, name STRING, at TIMESTAMP"
-# Doubles n, keeps the rest, and does not want n = 13.
+# Doubles n, keeps the rest, and rejects n = 13.
 TRANSFORM = """\
 from pyspark.sql import functions as F
 
@@ -48,7 +48,7 @@ def value(n: int) -> bytes:
 
 
 def live_value(n: int) -> dict[str, object]:
-    """What must come out for ``value(n)``, worked out here in plain Python."""
+    """The expected output for ``value(n)``, computed in plain Python."""
     return {
         "twice": 2 * n,
         "name": f"name {n} é" if n % 3 else None,
@@ -156,8 +156,8 @@ def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
     stream = make_stream(
         partitions=2, speed={"topic": "live_kill", "dead_letter_topic": "dead_kill", "trigger_seconds": 0}
     )
-    # All of it is there before the start, so that the first batch holds all of it: whatever was delivered at the
-    # kill belongs to the one batch that begins again.
+    # All records exist before the start, so that the first batch has all of them: what was delivered before the
+    # kill belongs to the one batch that is repeated.
     records: list[Record] = [
         (KEYS[n % 4], b'{"n":%d}' % n if n % 10 else b"{", START_MS, n % 2, []) for n in range(20_000)
     ]
@@ -174,7 +174,7 @@ def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
         app.wait_until(lambda: delivered_so_far() > 0)
         app.kill()
         assert app.process.returncode == -signal.SIGKILL
-    store.delete(f"{checkpoint}commits/0")  # where the kill came a moment too late: as if it had not
+    store.delete(f"{checkpoint}commits/0")  # if the kill came a moment too late
 
     speed(spark, stream, settings, available_now=True)
     delivered = read_topic(settings, "live_kill") + read_topic(settings, "dead_kill")
@@ -261,6 +261,6 @@ def test_an_error_ends_the_application_with_one_line_and_exit_code_1(
     monkeypatch.setattr(sys, "argv", ["speed_stream.py", "flights", "--available-now"])
     with pytest.raises(SystemExit) as caught:
         stream_app(refuse, "about")
-    # Python prints such a code, and ends with 1.
+    # Python prints such a code, and exits with 1.
     assert caught.value.code == "ConflictError: a stream is refused: expected this, found that"
     assert ran == [("flights", stack.settings.kafka_bootstrap, True)]

@@ -1,4 +1,4 @@
-"""Exactly-once delivery of one task against a real broker (conformance 23, without Spark)."""
+"""Exactly-once delivery of one task with a real broker, without Spark."""
 
 import signal
 from collections.abc import Iterator
@@ -80,9 +80,9 @@ def test_a_long_range_is_several_transactions_and_the_next_one_continues(
     assert deliver(parts, first, sink) == delivered(first, good=13, transactions=4)
     assert deliver([numbered(live, 30, 31, 32, 33)], second, sink) == delivered(second, good=4, transactions=1)
     assert values(sink.bootstrap, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
-    # Spark runs its last batch again after a restart.
-    again = deliver([numbered(live, 30, 31, 32, 33)], second, sink)
-    assert again == delivered(second, skipped=4, transactions=0)
+    # Spark repeats its last batch after a restart.
+    repeated = deliver([numbered(live, 30, 31, 32, 33)], second, sink)
+    assert repeated == delivered(second, skipped=4, transactions=0)
     assert values(sink.bootstrap, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
 
 
@@ -104,7 +104,7 @@ def test_a_killed_process_with_an_open_transaction_loses_and_duplicates_nothing(
     wanted = span(0, 20, first=True)
     child = Child.start(live, [range(7)], wanted, sink)
     assert child.reached() == "0"
-    # Four records are committed; the other three are at the broker, in a transaction that nobody will end.
+    # Four records are committed. The other three are in a transaction that will not be ended.
     wait_until(
         lambda: len(values(sink.bootstrap, live, isolation="read_uncommitted", wait=False)) == 7, "seven are written"
     )
@@ -124,9 +124,9 @@ def test_a_process_that_wakes_up_after_its_successor_writes_nothing(make_topic: 
     child.process.send_signal(signal.SIGSTOP)
     deliver([numbered(live, *range(20))], wanted, sink)
     child.process.send_signal(signal.SIGCONT)
-    said = child.ended()
-    assert "ConflictError: another attempt uses the transactional id now" in said
-    assert f"{sink.group}-{LOG.partition}" in said
+    output = child.ended()
+    assert "ConflictError: another attempt uses the transactional id now" in output
+    assert f"{sink.group}-{LOG.partition}" in output
     assert values(sink.bootstrap, live) == list(range(20))
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
@@ -194,11 +194,11 @@ def test_an_expired_transaction_is_not_reported_as_a_successor(make_topic: MakeT
 
     def slow() -> Iterator[pa.RecordBatch]:
         yield numbered(live, 0)
-        # The broker writes the abort's marker behind the record.
+        # The broker writes the abort marker after the record.
         wait_until(lambda: _end(sink.bootstrap, live) == 2, "the broker ends the transaction")
         yield numbered(live, 1)
 
-    # With a second only, no call is sure of an answer on a busy machine.
+    # On a busy machine, a call may take longer than one second.
     with pytest.raises((ConflictError, ServiceError), match=r"beyond its time-out of 1 s|did not"):
         deliver(slow(), span(0, 2, first=True), sink)
     assert values(sink.bootstrap, live) == []
