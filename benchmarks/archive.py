@@ -1,7 +1,7 @@
-"""The archive stream against Spark's own Parquet file sink, and the sink's memory by open paths.
+"""Compares the archive stream with Spark's Parquet file sink, and measures its memory by the number of open paths.
 
-Both drain the same topics of a local Kafka to the same local S3 server, in one session, by turns. Ends with one JSON
-line: the file sink's median seconds ÷ ours, and the largest Python worker's peak MiB by number of open paths.
+Both read the same topics of a local Kafka and write to the same local S3 server, in one session, in turn. The last line
+is JSON: the file sink's median seconds ÷ Tidemark's, and the largest Python worker's peak MiB by open paths.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _NUMBERS = count(1)
 
 
 def main() -> None:
-    """Everything, once; see ``--help``."""
+    """Run the benchmark; see ``--help``."""
     options = _options()
     with LocalStack("bench-archive", root=PROJECT, fresh=True) as stack:
         os.environ.update(stack.env)
@@ -45,7 +45,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=4_000_000, help="per topic, 200 bytes each (4,000,000)")
-    parser.add_argument("--runs", type=int, default=5, help="of each sink and topic, behind one to warm up (5)")
+    parser.add_argument("--runs", type=int, default=5, help="of each sink and topic, after a warm-up run (5)")
     return parser.parse_args()
 
 
@@ -81,7 +81,7 @@ def _speed_table(times: dict[tuple[str, str], Times], ratios: dict[str, float], 
 
 def _memory(settings: Settings, options: argparse.Namespace) -> dict[str, int]:
     produce(settings, _name("paths"), options.records, partitions=1, headers=[])
-    # A worker that is kept would start the next run with the last one's memory.
+    # A reused worker would start the next run with the memory of the last one.
     spark = spark_session(settings, "bench-archive-memory", {"spark.python.worker.reuse": "false"})
     peaks: dict[str, int] = {}
     try:
@@ -102,13 +102,13 @@ def _memory(settings: Settings, options: argparse.Namespace) -> dict[str, int]:
 
 
 def _ours(spark: SparkSession, settings: Settings, topic: str, **archive_keys: Any) -> None:
-    """The archive stream from scratch, until everything there is was archived."""
+    """Run a new archive stream until every record is archived."""
     with redirect_stdout(io.StringIO()):  # its log
         archive(spark, _stream(topic, **archive_keys), settings, available_now=True)
 
 
 def _native(spark: SparkSession, settings: Settings, topic: str) -> None:
-    """Spark's streaming file sink as it comes: same source, same columns, same server."""
+    """Spark's streaming file sink with its defaults: same source, same columns, same server."""
     stream = _stream(topic)
     folder = f"s3a://{settings.bucket}/native/{stream.name}"
     source = kafka_source(spark, stream, settings, fail_on_data_loss=True)
@@ -123,7 +123,7 @@ def _native(spark: SparkSession, settings: Settings, topic: str) -> None:
 
 
 def _columns(source: DataFrame, stream: Stream) -> DataFrame:
-    """What the archive has, headers as they come."""
+    """The archive's columns, with unchanged headers."""
     return source.select(
         "topic",
         "partition",
@@ -138,7 +138,7 @@ def _columns(source: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _stream(topic: str, **archive_keys: Any) -> Stream:
-    """A stream that was never there before."""
+    """A new stream."""
     name = f"bench_{next(_NUMBERS)}"
     return Stream.model_validate(
         {
@@ -157,7 +157,7 @@ def _name(topic: str) -> str:
 
 @contextmanager
 def _peak_rss() -> Iterator[list[int]]:
-    """The largest resident size of any Python worker during the block, in bytes, as one number of a list."""
+    """The largest resident size of any Python worker during the block, in bytes, as the only item of a list."""
     peak, done = [0], threading.Event()
 
     def watch() -> None:

@@ -1,6 +1,6 @@
-"""Spark's Kafka sink as it comes, for comparison: same source, transformation, JSON value and key; nothing of ours.
+"""Spark's Kafka sink for comparison: same source, transformation, JSON value and key, without Tidemark's sink.
 
-As a program, it runs until SIGTERM over a stream's definition.
+As a program, it runs a stream until SIGTERM.
 """
 
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ from tidemark.spark.streaming import await_stop, kafka_source, stream_session, t
 
 
 def bare(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool) -> StreamingQuery:
-    """The query, started: everything to the live topic, no headers, no dead letters."""
+    """Start the query: every record to the live topic, without headers and dead letters."""
     source = kafka_source(spark, stream, settings, fail_on_data_loss=True)
     rows = classify(records(source, stream), stream, load_transform(stream, settings.streams_dir))
     own = [name for name in rows.columns if name not in PLATFORM_COLUMNS and not name.startswith("_")]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: records, the CPU time of what is measured, and a bar while one waits."""
+"""Shared by the benchmarks: records, times, CPU time and progress bars."""
 
 import os
 import statistics
@@ -19,7 +19,7 @@ from tidemark.settings import Settings
 PARTITIONS = 4
 VALUE_BYTES = 200
 VALUE_SCHEMA = "ride STRING, fare INT, currency STRING, kind STRING, note STRING"
-# 2013-01-14, 00:00 UTC. Records go round ten days and ten hours: a hundred paths, interleaved.
+# 2013-01-14, 00:00 UTC. The records' times rotate over ten days and ten hours: a hundred interleaved paths.
 START_MS = 1_358_121_600_000
 MIB = 1024 * 1024
 console = Console()
@@ -35,7 +35,7 @@ class Times:
 
     @contextmanager
     def of(self, name: str, run: int) -> Iterator[None]:
-        """Measure the block and tell it; run 0 warms up and does not count."""
+        """Measure the block and print its time; run 0 is a warm-up and does not count."""
         started, cpu = time.monotonic(), cpu_seconds()
         yield
         seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
@@ -46,11 +46,11 @@ class Times:
 
     @property
     def median(self) -> float:
-        """Of the seconds."""
+        """The median of the seconds."""
         return statistics.median(self.seconds)
 
     def cells(self, records: int) -> tuple[str, ...]:
-        """For COLUMNS, where each run was over so many records."""
+        """The cells for COLUMNS; ``records`` is the number of records per run."""
         return (
             f"{self.median:.2f}",
             " ".join(f"{one:.1f}" for one in self.seconds),
@@ -60,7 +60,7 @@ class Times:
 
 
 def produce(settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]) -> None:
-    """Records of half random, half repeated text, in turn over the partitions."""
+    """Produce records of half random, half repeated text to the partitions in turn."""
     ensure_topic(settings.kafka_bootstrap, topic, partitions=partitions, config={"retention.ms": "-1"})
     producer = Producer(
         {
@@ -105,18 +105,18 @@ def produce(settings: Settings, topic: str, records: int, *, partitions: int, he
 
 
 def value(number: int, noise: str) -> str:
-    """A record's value, VALUE_BYTES long: JSON of VALUE_SCHEMA, with some of the noise as its note."""
+    """A record's value, VALUE_BYTES long: JSON of VALUE_SCHEMA, with a part of ``noise`` as its note."""
     head = f'{{"ride": "r-{number:012d}", "fare": {number % 9973}, "currency": "EUR", "kind": "bus", "note": "'
     return (head + noise)[: VALUE_BYTES - 2] + '"}'
 
 
 def workers() -> Iterator[psutil.Process]:
-    """The processes below this one: the JVM, the servers, and Python workers."""
+    """This process's descendants: the JVM, the servers, and Python workers."""
     yield from psutil.Process().children(recursive=True)
 
 
 def cpu_seconds() -> float:
-    """Of this process, Spark and its Python workers so far; not of the servers."""
+    """The CPU seconds so far of this process, Spark and its Python workers, without the servers."""
     total = sum(psutil.Process().cpu_times()[:2])
     for process in workers():
         try:
@@ -133,7 +133,7 @@ def _is_spark(process: psutil.Process) -> bool:
 
 
 def progress() -> Progress:
-    """A bar for something of known length."""
+    """A progress bar with a known total."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )

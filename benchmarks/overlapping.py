@@ -1,7 +1,7 @@
-"""An archive of one day without Kafka: files by the archive's own encoder, manifests by its own commit.
+"""An archive of one day, made without Kafka, with the archive's own encoder and commit.
 
-A stream that loses its checkpoint starts again at an earlier position. From there on records are archived that were
-archived before, in ranges cut elsewhere: that is how the archives in here come to hold records twice.
+A stream that loses its checkpoint starts again at an earlier position. From there on, it archives records a second
+time, in ranges with other boundaries. The archives of this module have such second copies.
 """
 
 import os
@@ -39,7 +39,7 @@ TOPIC_ID = "id-1"
 LOGS = tuple(TopicPartition(topic="rides", topic_id=TOPIC_ID, partition=number) for number in range(PARTITIONS))
 WRITERS = 3  # the checkpoint was lost twice
 RANGE_RECORDS = 100_000
-PIECE_RECORDS = 20_000
+CHUNK_RECORDS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class _File:
 
 
 def overlapping(records: int, copies: float) -> list[OffsetRange]:
-    """What each writer archived of every log, so that ``copies`` of all archived records are there a second time."""
+    """Each writer's range of every log, such that the share ``copies`` of all archived records are second copies."""
     twice = int(records * copies) // PARTITIONS
     distinct = records // PARTITIONS - twice
     ends = [distinct * number // WRITERS for number in range(1, WRITERS + 1)]
@@ -127,7 +127,7 @@ def _plan(run: Run) -> Plan:
 
 
 def _write(settings: Settings, stream: Stream, job: _File) -> DataFile:
-    """In a process of its own."""
+    """Write one object, in a worker process."""
     target = FileTarget(
         store=_store(settings),
         layout=Layout(prefix=settings.prefix, stream=stream.name),
@@ -137,8 +137,8 @@ def _write(settings: Settings, stream: Stream, job: _File) -> DataFile:
     path = f"partition={job.log.partition}"
     name = DataName(path=path, topic=job.log.topic, partition=job.log.partition, range=job.range, seq=0)
     file = OpenFile(target, job.log, name)
-    for start in range(job.range.start, job.range.end, PIECE_RECORDS):
-        rows = _rows(job, start, min(start + PIECE_RECORDS, job.range.end))
+    for start in range(job.range.start, job.range.end, CHUNK_RECORDS):
+        rows = _rows(job, start, min(start + CHUNK_RECORDS, job.range.end))
         payload = sum(pc.sum(pc.binary_length(rows.column(name))).as_py() for name in ("key", "value"))
         file.add(rows, np.full(rows.num_rows, (DAY - date(1970, 1, 1)).days, dtype=np.int32), payload)
     return file.finish()
@@ -150,7 +150,7 @@ def _store(settings: Settings) -> ObjectStore:
 
 
 def _rows(job: _File, start: int, end: int) -> pa.RecordBatch:
-    """Records ``[start, end)``, spread evenly over the day; the same ones whoever archives them."""
+    """Records ``[start, end)``, spread evenly over the day; equal for every writer."""
     size = end - start
     offsets = np.arange(start, end, dtype=np.int64)
     moments = pa.array(START_MS * 1000 + offsets * (DAY_US // job.log_end)).cast(SCHEMA.field("timestamp").type)
@@ -172,12 +172,12 @@ def _rows(job: _File, start: int, end: int) -> pa.RecordBatch:
 
 @lru_cache(maxsize=1)
 def _payloads() -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Keys, values and headers. They come again in every piece, which is farther back than a compressor looks."""
-    numbers = range(PIECE_RECORDS)
-    noise = np.random.default_rng(1).bytes(PIECE_RECORDS * VALUE_BYTES // 2).hex()
+    """Keys, values and headers. They repeat in every chunk, farther apart than a compressor's window."""
+    numbers = range(CHUNK_RECORDS)
+    noise = np.random.default_rng(1).bytes(CHUNK_RECORDS * VALUE_BYTES // 2).hex()
     values = [value(number, noise[number * VALUE_BYTES : (number + 1) * VALUE_BYTES]).encode() for number in numbers]
     return (
         pa.array([b"bus-%06d" % (number % 5_000) for number in numbers], SCHEMA.field("key").type),
         pa.array(values, SCHEMA.field("value").type),
-        pa.array([[]] * PIECE_RECORDS, SCHEMA.field("headers").type),
+        pa.array([[]] * CHUNK_RECORDS, SCHEMA.field("headers").type),
     )

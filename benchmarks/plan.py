@@ -1,12 +1,13 @@
-"""Planning with 1,000, 100,000 and 1,000,000 committed ranges in the ledger and 1,000 new ones behind it; with
-10,000 and 100,000 new ones, too, where there are 1,000,000.
+"""Measures planning with 1,000, 100,000 and 1,000,000 committed ranges in the ledger and 1,000 new ones after it.
 
-What is timed is what step ``plan`` does but for asking Kafka: read the ledger, the new manifests and the seals from the
-local S3 server, find what is late, cover, slices, and the plan as JSON. Each run is a process of its own.
-A million manifests would take hours to write, so the ledger's segments are made of columns directly; the new manifests
-are such as a stream commits, with four ranges each. The last ledger is that of a topic that is written in
-transactions: every range lacks the row of a marker. Ends with one JSON line: median seconds by ranges in the ledger and
-the highest peak MiB, with 1,000 new ranges; and by new ranges, with 1,000,000 in the ledger, both and CPU seconds.
+With 1,000,000 ranges, 10,000 and 100,000 new ones are measured too. The time is that of step ``plan`` without Kafka:
+read the ledger, the new manifests and the seals from the local S3 server, find late records, cover, slices, and the
+plan as JSON. Each run is a separate process.
+
+A million manifests would take hours to write, so the ledger's segments are built from columns. The new manifests are
+like a stream's, with four ranges each. The last ledger is of a topic with transactions: every range lacks one row, that
+of a marker. The last line is JSON: median seconds by ranges in the ledger and the peak MiB, with 1,000 new ranges; and
+both of them and CPU seconds by new ranges, with 1,000,000 in the ledger.
 """
 
 import argparse
@@ -47,8 +48,8 @@ from tidemark.settings import settings as current_settings
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.tables.seals import latest_seals
 
-NEW_RANGES, LONG = 1_000, 100_000  # of the latter one run is enough
-# Ranges in the ledger, offsets without a row in each, and how many new ranges there are, one size after the other.
+NEW_RANGES, LONG = 1_000, 100_000  # one run is enough for the latter
+# Ranges in the ledger, offsets without a row in each, and the numbers of new ranges.
 SIZES = (
     (1_000, 0, (NEW_RANGES,)),
     (100_000, 0, (NEW_RANGES,)),
@@ -58,7 +59,7 @@ SIZES = (
 PARTITIONS = 4
 WRITERS = 8
 RANGE_OFFSETS = 1_000
-# The ledger's ranges are of 99 sealed days, the new ones of the day after.
+# The ledger's ranges belong to 99 sealed days, the new ones to the day after.
 FIRST_DAY = date(2013, 1, 1)
 SEALED_DAYS = 99
 SEGMENTS = 5
@@ -68,10 +69,10 @@ console = Console()
 
 
 def main() -> None:
-    """Everything, once; see ``--help``."""
+    """Run the benchmark; see ``--help``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="of each size but the longest (5)")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)  # one run, in a process of its own
+    parser.add_argument("--runs", type=int, default=5, help="of each size except the longest (5)")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)  # one run, in a separate process
     options = parser.parse_args()
     if options.measure:
         name, new = options.measure
@@ -122,7 +123,7 @@ def _run(stream: str, new: int) -> dict[str, Any]:
 
 
 def measure(name: str, new: int) -> dict[str, float]:
-    """One plan of the day behind the sealed ones: seconds, those for reading, CPU seconds, the process's peak MiB."""
+    """Plan the day after the sealed ones: seconds, seconds of reading, CPU seconds, and the process's peak MiB."""
     stream, there = _stream(name), current_settings()
     store, layout = ObjectStore(there), Layout(prefix=there.prefix, stream=name)
     day = FIRST_DAY + timedelta(days=SEALED_DAYS)
@@ -147,11 +148,11 @@ def measure(name: str, new: int) -> dict[str, float]:
     canonical_json(encode(plan))
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     whole = all(not log.gaps and not log.overlaps for log in plan.logs)
-    # With markers what is sealed is one range of each log, and its hole is settled.
+    # With markers, the sealed days are one range of each log, with one transactional hole.
     holes = new + PARTITIONS if name.endswith("_markers") else 0
     planned = ([item.day for item in plan.days], len(plan.slices), len(seals), sum(len(log.holes) for log in plan.logs))
     if not (whole and planned == ([day], new, SEALED_DAYS, holes)):
-        raise SystemExit(f"not the plan expected: (days, slices, seals, holes) {planned}")
+        raise SystemExit(f"unexpected plan: (days, slices, seals, holes) {planned}")
     return {"seconds": seconds, "reading": reading, "cpu": cpu, "peak_mib": _peak_mib()}
 
 
@@ -159,7 +160,7 @@ def _peak_mib() -> float:
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise SystemExit("this kernel does not tell a process's peak memory")
+    raise SystemExit("this kernel does not report a process's peak memory")
 
 
 def _stream(name: str) -> Stream:
@@ -172,7 +173,7 @@ def _name(size: int, markers: int) -> str:
 
 
 def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
-    """The sealed days' proofs, each over everything in the ledger."""
+    """The seals of the sealed days, each with everything in the ledger."""
     end = size // PARTITIONS * RANGE_OFFSETS
     span = OffsetRange(start=0, end=end)
     last = size // PARTITIONS - 1
@@ -205,14 +206,14 @@ def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
 
 
 def build(settings: Settings, size: int, markers: int) -> int:
-    """A stream's ledger of so many ranges, and its seals; the ledger's bytes."""
+    """Build a stream's ledger of ``size`` ranges, and its seals. Return the ledger's bytes."""
     stream = _stream(_name(size, markers))
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     batches, written = size // PARTITIONS, 0
     cuts = [batches * at // SEGMENTS for at in range(SEGMENTS + 1)]
     previous: tuple[int, str] | None = None
     for number, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
-        # The last compacted manifest is compared with the ledger when its writer goes on: that one is really there.
+        # The last compacted manifest must exist: a reader compares it with the ledger when its writer continues.
         last = ""
         if end == batches:
             body = _manifest(layout, stream, end - 1, None, day=FIRST_DAY, markers=markers)
@@ -238,7 +239,7 @@ def build(settings: Settings, size: int, markers: int) -> int:
 
 
 def commit_new(settings: Settings, size: int, markers: int, before: int, new: int) -> None:
-    """The manifests behind a ledger of so many ranges, from ``before`` new ranges on, so that there are ``new``."""
+    """Write manifests after a ledger of ``size`` ranges, from ``before`` new ranges up to ``new``."""
     stream = _stream(_name(size, markers))
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     day = FIRST_DAY + timedelta(days=SEALED_DAYS)
@@ -252,7 +253,7 @@ def commit_new(settings: Settings, size: int, markers: int, before: int, new: in
 
 
 def _manifest(layout: Layout, stream: Stream, batch: int, previous: str | None, *, day: date, markers: int) -> bytes:
-    """With one file per partition."""
+    """A manifest with one file per partition."""
     span = OffsetRange(start=batch * RANGE_OFFSETS, end=(batch + 1) * RANGE_OFFSETS)
     rows = len(span) - markers
     files = [
@@ -290,7 +291,7 @@ def _key(layout: Layout, day: date, partition: int, start: int) -> str:
 
 
 def _tables(layout: Layout, first: int, end: int, batches: int, markers: int) -> Tables:
-    """Batches ``[first, end)`` of so many, one file per partition in each, spread over the sealed days."""
+    """The columns of batches ``[first, end)``, with one file per partition, spread over the sealed days."""
     number = np.arange((end - first) * PARTITIONS, dtype=np.int64)
     partition, batch = number % PARTITIONS, first + number // PARTITIONS
     start, day = batch * RANGE_OFFSETS, batch * SEALED_DAYS // batches

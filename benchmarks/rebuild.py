@@ -1,23 +1,23 @@
-"""Rebuilding a day whose archive holds records twice: by ranges, against a plain copy and against ``dropDuplicates``.
+"""Compares the rebuild of a day with second copies in the archive with a plain copy and with ``dropDuplicates``.
 
-The archive is of one day, in 4 partitions and ranges of 100,000 offsets; 30 % of its records are second copies, left by
-a stream that lost its checkpoint twice. By turns, in one Spark session, over the same S3 server, each the median of
-several runs. The order changes from run to run and the heap is cleared before each, so that none pays for what another
-one left:
+The archive has one day, 4 partitions and ranges of 100,000 offsets. 30 % of its records are second copies, from a
+stream that lost its checkpoint twice. The three variants run in turn, in one Spark session, with the same S3 server.
+The order changes from run to run, and the heap is cleared before each run. The median of several runs counts:
 
-ranges           step ``rebuild`` as it is: plan read, slices, both audit branches, every count
-copy             an archive without any record twice, read as a folder by Spark's Parquet reader
+ranges           step ``rebuild``: reads the plan, slices, both audit branches, every count
+copy             an archive without second copies, read as a folder by Spark's Parquet reader
 drop_duplicates  the archive with copies, read as a folder, then dropDuplicates on topic, partition and offset
 
-All three decode and transform the same records with the stream's own code and write the same columns into an Iceberg
-table of the same properties, which is there before. The two others keep no counts, quarantine nothing and would
-not notice an object that is gone. Not part of it: planning (``make bench-plan``), the audit's checks, and publication,
-which moves no rows. Values are raw by default: there is nothing to parse, so that what the three do differently is the
-largest part of their time: strict for the ratio to the copy, kind to the one to dropDuplicates, whose shuffle no
-parsing dilutes. Copies that interleave, so that each object would be trimmed, are not what is measured.
+All three decode and transform the same records with the stream's own code, and write the same columns into an existing
+Iceberg table with the same properties. The other two keep no counts, quarantine nothing and would not notice a missing
+object. Planning (``make bench-plan``), the audit's checks and publication are not measured.
 
-Then the step as its own application, over a quarter and over twice as many records: the highest resident size of its
-JVM and Python processes together. Ends with one JSON line: median seconds by ranges ÷ those of the others, peak MiB.
+Values are raw by default, so that parsing does not hide the differences. This is strict for the ratio to the copy, and
+favourable for the ratio to dropDuplicates. Interleaved copies, where every object is trimmed, are not measured.
+
+Then the step runs as its own application, with a quarter of the records and with twice as many, to measure the peak
+resident size of its JVM and Python processes. The last line is JSON: median seconds of ranges ÷ those of the others,
+and the peak MiB.
 """
 
 import argparse
@@ -62,7 +62,7 @@ TRANSFORM = 'def transform(records):\n    return records.select("source", "event
 
 
 def main() -> None:
-    """Everything, once; see ``--help``."""
+    """Run the benchmark; see ``--help``."""
     options = _options()
     with TemporaryDirectory(prefix="tidemark-bench-") as folder:
         streams = Path(folder) / "streams"
@@ -89,7 +89,7 @@ def _options() -> argparse.Namespace:
         default=20_000_000,
         help=f"archived, copies included, {VALUE_BYTES} bytes each (20,000,000)",
     )
-    parser.add_argument("--runs", type=int, default=5, help="of each of the three, behind one to warm up (5)")
+    parser.add_argument("--runs", type=int, default=5, help="of each of the three, after a warm-up run (5)")
     parser.add_argument("--values", choices=("raw", "json"), default="raw", help="json: values are parsed (raw)")
     return parser.parse_args()
 
@@ -100,7 +100,7 @@ def _ratios(settings: Settings, options: argparse.Namespace) -> dict[str, float]
     twice, once = _run(settings, "twice", options.values), _run(settings, "once", options.values)
     archive_day(twice, spans)
     archive_day(once, [distinct])
-    # Spark's own number of shuffle partitions: dropDuplicates need not make do with the platform's 4.
+    # Spark's default number of shuffle partitions, for dropDuplicates; the platform uses 4.
     spark = spark_session(settings, "bench-rebuild", {"spark.sql.shuffle.partitions": "200"})
     table = IcebergTable(spark, settings, twice.stream.table)
     variants = _variants(spark, twice, once, table)
@@ -137,7 +137,7 @@ def _ratios_table(
 
 
 def _run(settings: Settings, name: str, values: str) -> Run:
-    """A run of a stream that is defined here."""
+    """A run of a new stream."""
     definition = {
         "name": name,
         "topic": LOGS[0].topic,
@@ -151,7 +151,7 @@ def _run(settings: Settings, name: str, values: str) -> Run:
 
 
 def _variants(spark: SparkSession, twice: Run, once: Run, table: IcebergTable) -> dict[str, Callable[[], DataFrame]]:
-    """Each writes the day and gives what it wrote. The first one makes the table, while warming up."""
+    """Each variant writes the day and returns the written rows. The first warm-up run creates the table."""
     coordinates = ["topic", "partition", "offset"]
     return {
         "ranges": lambda: _by_ranges(spark, twice, table),
@@ -184,7 +184,7 @@ def _published(rows: DataFrame, run: Run) -> DataFrame:
 
 
 def _clear(table: IcebergTable, spark: SparkSession, branch: str) -> None:
-    """Remove the rows, and what was written with them: the table is as before the run."""
+    """Remove the rows and everything written with them, so that the table is as before the run."""
     spark.sql(f"ALTER TABLE {table.identifier} DROP BRANCH IF EXISTS `{branch}`")
     spark.sql(f"DELETE FROM {table.identifier}")  # noqa: S608 - a name of ours
     expired = f"table => '{table.identifier}', older_than => TIMESTAMP '9999-01-01 00:00:00', retain_last => 1"
@@ -192,7 +192,7 @@ def _clear(table: IcebergTable, spark: SparkSession, branch: str) -> None:
 
 
 def _require_each_once(written: DataFrame, distinct: OffsetRange) -> None:
-    """Nobody is fast by leaving records out, or by writing them twice."""
+    """Exit unless every record was written exactly once."""
     offset = F.col("_offset")
     found = written.groupBy("_kafka_partition").agg(F.count(offset), F.min(offset), F.max(offset), F.sum(offset))
     last = distinct.end - 1
@@ -202,7 +202,7 @@ def _require_each_once(written: DataFrame, distinct: OffsetRange) -> None:
 
 
 def _peak_mib(stack: LocalStack, options: argparse.Namespace, records: int) -> int:
-    """The step as an application of its own, over an archive of its own, which is gone behind it."""
+    """The peak memory of the step as its own application, with a new archive, which is deleted afterwards."""
     run = _run(stack.settings, f"records_{records}", options.values)
     archive_day(run, overlapping(records, COPIES))
     log = stack.logs / f"{run.stream.name}.log"
@@ -224,10 +224,10 @@ def _peak_mib(stack: LocalStack, options: argparse.Namespace, records: int) -> i
 
 
 def _resident_bytes(process: psutil.Process) -> int:
-    """Of a process and those below it."""
+    """The resident bytes of a process and its descendants."""
     total = 0
     for item in (process, *process.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # it has ended since
+        with suppress(psutil.NoSuchProcess):  # it has ended
             total += item.memory_info().rss
     return total
 

@@ -1,7 +1,8 @@
-"""The speed stream against Spark's bare Kafka sink: how fast they drain a topic, and how late a record comes out.
+"""Compares the speed stream with Spark's Kafka sink: the rate for an existing topic, and the latency of records.
 
-All drain the same topic of a local Kafka in one session, by turns; then each runs on its own while records come in at
-a steady rate. Ends with one JSON line: each mode's rate ÷ the bare sink's, and the latency that 99 % of records keep.
+First all of them read the same topic of a local Kafka in one session, in turn. Then each runs alone while records
+arrive at a steady rate. The last line is JSON: each mode's rate ÷ the bare sink's, and the 99th percentile of the
+latency.
 """
 
 import argparse
@@ -38,9 +39,9 @@ SOURCE = "bench-source"
 SINKS = ("bare", "at_least_once", "exactly_once")
 RATE = 20_000  # records per second, where latency is measured
 TICK_S = 0.005
-WARM_UP_S = 60  # a cold JVM falls behind, and has to catch up
+WARM_UP_S = 60  # a cold JVM is slow at first, and has to catch up
 SENT_SCHEMA = "sent BIGINT, note STRING"
-# The transformation writes the columns in this order: the moment stands at a fixed place.
+# The transformation writes the columns in this order, so the time has a fixed position.
 SENT = b'{"sent":'
 DIGITS = 16  # of µs since the epoch, until the year 2286
 READY_S = 240
@@ -49,7 +50,7 @@ TRANSFORM = 'def transform(records):\n    return records.select("source", "event
 
 
 def main() -> None:
-    """Everything, once; see ``--help``."""
+    """Run the benchmark; see ``--help``."""
     options = _options()
     streams = PROJECT / ".tidemark" / "bench-speed" / "streams"
     with LocalStack("bench-speed", root=PROJECT, streams_dir=streams, fresh=True) as stack:
@@ -69,8 +70,8 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=3_000_000, help="to drain, 200 bytes each (3,000,000)")
-    parser.add_argument("--runs", type=int, default=5, help="of each sink, behind one to warm up (5)")
+    parser.add_argument("--records", type=int, default=3_000_000, help="to deliver, 200 bytes each (3,000,000)")
+    parser.add_argument("--runs", type=int, default=5, help="of each sink, after a warm-up run (5)")
     parser.add_argument("--seconds", type=int, default=45, help="of steady records, for latency (45)")
     return parser.parse_args()
 
@@ -94,7 +95,7 @@ def _rates(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
 
 
 def _drain(spark: SparkSession, stream: Stream, settings: Settings, sink: str) -> None:
-    """From scratch, until everything there is was delivered."""
+    """Run a new stream until every record is delivered."""
     if sink == "bare":
         bare(spark, stream, settings, available_now=True).awaitTermination()
         return
@@ -113,7 +114,7 @@ def _rates_table(times: dict[str, Times], ratios: dict[str, float], records: int
 
 @contextmanager
 def _stream(settings: Settings, topic: str, sink: str, schema: str) -> Iterator[Stream]:
-    """A stream that was never there before, defined and with its topics; behind the block the topics are gone."""
+    """A new stream with its topics, which are deleted after the block."""
     name = f"bench_{next(_NUMBERS)}"
     outputs = {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead-letter"}
     definition = {
@@ -133,14 +134,14 @@ def _stream(settings: Settings, topic: str, sink: str, schema: str) -> Iterator[
     try:
         yield load_stream(name, settings.streams_dir)
     finally:
-        # Tens of gigabytes else.
+        # Otherwise they would take tens of gigabytes.
         admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
         for future in admin.delete_topics(list(outputs.values())).values():
             future.result(60)
 
 
 def _require_all(settings: Settings, stream: Stream, records: int) -> None:
-    """Nobody is fast by leaving records out. Transactions add their markers."""
+    """Exit unless every record was delivered. Transactions add markers to the count."""
     consumer = _consumer(settings)
     try:
         partitions = [TopicPartition(stream.speed.topic, number) for number in range(PARTITIONS)]
@@ -164,7 +165,7 @@ def _consumer(settings: Settings) -> Consumer:
 
 @dataclass
 class Latency:
-    """From the moment a record was made to the moment a reader of committed records has it."""
+    """The times from a record's creation until a read-committed consumer has it."""
 
     micros: list[int] = field(default_factory=list)
 
@@ -182,7 +183,7 @@ class Latency:
 
 
 def _latency(stack: LocalStack, sink: str, seconds: int) -> Latency:
-    """Of the records made in ``seconds`` behind a time to warm up."""
+    """The latency of the records of ``seconds``, after a warm-up time."""
     settings = stack.settings
     source = f"bench-steady-{sink.replace('_', '-')}"
     ensure_topic(settings.kafka_bootstrap, source, partitions=PARTITIONS)
@@ -206,29 +207,29 @@ def _measure(consumer: Consumer, sink: str, seconds: int) -> Latency:
     first = _sent(consumer, READY_S)[0]
     start = first + WARM_UP_S * 1_000_000
     end = start + seconds * 1_000_000
-    wanted, told = seconds * RATE, 0.0
+    wanted, updated = seconds * RATE, 0.0
     with progress() as bar:
         task = bar.add_task(f"latency of {sink}", total=wanted)
-        left = set(range(PARTITIONS))  # each is read to its first record behind the end
+        left = set(range(PARTITIONS))  # each is read up to its first record after the end
         while left:
             sent, received, partition = _sent(consumer, READY_S)
             if start <= sent < end:
                 found.micros.append(received - sent)
             elif sent >= end:
                 left.discard(partition)
-            if time.monotonic() - told > 1:
-                told = time.monotonic()
+            if time.monotonic() - updated > 1:
+                updated = time.monotonic()
                 bar.update(task, completed=found.records)
         bar.update(task, completed=found.records)
     return found
 
 
 def _sent(consumer: Consumer, timeout_s: float) -> tuple[int, int, int]:
-    """When the next record was made and when it came here, µs since the epoch, and its partition."""
+    """When the next record was made and when it arrived, in µs since the epoch, and its partition."""
     message = consumer.poll(timeout_s)
     received = time.time_ns() // 1000
     if message is None or message.error() is not None:
-        raise SystemExit(f"no record came out within {timeout_s:g} s: {message and message.error()}")
+        raise SystemExit(f"no record was delivered within {timeout_s:g} s: {message and message.error()}")
     value, partition = message.value(), message.partition()
     assert value is not None
     assert partition is not None
@@ -238,7 +239,7 @@ def _sent(consumer: Consumer, timeout_s: float) -> tuple[int, int, int]:
 
 @contextmanager
 def _application(stack: LocalStack, sink: str, stream: Stream) -> Iterator[None]:
-    """The sink's application as a process of its own, which is told to stop behind the block."""
+    """The sink's application as a process, which is stopped after the block."""
     program = ["-m", "benchmarks.bare_sink"] if sink == "bare" else [str(PROJECT / "spark_apps" / "speed_stream.py")]
     log = stack.logs / f"{stream.name}-{sink}.log"
     with log.open("wb") as out:
@@ -259,7 +260,7 @@ def _application(stack: LocalStack, sink: str, stream: Stream) -> Iterator[None]
 
 
 def feed(bootstrap: str, topic: str, seconds: float) -> None:
-    """Records at the steady rate, in turn over the partitions, each with the moment it was made."""
+    """Produce records at the steady rate to the partitions in turn, each with the time of its creation."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "queue.buffering.max.messages": 1_000_000})
     note = os.urandom(VALUE_BYTES).hex()
     size = VALUE_BYTES - len(SENT) - DIGITS - len(',"note":""}')

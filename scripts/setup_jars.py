@@ -1,6 +1,6 @@
-"""The jars of jars/ivy.xml in .tidemark/jars/{spark,kafka,s3}, checked against jars/SHA256SUMS.
+"""Fetches the jars of jars/ivy.xml into .tidemark/jars/{spark,kafka,s3}, and checks them against jars/SHA256SUMS.
 
-Ivy comes with PySpark and runs with its own defaults, cache included. ``--lock`` resolves and writes the sums anew.
+Ivy comes with PySpark and runs with its defaults and cache. ``--lock`` resolves the jars and rewrites the sums.
 Standard library only.
 """
 
@@ -20,21 +20,21 @@ FOLDER = Path(".tidemark/jars")
 
 
 class JarError(Exception):
-    """One sentence about the jar that is not what it should be."""
+    """One sentence about a wrong jar."""
 
 
 def read_sums(text: str) -> dict[str, str]:
-    """``{"spark/some.jar": "<hex>"}`` from lines of ``sha256sum``'s format."""
+    """Parse lines in ``sha256sum``'s format to ``{"spark/some.jar": "<hex>"}``."""
     return {name: digest for digest, name in (line.split("  ", 1) for line in text.splitlines())}
 
 
 def sums_text(sums: Mapping[str, str]) -> str:
-    """Lines of ``sha256sum``'s format, sorted by name."""
+    """Lines in ``sha256sum``'s format, sorted by name."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
 
 
 def folder_sums(folder: Path) -> dict[str, str]:
-    """The sums of the jars that are in the folder."""
+    """The sums of the jars in the folder."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.glob("*/*.jar"))
@@ -42,7 +42,7 @@ def folder_sums(folder: Path) -> dict[str, str]:
 
 
 def difference(found: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
-    """One sentence about the first jar that is missing, not listed, or has another sum; None where all are right."""
+    """One sentence about the first jar that is missing, not listed, or has another sum; None if all are right."""
     for name in sorted({*found, *expected}):
         if name not in found:
             return f"{name} is missing: expected SHA-256 {expected[name]}, found no such file."
@@ -54,7 +54,7 @@ def difference(found: Mapping[str, str], expected: Mapping[str, str]) -> str | N
 
 
 def resolve(folder: Path) -> None:
-    """Let Ivy fetch every jar into ``folder/<set>``; raises JarError with Ivy's complaints when it can't."""
+    """Let Ivy fetch every jar into ``folder/<set>``. Raises JarError with Ivy's message if it fails."""
     ivy = next(Path(".venv").glob("lib/python3*/site-packages/pyspark/jars/ivy-*.jar"), None)
     if ivy is None:
         raise JarError("PySpark's Ivy is missing from .venv; remove .venv and run 'make install' again.")
@@ -63,25 +63,25 @@ def resolve(folder: Path) -> None:
     print("Fetching the jars of Spark, Kafka and the S3 server (about 190 MB, a minute or two) ...", flush=True)
     arguments = [java, "-jar", str(ivy), "-warn", "-ivy", str(IVY_FILE), "-retrieve", pattern]
     done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    # Ivy may exit with 0 although artefacts failed: the sums decide, Ivy's output explains.
+    # Ivy may exit with 0 although artefacts failed, so the sums decide.
     if done.returncode != 0:
         raise JarError(complaint(done.stdout))
 
 
 def complaint(output: str) -> str:
-    """Ivy's account of a failure in one sentence: how much is missing, the first of it, the first cause given."""
+    """Ivy's message in one sentence: the number of missing jars, the first of them, and the first cause."""
     lines = [line.strip(" \t:") for line in output.splitlines()]
     absent = [line for line in lines if line.endswith("not found")]
     causes = [line for line in lines if "Exception" in line or ("error" in line.lower() and line != "ERRORS")]
-    told = f"{len(absent)} jars are missing, the first is {absent[0].removesuffix(': not found')}. " if absent else ""
+    count = f"{len(absent)} jars are missing, the first is {absent[0].removesuffix(': not found')}. " if absent else ""
     cause = causes[0] if causes else " ".join(filter(None, lines)) if not absent else "Ivy gives no cause."
-    return f"Ivy could not fetch the jars. {told}{cause}"
+    return f"Ivy could not fetch the jars. {count}{cause}"
 
 
 def main(arguments: list[str]) -> None:
-    """Bring the jars to the locked state, or with ``--lock`` the lock to the jars."""
+    """Fetch the locked jars, or with ``--lock`` write a new lock."""
     if arguments not in ([], ["--lock"]):
-        raise JarError(f"setup_jars.py knows the option --lock only, found {' '.join(arguments)}.")
+        raise JarError(f"setup_jars.py only has the option --lock, found {' '.join(arguments)}.")
     lock = arguments == ["--lock"]
     expected = {} if lock else read_sums(SUMS_FILE.read_text(encoding="utf-8"))
     if not lock:

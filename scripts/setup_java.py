@@ -1,4 +1,4 @@
-"""Java 17 or 21, which Spark 4 and Kafka 4 both run on: found, or installed from Debian. Standard library only."""
+"""Finds Java 17 or 21, which Spark 4 and Kafka 4 need, or installs it from Debian. Standard library only."""
 
 import os
 import re
@@ -18,13 +18,13 @@ class JavaError(Exception):
 
 
 def parse_version(text: str) -> int | None:
-    """The major version in what ``java -version`` prints, e.g. 17, or 8 for ``1.8.0_392``; None where it names none."""
+    """The major version in the output of ``java -version``, such as 17, or 8 for ``1.8.0_392``; None without one."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
 
 
 def java_command() -> str | None:
-    """The Java that Spark and the local stack will use: JAVA_HOME's, else the one on PATH."""
+    """The Java that Spark and the local stack use: JAVA_HOME's, or else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         command = Path(home, "bin", "java")
@@ -37,7 +37,7 @@ def java_command() -> str | None:
 
 
 def check(command: str) -> int:
-    """The version of this Java; raises JavaError naming what was found when it is not a supported one."""
+    """The version of this Java. Raises JavaError if it is not supported."""
     done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
     printed = done.stderr + done.stdout
     version = parse_version(printed)
@@ -51,7 +51,7 @@ def check(command: str) -> int:
 
 
 def main() -> None:
-    """Find a supported Java, installing one where there is none."""
+    """Find a supported Java, or install one."""
     command = java_command()
     if command is None:
         setup_packages.install(PACKAGES, "Java 17 or 21")

@@ -1,4 +1,4 @@
-"""Debian packages: installed where we may, else named in one sentence. Standard library only."""
+"""Installs Debian packages if allowed, or else names them in one sentence. Standard library only."""
 
 import os
 import shutil
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 class PackageError(Exception):
-    """One sentence that names the package a person has to install."""
+    """One sentence with the package that a person has to install."""
 
 
 def install(choices: Sequence[str], what: str) -> str:
-    """Install the first of the packages that this system has, saying so; gives its name.
+    """Install the first available package of ``choices``, print its name, and return it.
 
-    Raises PackageError naming the first choice when this is not Debian, we may not install, or it fails.
+    Raises PackageError with the first choice if this is not Debian, or the installation is not allowed or fails.
     """
     missing = f"{what} is missing; install the package {choices[0]} (or what your system calls it) and try again."
     prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
@@ -32,7 +32,7 @@ def install(choices: Sequence[str], what: str) -> str:
 
 
 def _may(prefix: Sequence[str]) -> bool:
-    """Whether commands behind this prefix run without a password."""
+    """Whether commands after this prefix run without a password."""
     if not prefix:
         return True
     found = shutil.which(prefix[0]) is not None

@@ -1,6 +1,6 @@
-"""The virtual environment in .venv: exactly the locked packages, checked against their hashes, and Tidemark itself.
+"""Creates the virtual environment .venv: exactly the locked packages, checked by their hashes, and Tidemark itself.
 
-Run by the system's Python, standard library only. Running it again is quick and repairs what differs.
+The system's Python runs it, with the standard library only. Another run is quick, and repairs differences.
 """
 
 import re
@@ -16,7 +16,7 @@ WANTED = (3, 11)
 
 
 class SetupError(Exception):
-    """One sentence for the person who runs the set-up."""
+    """One sentence for the person who runs the setup."""
 
 
 def locked(requirements: str, package: str) -> str:
@@ -28,7 +28,7 @@ def locked(requirements: str, package: str) -> str:
 
 
 def python_command() -> str:
-    """A Python of the version the lock was made for."""
+    """A Python of the version that the lock is for."""
     if sys.version_info[:2] == WANTED:
         return sys.executable
     name = "python{}.{}".format(*WANTED)
@@ -42,7 +42,7 @@ def python_command() -> str:
 
 
 def works(python: Path) -> bool:
-    """Whether there is a whole virtual environment: a first attempt may have been cut off, or its Python be gone."""
+    """Whether the virtual environment works: an attempt may have been interrupted, or its Python removed."""
     try:
         return subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
     except OSError:
@@ -50,14 +50,14 @@ def works(python: Path) -> bool:
 
 
 def make_venv(python: str) -> None:
-    """Create .venv, with Debian's package for it installed first where that is missing."""
+    """Create .venv. Debian's package for it is installed first if it is missing."""
     if subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode != 0:
         setup_packages.install(["python3-venv"], "Python's venv module")
     subprocess.run([python, "-m", "venv", str(VENV)], check=True)
 
 
 def main() -> None:
-    """Bring .venv to the locked state."""
+    """Install the locked packages into .venv."""
     python = VENV / "bin" / "python"
     if not works(python):
         make_venv(python_command())
@@ -83,4 +83,4 @@ if __name__ == "__main__":
     except (SetupError, setup_packages.PackageError) as error:
         sys.exit(str(error))
     except subprocess.CalledProcessError as error:
-        sys.exit(f"Setting up Python failed: {error}")
+        sys.exit(f"The setup of Python failed: {error}")

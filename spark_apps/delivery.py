@@ -1,4 +1,4 @@
-"""Compare a stream's live and dead-letter topics with its archive over a span of days or moments."""
+"""Compare a stream's output topics with its archive."""
 
 import argparse
 import sys
@@ -16,9 +16,9 @@ from tidemark.spark.streaming import log_event
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stream", help="name of the stream's definition")
-    parser.add_argument("--from", dest="start", help="a day, or a moment, in the stream's time zone")
-    parser.add_argument("--to", dest="end", help="the last day, or the moment behind the span")
+    parser.add_argument("stream", help="the stream's name")
+    parser.add_argument("--from", dest="start", help="a day or a time, in the stream's time zone")
+    parser.add_argument("--to", dest="end", help="the last day (inclusive) or a time (exclusive)")
     arguments = parser.parse_args()
     try:
         now = datetime.now(UTC)

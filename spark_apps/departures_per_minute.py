@@ -1,4 +1,4 @@
-"""Count a stream's departures per minute and airport until told to stop."""
+"""Count a stream's departures per minute and airport until SIGTERM."""
 
 from tidemark.examples.departures_per_minute import run_departures
 from tidemark.spark.app import stream_app

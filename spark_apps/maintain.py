@@ -1,6 +1,6 @@
 """Maintain a stream: stale uploads, old audit branches, expired snapshots, files of no snapshot, the ledger."""
 
-from tidemark.maintenance.tables import maintain_run
+from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.app import step_app
 
 if __name__ == "__main__":

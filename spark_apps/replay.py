@@ -1,4 +1,4 @@
-"""Replay a stream's dead letters: once, through its transformation as it is now."""
+"""Process a stream's dead letters again, with its current transformation."""
 
 from pyspark.sql import SparkSession
 

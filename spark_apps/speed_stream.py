@@ -1,4 +1,4 @@
-"""Keep a stream's live topic up to date until told to stop."""
+"""Deliver a stream's records to its live topic until SIGTERM."""
 
 from tidemark.spark.app import stream_app
 from tidemark.speed.stream import run_speed

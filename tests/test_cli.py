@@ -26,7 +26,7 @@ from tidemark.cli import where as where_command
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.inspect.locate import Located, RecordCopy, Sealed
+from tidemark.inspect.locate import Located, RecordCopy, SealedVersion
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
@@ -41,7 +41,7 @@ STREAM: dict[str, Any] = {
 
 
 def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does, without a deployment's variables but for those given."""
+    """Run the command like a user, with only the given variables of a deployment."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     environment = {**inherited, "PYTHONPATH": str(PROJECT / "include"), "COLUMNS": "200", "NO_COLOR": "1", **variables}
     command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", *arguments]
@@ -111,7 +111,7 @@ def test_every_argument_and_option_has_a_help_text() -> None:
     assert unexplained == []
 
 
-def test_streams_lists_right_definitions_and_ends_with_0(
+def test_streams_lists_valid_definitions_and_exits_0(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _: spark)
@@ -126,8 +126,8 @@ def test_streams_lists_right_definitions_and_ends_with_0(
 
 @pytest.mark.services
 @pytest.mark.conformance(23)
-def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path) -> None:
-    """Without any server, on a Spark of its own."""
+def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -> None:
+    """Without any server, in its own Spark session."""
     define(tmp_path, "good")
     (tmp_path / "typo.yaml").write_text(
         yaml.safe_dump({**STREAM, "name": "typo", "flush": 1, "topic": "a b"}), encoding="utf-8"
@@ -141,8 +141,8 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     (tmp_path / "alone.yaml").write_text(yaml.safe_dump({"name": "alone", **STREAM}), encoding="utf-8")
     done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
     assert done.returncode == 1
-    verdicts = dict(re.findall(r"(?m)^(\w+) +(ok|wrong: .*)(?:: .*)?$", done.stdout))
-    one = "wrong: 1 problem"
+    verdicts = dict(re.findall(r"(?m)^(\w+) +(ok|invalid: .*)(?:: .*)?$", done.stdout))
+    one = "invalid: 1 problem"
     assert verdicts == {
         "alone": one,
         "at_least_once": "ok",
@@ -151,7 +151,7 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
         "exactly_once": one,
         "good": "ok",
         "misspelt": one,
-        "typo": "wrong: 2 problems",
+        "typo": "invalid: 2 problems",
     }
     text = done.stdout
     assert len(text.splitlines()) == 8 + 7
@@ -167,7 +167,7 @@ def test_streams_explains_every_wrong_definition_and_ends_with_1(tmp_path: Path)
     assert "no transformation: expected def transform(records: DataFrame) -> DataFrame" in text
     assert f"a stream has no transformation: expected a file {tmp_path / 'alone'}.py" in text
     assert "No such struct field `nosuch`" in text
-    assert "exactly-once delivery can't go with this transformation" in text
+    assert "exactly-once delivery does not work with this transformation" in text
     assert "found Filter, which drops rows: mark them with a text in the column reject" in text
     assert done.stderr == ""
 
@@ -197,7 +197,7 @@ def test_an_unknown_local_stack_is_named(called: Called) -> None:
     assert problem.endswith(f"{name}/stack.env, found {name}\n")
 
 
-def test_a_stack_that_is_named_wins_over_another_deployments_variables(
+def test_a_named_stack_overrides_another_deployments_variables(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: LocalStack
 ) -> None:
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
@@ -209,7 +209,9 @@ def test_a_stack_that_is_named_wins_over_another_deployments_variables(
     (folder / "stack.env").write_text(stack.env_file.read_text(encoding="utf-8"), encoding="utf-8")
     process_settings.cache_clear()
     try:
-        with pytest.raises(ConfigError, match=r"does not run: found named\. Start it with 'tidemark up --name named'"):
+        with pytest.raises(
+            ConfigError, match=r"is not running: found named\. Start it with 'tidemark up --name named'"
+        ):
             connection.connect("named")
         with (folder / LOCK).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -240,7 +242,7 @@ def test_where_names_object_manifest_seal_and_snapshot(
         )
         for number in (1, 2)
     ]
-    seal = Sealed(
+    seal = SealedVersion(
         key="seals/flights/2013-01-14/0002.json",
         day=date(2013, 1, 14),
         version=2,
@@ -249,9 +251,9 @@ def test_where_names_object_manifest_seal_and_snapshot(
         quarantine_snapshot_id=None,
         writer="writer-2",
         batch=2,
-        standing=("published", None),
+        status=("published", None),
     )
-    quarantined = replace(seal, version=1, standing=("quarantined", "the value is not one JSON object"))
+    quarantined = replace(seal, version=1, status=("quarantined", "the value is not one JSON object"))
     asked = []
 
     def locate(connection: Settings, *question: str | int) -> Located:
@@ -274,7 +276,7 @@ def test_where_names_object_manifest_seal_and_snapshot(
     assert asked == [(settings, "flights", "flights", 1, 42)]
     out = capsys.readouterr().out
     used, other, kept, published = re.split(r"Copy in the archive|Quarantined|Published", out)[1:]
-    assert "the one used" in used
+    assert "used by a rebuild" in used
     assert "data/flights/2.parquet" in used
     assert "manifests/flights/writer-2/000000000007.json" in used
     assert "data/flights/1.parquet" in other
@@ -306,9 +308,9 @@ def test_report_names_the_newest_reports_verdict_and_place(
         }
         store.put(layout.run_key(run, "report.json"), json.dumps(value).encode())
         store.put(page, b"<html>")
-    code, told, problem = called("report", stream.name)
+    code, out, problem = called("report", stream.name)
     assert (code, problem) == (0, "")
-    *lines, place = told.splitlines()
+    *lines, place = out.splitlines()
     assert lines == [
         "a-newer is complete",
         "One.",
@@ -319,7 +321,7 @@ def test_report_names_the_newest_reports_verdict_and_place(
     assert place.endswith(layout.run_key("a-newer", "report.html"))
 
 
-def test_demo_ends_with_the_demos_own_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_exits_with_the_code_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def demo(*, exit_after: bool) -> int:

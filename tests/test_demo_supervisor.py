@@ -1,4 +1,4 @@
-"""How the demo looks after its processes, and how it ends without one that it needs."""
+"""How the demo supervises its processes, and how it ends without an essential one."""
 
 import io
 import os
@@ -34,12 +34,12 @@ def processes() -> Iterator[Processes]:
 
 
 @pytest.fixture
-def said() -> io.StringIO:
+def printed() -> io.StringIO:
     return io.StringIO()
 
 
-def supervisor(processes: Processes, said: io.StringIO, *, limit_s: float = 60) -> Supervisor:
-    show = Show(Console(file=said, width=200))
+def supervisor(processes: Processes, printed: io.StringIO, *, limit_s: float = 60) -> Supervisor:
+    show = Show(Console(file=printed, width=200))
     return Supervisor(processes, show, essential=frozenset({"kafka"}), deadline=time.monotonic() + limit_s)
 
 
@@ -48,30 +48,34 @@ def start(processes: Processes, name: str, program: str, folder: Path) -> Manage
     return processes.start(name, argv, env={}, ready=lambda: True, timeout_s=10, log=folder / f"{name}.log")
 
 
-def test_a_process_that_keeps_dying_is_restarted_aloud_and_then_named(
-    processes: Processes, said: io.StringIO, tmp_path: Path
+def test_a_process_that_keeps_dying_is_restarted_and_then_reported(
+    processes: Processes, printed: io.StringIO, tmp_path: Path
 ) -> None:
     start(processes, "stream", "print('no luck'); raise SystemExit(3)", tmp_path)
     with pytest.raises(StackError) as raised:
-        supervisor(processes, said).until(lambda: False, "something that never comes", timeout_s=60)
+        supervisor(processes, printed).until(lambda: False, "something that never comes", timeout_s=60)
     assert f"died again after {RESTARTS_MAX} restarts" in str(raised.value)
     assert "stream: exit code 3" in str(raised.value)
-    assert said.getvalue().count("restarting it") == RESTARTS_MAX
+    assert printed.getvalue().count("restarting it") == RESTARTS_MAX
     assert (tmp_path / "stream.log").read_text(encoding="utf-8").count("no luck") == RESTARTS_MAX + 1
 
 
-def test_without_an_essential_process_it_ends_at_once(processes: Processes, said: io.StringIO, tmp_path: Path) -> None:
+def test_the_demo_ends_at_once_without_an_essential_process(
+    processes: Processes, printed: io.StringIO, tmp_path: Path
+) -> None:
     start(processes, "kafka", SLEEPER, tmp_path)
-    watcher = supervisor(processes, said)
+    watcher = supervisor(processes, printed)
     watcher.check()
     (running,) = processes
     os.kill(running.pid, signal.SIGKILL)
     with pytest.raises(StackError, match=r"(?s)process of the local stack died.*kafka: ended by signal SIGKILL"):
         watcher.until(lambda: False, "something that never comes", timeout_s=60)
-    assert said.getvalue() == ""
+    assert printed.getvalue() == ""
 
 
-def test_a_service_that_refuses_for_a_moment_is_waited_out(processes: Processes, said: io.StringIO) -> None:
+def test_the_demo_waits_for_a_service_that_refuses_calls_for_a_while(
+    processes: Processes, printed: io.StringIO
+) -> None:
     answers = iter([ServiceError("busy"), None, "ready"])
 
     def ask() -> str | None:
@@ -80,32 +84,32 @@ def test_a_service_that_refuses_for_a_moment_is_waited_out(processes: Processes,
             raise answer
         return answer
 
-    assert supervisor(processes, said).until(ask, "the service answers", timeout_s=60) == "ready"
+    assert supervisor(processes, printed).until(ask, "the service answers", timeout_s=60) == "ready"
 
 
 @pytest.mark.parametrize(
     ("timeout_s", "limit_s", "limit"), [(0.1, 60, "within 0.1 s"), (60, 0.1, "within the demo's time limit")]
 )
-def test_time_that_is_up_is_told_with_what_was_waited_for(
-    processes: Processes, said: io.StringIO, timeout_s: float, limit_s: float, limit: str
+def test_a_time_out_names_what_was_waited_for(
+    processes: Processes, printed: io.StringIO, timeout_s: float, limit_s: float, limit: str
 ) -> None:
     with pytest.raises(StackError) as raised:
-        supervisor(processes, said, limit_s=limit_s).until(lambda: False, "the tide turns", timeout_s=timeout_s)
+        supervisor(processes, printed, limit_s=limit_s).until(lambda: False, "the tide turns", timeout_s=timeout_s)
     assert "the tide turns: not done in time" in str(raised.value)
     assert limit in str(raised.value)
 
 
-def test_what_fails_on_another_thread_ends_the_wait(processes: Processes, said: io.StringIO) -> None:
+def test_an_error_on_another_thread_ends_the_wait(processes: Processes, printed: io.StringIO) -> None:
     work: Future[None] = Future()
     work.set_exception(StackError("Airflow's database could not be made"))
-    watcher = supervisor(processes, said)
+    watcher = supervisor(processes, printed)
     watcher.follow(work)
     with pytest.raises(StackError, match="Airflow's database could not be made"):
         watcher.until(lambda: True, "anything", timeout_s=60)
 
 
 @pytest.mark.parametrize("notices", ["the supervisor", "a client"])
-def test_a_demo_without_its_broker_says_so_and_ends(
+def test_a_demo_without_its_broker_reports_it_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], notices: str
 ) -> None:
     """With programs that sleep in the servers' place; soak: the same name in tests/test_demo.py, the real ones."""
@@ -128,7 +132,7 @@ def test_a_demo_without_its_broker_says_so_and_ends(
     monkeypatch.setattr(Demo, "_stream_begins", lose_the_broker)
     assert run.demo(exit_after=True) == 1
     text = capsys.readouterr().out
-    assert "The demo failed: the demo can't go on: a process of the local stack died: found kafka: ended by" in text
+    assert "The demo failed: the demo cannot continue: a process of the local stack died: found kafka: ended by" in text
     assert f"kafka: ended by signal SIGKILL [log: {tmp_path}/.tidemark/demo/logs/kafka.log]" in text
     assert len(pids) == 2
     assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -1,4 +1,4 @@
-"""The list of guards fits the code, and the runner takes no broken run for a guard that was noticed (no server)."""
+"""The list of guards matches the code, and a broken run does not count as a noticed guard (no server)."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.guards.guard import Guard, StaleGuardError
 from tests.run_guards import ROOT, Verdict, judged, stale
 
 
-def test_there_are_forty_guards_at_least_and_each_has_a_name_of_its_own() -> None:
+def test_there_are_at_least_forty_guards_with_distinct_names() -> None:
     names = [guard.name for guard in GUARDS]
     assert len(names) == len(set(names)) >= 40
 
@@ -38,15 +38,15 @@ def guard(**changes: object) -> Guard:
         "new": "if False:",
         "tests": ("tests/test_a.py::test_it[one]",),
     }
-    return Guard(**{**fields, **changes})  # type: ignore[arg-type]  # wrong ones among them
+    return Guard(**{**fields, **changes})  # type: ignore[arg-type]  # some are invalid
 
 
-def test_a_guard_is_switched_off_by_its_edit_alone() -> None:
+def test_a_guard_is_switched_off_by_its_edit_only() -> None:
     assert guard().switched_off("if wrong:\n    raise\nif late:\n") == "if False:\n    raise\nif late:\n"
 
 
 @pytest.mark.parametrize(("text", "times"), [("if late:\n", 0), ("if wrong:\nif wrong:\n", 2)])
-def test_an_edit_that_fits_nowhere_or_twice_is_an_error_with_guard_and_file(text: str, times: int) -> None:
+def test_an_edit_that_matches_nowhere_or_twice_is_an_error(text: str, times: int) -> None:
     with pytest.raises(StaleGuardError, match=rf"guard a-guard: .* once in a\.py, found it {times} times"):
         guard().switched_off(text)
 
@@ -60,7 +60,7 @@ def test_an_edit_that_fits_nowhere_or_twice_is_an_error_with_guard_and_file(text
         ({"tests": ("tests/test_a.py",)}, "a-guard: expected 'tests/<file>.py::test_<name>'"),
     ],
 )
-def test_a_guard_that_can_not_be_meant_is_refused(changes: dict[str, object], problem: str) -> None:
+def test_an_invalid_guard_is_refused(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         guard(**changes)
 
@@ -111,5 +111,5 @@ TEST = "tests/core/test_a.py::test_it[1]"
         "killed",
     ],
 )
-def test_only_a_test_that_fails_in_its_own_code_has_noticed(code: int, text: str | None, verdict: Verdict) -> None:
+def test_only_a_failure_in_the_tests_own_code_counts_as_noticed(code: int, text: str | None, verdict: Verdict) -> None:
     assert judged(code, text) == verdict

@@ -1,4 +1,4 @@
-"""``tidemark health``: the table, and the exit code that an alert hangs on."""
+"""``tidemark health``: the table, and the exit code that alerts use."""
 
 import re
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.conftest import MakeTopic, Produce, unique
+from tests.tables import read_tables
 from tidemark.cli import health as health_command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, TidemarkError
@@ -20,7 +21,7 @@ from tidemark.settings import Settings
 
 pytestmark = pytest.mark.conformance(55)
 
-Health = Callable[..., tuple[int, dict[tuple[str, str], list[str]]]]
+Health = Callable[..., tuple[int, dict[tuple[str, str], dict[str, str]]]]
 Beat = Callable[..., None]
 
 
@@ -37,7 +38,7 @@ def shown() -> list[str]:
 
 @pytest.fixture
 def beat(store: ObjectStore, prefix: str) -> Beat:
-    """Writes a heartbeat of some seconds ago."""
+    """Writes a heartbeat with an age of some seconds."""
 
     def write(stream: str, seconds: float = 0, layer: str = "archive", **fields: object) -> None:
         values: dict[str, object] = {
@@ -75,7 +76,7 @@ def health(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Health:
-    """Runs the command over the streams ``one`` and ``two``: exit code, and cells by stream and layer."""
+    """Runs the command over the streams ``one`` and ``two``: exit code, and rows by stream and layer."""
     for name, topic in zip(("one", "two"), topics, strict=True):
         speed = {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"}
         definition = {"name": name, "topic": topic, "value_schema": "n BIGINT", "speed": speed}
@@ -85,40 +86,42 @@ def health(
     monkeypatch.setattr(health_command, "connect", lambda _: deployment)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str) -> tuple[int, dict[tuple[str, str], list[str]]]:
+    def run(*arguments: str) -> tuple[int, dict[tuple[str, str], dict[str, str]]]:
         done = CliRunner().invoke(app, ["health", *arguments])
         if isinstance(done.exception, TidemarkError):
             raise done.exception
         shown.append(done.stdout)
-        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
-        return done.exit_code, {(row[0], row[1]): row[2:] for row in rows}
+        return done.exit_code, {(row.pop("Stream"), row.pop("Layer")): row for row in read_tables(done.stdout, "Layer")}
 
     return run
 
 
-def test_running_streams_are_well(health: Health, beat: Beat) -> None:
+def test_running_streams_are_healthy(health: Health, beat: Beat) -> None:
     beat("one", 1)
     beat("one", 2, layer="speed", lag_records=1234, lag_seconds=200.0)
     beat("two", 1, lag_records=None, lag_seconds=None)
     code, rows = health()
-    ages = [row.pop(1) for row in rows.values()]
+    ages = [row.pop("Age") for row in rows.values()]
     assert all(re.fullmatch(r"\d+ s", age) for age in ages)
     assert code == 0
     assert rows == {
-        ("one", "archive"): ["running", "none", "nothing waits", ""],
-        ("one", "speed"): ["running", "1,234 records, 3 min", "", ""],
-        ("two", "archive"): ["running", "unknown", "nothing waits", ""],
+        ("one", "archive"): {"State": "running", "Lag": "none", "Retention": "nothing waits"},
+        ("one", "speed"): {"State": "running", "Lag": "1,234 records, 3 min", "Retention": ""},
+        ("two", "archive"): {"State": "running", "Lag": "unknown", "Retention": "nothing waits"},
     }
 
 
 @pytest.mark.parametrize("layer", ["archive", "speed"])
-def test_a_failed_layer_shows_its_error_as_it_is_and_the_code_is_1(health: Health, beat: Beat, layer: str) -> None:
+def test_a_failed_layer_shows_its_error_literally_and_exits_1(
+    health: Health, beat: Beat, shown: list[str], layer: str
+) -> None:
     beat("one")
     beat("two")
     beat("two", layer=layer, state="failed", error="ConflictError: [red]two[/red] writers")
     code, rows = health()
     assert code == 1
-    assert (rows["two", layer][0], rows["two", layer][4]) == ("failed", "ConflictError: [red]two[/red] writers")
+    assert rows["two", layer]["State"] == "failed"
+    assert f"Last error of two {layer}: ConflictError: [red]two[/red] writers\n" in shown[-1]
     assert health("one")[0] == 0
     assert health("two")[0] == 1
 
@@ -126,19 +129,19 @@ def test_a_failed_layer_shows_its_error_as_it_is_and_the_code_is_1(health: Healt
 def test_a_heartbeat_older_than_the_limit_is_stale(health: Health, beat: Beat) -> None:
     beat("one", 7200)
     code, rows = health("one")
-    assert (code, rows["one", "archive"][:2]) == (1, ["running, stale", "2 h"])
+    assert (code, rows["one", "archive"]["State"], rows["one", "archive"]["Age"]) == (1, "running, stale", "2 h")
     code, rows = health("one", "--stale-seconds", "86400")
-    assert (code, rows["one", "archive"][:2]) == (0, ["running", "2 h"])
+    assert (code, rows["one", "archive"]["State"], rows["one", "archive"]["Age"]) == (0, "running", "2 h")
 
 
-def test_a_stream_without_a_heartbeat_is_said_to_have_none(health: Health, beat: Beat) -> None:
+def test_a_layer_without_a_heartbeat_is_shown_as_never_started(health: Health, beat: Beat) -> None:
     beat("one")
     code, rows = health()
     assert code == 1
-    assert rows["two", "archive"] == ["no heartbeat: never started", "", "", "nothing waits", ""]
+    assert rows["two", "archive"] == {"State": "never started", "Age": "", "Lag": "", "Retention": "nothing waits"}
 
 
-def test_a_record_that_kafka_may_soon_delete_unarchived_is_an_alarm_whatever_the_heartbeat_says(
+def test_a_record_that_kafka_may_soon_delete_unarchived_is_an_alarm(
     health: Health, beat: Beat, topics: tuple[str, str], produce: Produce, shown: list[str]
 ) -> None:
     for stream in ("one", "two"):
@@ -147,26 +150,24 @@ def test_a_record_that_kafka_may_soon_delete_unarchived_is_an_alarm_whatever_the
     for topic in topics:
         produce(topic, [(None, b"{}", now_ms - 40 * 3_600_000, 0, [])])
     code, rows = health()
-    assert (code, rows["one", "archive"][0], rows["one", "archive"][3]) == (1, "running", "no limit")
-    assert rows["two", "archive"][0] == "running"
-    assert re.fullmatch(r"\d\.\d h left", rows["two", "archive"][3])
+    assert (code, rows["one", "archive"]["State"], rows["one", "archive"]["Retention"]) == (1, "running", "no limit")
+    assert rows["two", "archive"]["State"] == "running"
+    assert re.fullmatch(r"\d\.\d h left", rows["two", "archive"]["Retention"])
     assert f"{topics[1]}-0: offset 0 is unarchived" in shown[-1]
     assert "the topic keeps 48.0 h" in shown[-1]
     assert (health("one")[0], health("two")[0]) == (0, 1)
 
 
-def test_a_topic_that_kafka_does_not_know_is_not_well(
-    health: Health, beat: Beat, tmp_path: Path, shown: list[str]
-) -> None:
+def test_a_stream_without_its_topic_is_unhealthy(health: Health, beat: Beat, tmp_path: Path, shown: list[str]) -> None:
     beat("one")
     path = tmp_path / "one.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "topic": "no.such.topic"}))
     code, rows = health("one")
-    assert (code, rows["one", "archive"][3]) == (1, "unknown")
-    assert "one: how long Kafka keeps what is not archived can't be told: " in shown[-1]
+    assert (code, rows["one", "archive"]["Retention"]) == (1, "unknown")
+    assert "one: cannot tell how long Kafka keeps what is not archived: " in shown[-1]
 
 
 def test_an_unknown_stream_is_an_explained_error(health: Health, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         health("three")
-    assert str(told.value) == f"no such stream: expected one of one, two, found three [{tmp_path}]"
+    assert str(raised.value) == f"no such stream: expected one of one, two, found three [{tmp_path}]"

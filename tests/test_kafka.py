@@ -1,4 +1,4 @@
-"""What Kafka's edge says when Kafka does not have what was asked for, or not yet again."""
+"""The errors and retries of Kafka's edge for missing topics and restarting leaders."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ def test_a_missing_topic_is_named_with_what_to_do(settings: Settings) -> None:
     assert error.hint.startswith("Create it, or correct the name")
 
 
-def test_positions_are_found_while_leaders_stop_and_return(brokers: Cluster) -> None:
+def test_positions_are_found_while_leaders_stop_and_restart(brokers: Cluster) -> None:
     topic = brokers.create(unique("asked"))
     producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for n in range(7):

@@ -1,4 +1,4 @@
-"""What the import contracts in pyproject.toml can not say of the package's structure (no server)."""
+"""Rules of the package's structure beyond the import contracts in pyproject.toml (no server)."""
 
 import ast
 from collections import defaultdict
@@ -10,7 +10,7 @@ PACKAGE = Path(tidemark.__file__).parent
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
 
 
-def test_a_class_name_means_one_thing_in_the_whole_package() -> None:
+def test_a_class_name_is_used_once_in_the_package() -> None:
     places = defaultdict(list)
     for module, text in MODULES.items():
         for node in ast.walk(ast.parse(text)):

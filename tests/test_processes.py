@@ -1,4 +1,4 @@
-"""Supervision, with small programs: readiness, deaths, restarts, order, and what a killed supervisor leaves."""
+"""Supervision of small programs: readiness, deaths, restarts, order, and the end of a killed supervisor's processes."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def processes() -> Iterator[Processes]:
 
 
 def start(processes: Processes, log: Path, code: str = SLEEPER, *, name: str = "app", timeout_s: float = 30) -> Managed:
-    """Start a Python program that is ready once it has written a line of its own."""
+    """Start a Python program that is ready after it has written a line."""
     before = log.stat().st_size if log.exists() else 0
     argv = [sys.executable, "-c", code]
     ready: Callable[[], bool] = lambda: log.stat().st_size > before  # noqa: E731 - one expression, used once
@@ -38,7 +38,7 @@ def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_ready_process_runs_with_its_variables_and_without_another_deployments(
+def test_a_process_gets_its_variables_and_not_another_deployments(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_BUCKET", "production")
@@ -51,7 +51,7 @@ def test_a_ready_process_runs_with_its_variables_and_without_another_deployments
     processes.check()
 
 
-def test_a_process_that_ends_before_it_is_ready_is_explained_with_exit_code_and_log(
+def test_a_process_that_ends_before_it_is_ready_is_reported_with_code_and_log(
     processes: Processes, tmp_path: Path
 ) -> None:
     log = tmp_path / "app.log"
@@ -99,7 +99,7 @@ def test_a_death_is_reported_by_check_until_the_process_is_restarted(processes: 
     assert alive(managed.pid)
 
 
-def test_a_process_killed_on_purpose_is_no_death(processes: Processes, tmp_path: Path) -> None:
+def test_a_process_killed_on_purpose_does_not_count_as_dead(processes: Processes, tmp_path: Path) -> None:
     managed = start(processes, tmp_path / "app.log")
     managed.kill()
     assert managed.returncode == -signal.SIGKILL
@@ -144,7 +144,7 @@ def test_processes_stop_in_reverse_order(processes: Processes, tmp_path: Path) -
     assert list(processes) == []
 
 
-def test_a_killed_supervisor_leaves_nothing_even_if_its_first_guard_was_killed_before(tmp_path: Path) -> None:
+def test_a_killed_supervisor_leaves_no_process_even_after_its_guard_was_killed(tmp_path: Path) -> None:
     script = f"""
 import os, signal, sys, psutil
 from pathlib import Path

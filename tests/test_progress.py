@@ -1,4 +1,4 @@
-"""The order of test files and the time that is left."""
+"""The order of test files, and the estimated time left."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_file_without_a_measurement_counts_as_a_few_seconds() -> None:
     assert work.done_s == UNKNOWN_S / 2
 
 
-def test_the_line_has_tests_share_of_the_work_and_both_times() -> None:
+def test_the_progress_line_has_tests_share_and_both_times() -> None:
     work = Work(TESTS, DURATIONS, processes=2)
     for nodeid in TESTS[:6]:
         work.finish(nodeid)

@@ -1,4 +1,4 @@
-"""Settings that are wrong are told by the name of their variable before anything connects."""
+"""A wrong setting is reported by the name of its variable before anything connects."""
 
 import pytest
 
@@ -7,7 +7,9 @@ from tidemark.settings import Settings, settings
 
 
 @pytest.mark.parametrize("endpoint", ["", "minio:9000", "http://"])
-def test_an_s3_endpoint_that_is_no_url_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+def test_an_s3_endpoint_that_is_not_a_url_is_named_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
     names = ("KAFKA_BOOTSTRAP", "S3_ACCESS_KEY", "S3_SECRET_KEY", "BUCKET", "CATALOG_URI")
     for name in names:
         monkeypatch.setenv(f"TIDEMARK_{name}", "given")
@@ -19,7 +21,7 @@ def test_an_s3_endpoint_that_is_no_url_is_named_by_its_variable(monkeypatch: pyt
 
 
 @pytest.mark.conformance(29)
-def test_settings_show_no_secret_however_they_are_printed() -> None:
+def test_printed_settings_never_show_a_secret() -> None:
     keys = {"s3_access_key": "AN-ACCESS-KEY", "s3_secret_key": "A-SECRET-KEY"}
     found = Settings.model_validate({"kafka_bootstrap": "h:1", "bucket": "b", "catalog_uri": "jdbc:sqlite:c", **keys})
     assert {name: getattr(found, name).get_secret_value() for name in keys} == keys

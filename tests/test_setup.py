@@ -1,4 +1,4 @@
-"""Set-up as a person meets it: wrong jars, wrong Javas, missing packages, the lock, make, and the compose file."""
+"""The setup: wrong jars, wrong Javas, missing packages, the lock, make, and the compose file."""
 
 import os
 import re
@@ -136,7 +136,7 @@ def test_a_fetched_jar_with_another_sum_is_refused_and_the_old_jars_stay(jars: J
     assert jars.installed() == {"spark/b-2.jar": b"two"}
 
 
-def test_many_jars_that_can_not_be_fetched_make_one_sentence_with_the_first_and_the_cause() -> None:
+def test_many_unfetchable_jars_are_one_sentence_with_the_first_and_the_cause() -> None:
     output = """:: problems summary ::
 :::: WARNINGS
 \t\t::          UNRESOLVED DEPENDENCIES         ::
@@ -152,7 +152,7 @@ def test_many_jars_that_can_not_be_fetched_make_one_sentence_with_the_first_and_
     )
 
 
-def test_an_unresolvable_set_fails_with_ivys_own_words(jars: Jars) -> None:
+def test_an_unresolvable_set_fails_with_ivys_message(jars: Jars) -> None:
     jars.lock({"spark/b-2.jar": b"two"})
     jars.delivers({}, code=1)
     done = jars.run()
@@ -180,7 +180,7 @@ def test_locking_writes_the_sums_of_what_was_fetched(jars: Jars) -> None:
         ("", None),
     ],
 )
-def test_javas_own_words_are_read(printed: str, version: int | None) -> None:
+def test_the_java_version_is_parsed_from_javas_output(printed: str, version: int | None) -> None:
     assert setup_java.parse_version(printed) == version
 
 
@@ -230,18 +230,18 @@ def test_without_java_and_without_apt_one_sentence_names_the_package(tmp_path: P
     )
 
 
-def test_a_missing_java_is_installed_from_debian_where_we_may_and_said(
+def test_a_missing_java_is_installed_from_debian_if_allowed_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     executable(
         tmp_path / "apt-cache", '#!/bin/sh\n[ "$2" = openjdk-21-jre-headless ]\n'
-    )  # an older one is not on offer
+    )  # an older one is not available
     executable(tmp_path / "apt-get", f'#!/bin/sh\necho "$*" >> "{tmp_path}/calls"\n')
     assert setup_packages.install(setup_java.PACKAGES, "Java 17 or 21") == "openjdk-21-jre-headless"
-    said = "Java 17 or 21 is missing: installing Debian's package openjdk-21-jre-headless.\n"
-    assert capfd.readouterr().out == said
+    printed = "Java 17 or 21 is missing: installing Debian's package openjdk-21-jre-headless.\n"
+    assert capfd.readouterr().out == printed
     assert (tmp_path / "calls").read_text().splitlines() == [
         "update -qq",
         "install -y -qq --no-install-recommends openjdk-21-jre-headless",
@@ -267,7 +267,7 @@ def test_another_python_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> N
         setup_python.python_command()
 
 
-def test_the_lock_pins_everything_asked_for_with_hashes_and_names_no_server() -> None:
+def test_the_lock_pins_all_requirements_with_hashes_and_names_no_server() -> None:
     text = (PROJECT / "requirements.txt").read_text(encoding="utf-8")
     entries = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text)
     assert len(entries) == len(re.findall(r"(?m)^[^\s#]", text))
@@ -304,7 +304,7 @@ def test_ci_stops_at_the_first_failure_and_says_how_long_each_phase_took(
     assert done.stdout == f"Minutes: {', '.join(f'{phase} 0.0' for phase in ran)}, total 0.0\n"
 
 
-def test_ci_warns_where_it_took_longer_than_its_goal(tmp_path: Path) -> None:
+def test_ci_warns_if_it_took_longer_than_its_goal(tmp_path: Path) -> None:
     executable(tmp_path / "make", "#!/bin/sh\nexit 0\n")
     # A clock that is 13 minutes later each time it is read.
     executable(
@@ -318,7 +318,7 @@ def test_ci_warns_where_it_took_longer_than_its_goal(tmp_path: Path) -> None:
     ]
 
 
-def test_the_compose_file_names_real_settings_and_gives_all_that_are_required() -> None:
+def test_the_compose_file_names_real_settings_and_all_required_ones() -> None:
     compose = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text(encoding="utf-8"))
     ours = {name: item for name, item in compose["services"].items() if item["image"] == "tidemark"}
     assert {"spark-master", "spark-worker", "airflow-api", "airflow-scheduler"} <= set(ours)
@@ -335,7 +335,7 @@ def test_the_compose_file_names_real_settings_and_gives_all_that_are_required() 
 
 
 @pytest.mark.conformance(29)
-def test_the_compose_file_holds_no_secret() -> None:
+def test_the_compose_file_contains_no_secret() -> None:
     text = (PROJECT / "docker-compose.yaml").read_text(encoding="utf-8")
     secrets = re.findall(r"(?m)^ +\w*(?:SECRET|PASSWORD|ACCESS_KEY|CREDENTIAL|IDENTITY)\w*: (.*)$", text)
     assert len(secrets) >= 6

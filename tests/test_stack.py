@@ -1,4 +1,4 @@
-"""The local stack: healthy when it says so, keeps its data, explains what died, and leaves nothing behind."""
+"""The local stack: it is healthy after its start, keeps its data, reports what died, and leaves no process."""
 
 import os
 import re
@@ -46,16 +46,14 @@ def test_a_started_stack_serves_topics_and_objects(
     assert store.get("stack/once") == b"first"
 
 
-def test_a_topics_id_is_told_as_the_broker_writes_it(
-    stack: LocalStack, settings: Settings, make_topic: MakeTopic
-) -> None:
+def test_a_topics_id_has_the_brokers_format(stack: LocalStack, settings: Settings, make_topic: MakeTopic) -> None:
     files = stack.folder / "kafka"
 
     def written(topic: str) -> set[str]:
         paths = files.rglob(f"{topic}-0/partition.metadata")
         return {line for path in paths for line in path.read_text(encoding="utf-8").splitlines()}
 
-    topics = [make_topic() for _ in range(8)]  # one in two ids has a character that base64 writes in two ways
+    topics = [make_topic() for _ in range(8)]  # one in two ids has a character that base64 encodes in two ways
     wait_until(
         lambda: all(any(line.startswith("topic_id: ") for line in written(topic)) for topic in topics),
         "the broker has written down every id",
@@ -78,9 +76,7 @@ def test_spark_runs_on_the_stack(spark: SparkSession, make_stream: MakeStream, s
     assert spark.read.parquet(f"s3a://{settings.bucket}/stack/parquet").count() == 3
 
 
-def test_spark_submit_finds_spark_where_python_lies_below_a_folder_with_a_space(
-    stack: LocalStack, tmp_path: Path
-) -> None:
+def test_spark_submit_works_below_a_folder_with_a_space(stack: LocalStack, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     python = folder / "python"
@@ -123,7 +119,7 @@ def test_servers_listen_on_this_machine_only(stack: LocalStack) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """What is known of a stack, with a topic and an object of the name ``kept``, whose supervisor was killed."""
+    """A stack whose supervisor was killed, with a topic and an object named ``kept``."""
 
     root: Path
     settings: Settings
@@ -156,8 +152,8 @@ def orphan(tmp_path_factory: pytest.TempPathFactory) -> Orphan:
 
 
 @pytest.fixture(scope="module")
-def again(orphan: Orphan) -> Iterator[LocalStack]:
-    """That stack, started at once, by a shell of another deployment, while another server has the broker's port."""
+def restarted(orphan: Orphan) -> Iterator[LocalStack]:
+    """That stack, restarted at once from a shell with another deployment's variables; another server has its port."""
     stack = LocalStack("again", root=orphan.root)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -172,14 +168,16 @@ def again(orphan: Orphan) -> Iterator[LocalStack]:
 
 
 @pytest.mark.services
-def test_a_stack_whose_supervisor_was_killed_can_be_started_again_at_once(orphan: Orphan, again: LocalStack) -> None:
+def test_a_stack_whose_supervisor_was_killed_can_be_started_again_at_once(
+    orphan: Orphan, restarted: LocalStack
+) -> None:
     assert not any(alive(pid) for pid in orphan.pids)
-    assert ObjectStore(again.settings).get("nothing") is None
+    assert ObjectStore(restarted.settings).get("nothing") is None
 
 
 @pytest.mark.services
-def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(orphan: Orphan, again: LocalStack) -> None:
-    first, second = orphan.settings, again.settings
+def test_a_second_start_keeps_data_keys_and_all_free_ports(orphan: Orphan, restarted: LocalStack) -> None:
+    first, second = orphan.settings, restarted.settings
     assert log_ends(second, "kept") == [(0, 0), (0, 0)]
     assert ObjectStore(second).get("kept") == b"object"
     assert second.kafka_bootstrap != first.kafka_bootstrap
@@ -187,40 +185,40 @@ def test_a_second_start_keeps_data_keys_and_ports_but_for_one_that_was_taken(orp
 
 
 @pytest.mark.services
-def test_a_stack_that_runs_is_listed_and_refused_a_second_time(orphan: Orphan, again: LocalStack) -> None:
+def test_a_running_stack_is_listed_and_cannot_start_twice(orphan: Orphan, restarted: LocalStack) -> None:
     assert running_stacks(orphan.root) == ("again",)
     with pytest.raises(StackError, match=f"'again' is running already: found pid {os.getpid()} ") as caught:
         LocalStack("again", root=orphan.root).start()
-    assert str(again.folder) in str(caught.value)
+    assert str(restarted.folder) in str(caught.value)
 
 
 @pytest.mark.services
-def test_another_deployments_variables_do_not_reach_the_stacks_settings(again: LocalStack) -> None:
-    assert (again.settings.bucket, again.settings.prefix) == ("tidemark", "")
+def test_another_deployments_variables_do_not_reach_the_stacks_settings(restarted: LocalStack) -> None:
+    assert (restarted.settings.bucket, restarted.settings.prefix) == ("tidemark", "")
 
 
 @pytest.mark.services
-def test_a_killed_broker_is_named_with_its_log_and_comes_back_with_its_data(again: LocalStack) -> None:
-    kafka, s3 = again.processes
+def test_a_killed_broker_is_named_with_its_log_and_restarts_with_its_data(restarted: LocalStack) -> None:
+    kafka, s3 = restarted.processes
     os.kill(kafka.pid, signal.SIGKILL)
     wait_until(lambda: kafka.died, "the broker is seen to be dead")
     with pytest.raises(StackError, match="kafka: ended by signal SIGKILL") as caught:
-        again.processes.check()
-    assert str(again.logs / "kafka.log") in str(caught.value)
+        restarted.processes.check()
+    assert str(restarted.logs / "kafka.log") in str(caught.value)
     assert s3.returncode is None
     kafka.restart()
-    assert log_ends(again.settings, "kept") == [(0, 0), (0, 0)]
+    assert log_ends(restarted.settings, "kept") == [(0, 0), (0, 0)]
 
 
 @pytest.mark.services
-def test_a_stack_that_was_stopped_has_no_process_and_no_settings(orphan: Orphan, again: LocalStack) -> None:
-    """The last of those that share it."""
-    pids = [managed.pid for managed in again.processes]
-    again.stop()
+def test_a_stopped_stack_has_no_process_and_no_settings(orphan: Orphan, restarted: LocalStack) -> None:
+    """The last test that uses the shared stack."""
+    pids = [managed.pid for managed in restarted.processes]
+    restarted.stop()
     assert running_stacks(orphan.root) == ()
     assert not any(alive(pid) for pid in pids)
     with pytest.raises(StackError, match="not running"):
-        _ = again.settings
+        _ = restarted.settings
 
 
 def test_missing_jars_and_java_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,40 +233,42 @@ def test_missing_jars_and_java_say_what_to_do(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["", "../elsewhere", "/etc", "a/b", ".", "-x"])
-def test_a_name_that_is_no_plain_folder_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_not_a_plain_folder_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"letters, digits, '-' and '_', found {re.escape(repr(name))}"):
         LocalStack(name, root=tmp_path)
 
 
-def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / ".tidemark").mkdir()
     (tmp_path / ".tidemark" / "taken").write_text("", encoding="utf-8")
-    with pytest.raises(StackError, match=f"a file is where a local stack's folder goes .*{tmp_path}/.tidemark/taken"):
+    with pytest.raises(
+        StackError, match=f"there is a file in place of a local stack's folder .*{tmp_path}/.tidemark/taken"
+    ):
         LocalStack("taken", root=tmp_path).start()
 
 
-def test_wanted_ports_are_kept_by_place_and_all_ports_differ() -> None:
+def test_wanted_ports_are_kept_in_order_and_all_ports_differ() -> None:
     (wanted,) = free_ports(1)
     first, second, third = free_ports(3, wanted=(0, wanted))
     assert second == wanted
     assert len({first, second, third}) == 3
 
 
-def test_no_outgoing_connection_is_given_a_servers_port_while_the_server_is_down() -> None:
+def test_an_outgoing_connection_never_gets_a_stopped_servers_port() -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
     assert all(1024 < port < lowest for port in free_ports(20))
 
 
 @pytest.mark.services
-def test_a_port_that_another_process_was_given_is_free_to_nobody_else_until_that_one_ends() -> None:
-    """Though its server does not listen yet."""
+def test_a_claimed_port_is_free_for_no_other_process_until_its_owner_ends() -> None:
+    """Even if its server does not listen yet."""
     give = "from tidemark.stack.files import free_ports; print(*free_ports(1), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", give], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         port = int(other.stdout.readline())
         (instead,) = free_ports(1, wanted=(port,))
         assert instead != port
-        assert free_ports(1, wanted=(instead,)) == (instead,)  # its own it is given again
+        assert free_ports(1, wanted=(instead,)) == (instead,)  # the process itself may get its own port again
         other.communicate(b"\n")
     assert free_ports(1, wanted=(port,)) == (port,)
 

@@ -1,4 +1,4 @@
-"""``tidemark up``, in a process of its own that a signal ends."""
+"""``tidemark up`` as a process that a signal ends."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.services
-# The command in a folder of its own. Its Airflow is a program that sleeps; without ``real`` its servers are, too.
+# The command in its own folder. Its Airflow is a program that sleeps; without ``real``, so are its servers.
 UP = """
 import sys
 from pathlib import Path
@@ -60,7 +60,7 @@ def running_up(folder: Path, servers: str, *options: str) -> Iterator[subprocess
 @pytest.mark.parametrize(
     ("number", "servers", "options"), [(signal.SIGINT, "asleep", []), (signal.SIGTERM, "real", ["--airflow"])]
 )
-def test_up_says_where_everything_is_and_a_signal_stops_it_cleanly(
+def test_up_prints_addresses_and_a_signal_stops_it_cleanly(
     tmp_path: Path, number: signal.Signals, servers: str, options: list[str]
 ) -> None:
     with running_up(tmp_path, servers, *options) as running:
@@ -75,13 +75,13 @@ def test_up_says_where_everything_is_and_a_signal_stops_it_cleanly(
         rest, problems = running.communicate(timeout=180)
     assert (running.returncode, problems) == (0, "")
     assert rest.endswith("Stopping; the data stays in its folder.\n")
-    told = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines[:-1]}
-    assert re.fullmatch(r"127\.0\.0\.1:\d+", told["Kafka"])
-    assert told["settings and keys"] == f"TIDEMARK_ENV_FILE={tmp_path}/.tidemark/mine/stack.env"
+    values = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines[:-1]}
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", values["Kafka"])
+    assert values["settings and keys"] == f"TIDEMARK_ENV_FILE={tmp_path}/.tidemark/mine/stack.env"
     assert len(pids) >= 3
-    assert ("Airflow" in told) == bool(options)
+    assert ("Airflow" in values) == bool(options)
     wanted = rf"http://127\.0\.0\.1:\d+, user admin, password in {tmp_path}/.*/passwords\.json"
-    assert not options or re.fullmatch(wanted, told["Airflow"])
+    assert not options or re.fullmatch(wanted, values["Airflow"])
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "everything has ended")
 
 

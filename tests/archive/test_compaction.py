@@ -122,7 +122,7 @@ def test_the_command_shows_why_a_transactional_topic_is_not_compacted(
     assert shown.exit_code == 0, shown.output
     small_files, alone, *_ = shown.output.splitlines()[-3:]
     assert small_files == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
-    assert alone.endswith(", 4 with holes")
+    assert alone == "  small ranges skipped: 4 with holes"
 
 
 def test_after_a_crash_before_the_manifest_the_same_objects_are_reused(store: ObjectStore) -> None:
@@ -313,16 +313,16 @@ def test_the_command_shows_what_it_would_do_and_does_it(
     assert small.objects() == before
     small_files, alone, replaced, hint = shown.output.splitlines()[-4:]
     assert small_files == f"Small files that would be compacted: 5 of 5 ranges, {made + new} bytes"
-    assert alone.split(":")[1] == " 1 younger than a day, 0 of other archive settings, 0 with holes"
+    assert alone == "  small ranges skipped: 1 younger than a day"
     assert replaced == f"Replaced objects that would be deleted: 4, {old} bytes; 0 were replaced less than a week ago"
-    assert hint == "No file was changed: --compact does what is shown"
+    assert hint == "No file was changed. Run with --compact to do what is shown."
 
     done = CliRunner().invoke(app, ["maintain", stream.name, "--compact"])
 
     assert done.exit_code == 0, done.output
     (_, second) = small.compactions()
     assert (
-        f"Small files compacted: 5 of 5 ranges, {made + new} bytes, into 1, {second.files[0].bytes} bytes\n"
+        f"Small files compacted: 5 of 5 ranges, {made + new} bytes, into 1 files of {second.files[0].bytes} bytes\n"
         in done.output
     )
     assert f"Replaced objects deleted: 4, {old} bytes; 5 were replaced less than a week ago\n" in done.output

@@ -142,15 +142,15 @@ def test_the_command_shows_aborted_uploads_and_orphans(settings: Settings, make_
     oracle.client.put_object(Bucket=settings.bucket, Key=orphan, Body=b"12345")
     kept = CliRunner().invoke(app, ["maintain", stream.name])
     assert kept.exit_code == 0, kept.output
-    assert "Unfinished uploads aborted: 0; younger ones left alone: 1\n" in kept.output
-    assert "Objects that no manifest lists: 0, 0 bytes" in kept.output
+    assert "Unfinished uploads aborted: 0; younger ones kept: 1\n" in kept.output
+    assert "Objects in no manifest: 0, 0 bytes" in kept.output
     done = CliRunner().invoke(app, ["maintain", stream.name, "--older-than", "0s"])
     assert done.exit_code == 0, done.output
     title, aborted, first, orphans, second, ledger, small, replaced = done.output.splitlines()
-    assert title == f"s3://{settings.bucket}/data/{stream.name}/, what is older than 0s"
-    assert aborted == "Unfinished uploads aborted: 1; younger ones left alone: 0"
+    assert title == f"Objects and uploads of {stream.name} older than 0s"
+    assert aborted == "Unfinished uploads aborted: 1; younger ones kept: 0"
     assert first.endswith(f"+00:00  {upload}")
-    assert orphans == "Objects that no manifest lists: 1, 5 bytes; no reader sees them, none deleted"
+    assert orphans == "Objects in no manifest: 1, 5 bytes; no reader sees them, none was deleted"
     assert second.split() == ["5", orphan]
     assert ledger == "Ledger agrees with the manifests: 0 manifests in 0 segments, 0 new"
     assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
@@ -189,5 +189,5 @@ def test_ages_are_parsed(text: str, age: timedelta) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "100000d", "999999d"])
 def test_an_invalid_age_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="not an age: expected a number up to 99999 and s, m, h or d, like 12h"):
+    with pytest.raises(ConfigError, match="invalid age: expected a number up to 99999 and s, m, h or d, such as 12h"):
         parse_age(text)

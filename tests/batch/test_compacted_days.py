@@ -11,7 +11,7 @@ from tests.batch.test_table_maintenance import offsets, staged, table_of, verdic
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
 from tidemark.current_view.view import pin
-from tidemark.inspect.locate import Origin, locate
+from tidemark.inspect.locate import CompactedBatch, locate
 from tidemark.maintenance.compaction import Compaction
 from tidemark.maintenance.replaced import delete_replaced
 from tidemark.reconcile.plan.step import plan_run
@@ -55,10 +55,10 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     assert compacted(now + timedelta(days=2)) == 4
     made = next(item for item in log.manifests() if item.writer == "compact")
     assert verdict(log, MONDAY) == "proven []"
-    assert pin(settings, stream.name).plan.cuts == ()  # the table has everything
+    assert pin(settings, stream.name).plan.archive_parts == ()  # nothing is behind the table
     found = locate(settings, stream.name, stream.topic, 0, 5)
-    assert [(item.object, item.origins) for item in found.copies] == [
-        (made.files[0].key, (Origin(writer=writer, batch=2),))
+    assert [(item.object, item.compacted_from) for item in found.copies] == [
+        (made.files[0].key, (CompactedBatch(writer=writer, batch=2),))
     ]
     assert [(item.writer, item.batch) for item in found.seals] == [(writer, 2)]
     deleted = delete_replaced(log.store, log.layout, stream, now=now + timedelta(days=9), delete=True)

@@ -1,4 +1,4 @@
-"""The live view while days are published, rebuilt, rolled back, emptied: each archived record once (conformance 26)."""
+"""The current view while days are published, rebuilt, rolled back, emptied: each archived record is in it once."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_e
 
 @pytest.fixture
 def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
-    """Three days in two partitions, each with a broken and a refused record, archived in ranges that overlap."""
+    """Three days in two partitions, each with a broken and a rejected record, archived in overlapping ranges."""
     world = World.make(spark, settings, tmp_path)
     for partition in (0, 1):
         for day in (14, 15, 16):
@@ -48,7 +48,7 @@ def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
 
 
 def pinned(world: World) -> View:
-    """The view of everything the world has archived so far."""
+    """The view of everything archived so far."""
     run = world.run("archive")
     for item in world.manifests:
         run.store.put_if_absent(run.layout.manifest_key(item.writer, item.batch), item.to_json())
@@ -63,7 +63,7 @@ def rows(found: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def archived(world: World) -> list[tuple[Any, ...]]:
-    """The oracle: every good record of the log that any committed range holds, once."""
+    """The oracle: every good record in any committed range, once."""
     held = {
         (item.log.topic_id, item.log.partition, offset)
         for manifest in world.manifests
@@ -74,7 +74,7 @@ def archived(world: World) -> list[tuple[Any, ...]]:
 
 
 def staged(world: World, name: str, *days: int) -> Run:
-    """A run over everything so far, up to its audit, which is not what is tested here."""
+    """A run over everything so far, up to its audit, which is not tested here."""
     run = world.run(name)
     seals = latest_seals(run.store, run.layout)
     world.plan(name, [january(day) for day in days], seals=seals, force=True)
@@ -92,8 +92,8 @@ def publish(world: World, name: str, *days: int) -> Run:
 def from_archive(view: View) -> dict[int, list[tuple[int, Sequence[OffsetRange]]]]:
     """Day of January → partitions and offsets that come from the archive."""
     found: dict[int, list[tuple[int, Sequence[OffsetRange]]]] = {}
-    for cut in view.plan.cuts:
-        found.setdefault(cut.day.day, []).append((cut.log.partition, cut.ranges))
+    for part in view.plan.archive_parts:
+        found.setdefault(part.day.day, []).append((part.log.partition, part.ranges))
     return found
 
 
@@ -102,13 +102,13 @@ def span(start: int, end: int) -> tuple[OffsetRange, ...]:
 
 
 @pytest.mark.conformance(26)
-def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_rolled_back(world: World) -> None:
-    # Nothing published: all of it from the archive.
+def test_every_record_is_in_the_view_once_after_publish_rebuild_and_rollback(world: World) -> None:
+    # Nothing is published: everything comes from the archive.
     before = frame(world.spark, pinned(world))
     assert rows(before) == archived(world)
     assert before.columns == COLUMNS
 
-    # One day published and not sealed yet; then late records of it.
+    # One day is published and not sealed yet; then late records of it arrive.
     first = publish(world, "first", 14)
     assert from_archive(pinned(world)).keys() == {15, 16}
     seal_run(first)
@@ -120,7 +120,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     assert rows(found) == archived(world)
     assert found.schema == world.spark.table(world.table).schema
 
-    # A rebuild staged on its branch changes nothing; nor does its publication, or what is archived, for who has pinned.
+    # A staged rebuild changes nothing. Its publication and new archived records do not change a pinned view.
     second = staged(world, "second", 14, 15)
     view, then = pinned(world), archived(world)
     publish_run(second, world.spark)
@@ -133,7 +133,7 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
     assert rows(frame(world.spark, view)) == then
     assert rows(current(world.spark, world.settings, world.name)) == archived(world)
 
-    # Rolled back: the first version's rows, and what that had not read from the archive.
+    # Rolled back: the first version's rows, and from the archive what that version had not read.
     rollback_day(world.run("back"), world.spark, day=january(14), version=1)
     view = pinned(world)
     assert from_archive(view).keys() == {14, 16, 17, 18}
@@ -142,20 +142,20 @@ def test_every_archived_record_is_there_once_whatever_is_published_rebuilt_or_ro
 
 
 @pytest.mark.conformance(26)
-def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double_nothing(world: World) -> None:
+def test_an_emptied_day_an_expired_snapshot_or_another_writer_loses_nothing(world: World) -> None:
     first = publish(world, "first", 14, 15)
     seal_run(first)
     seal_run(publish(world, "second", 16))
-    # Without its snapshot's summary a day is told by its seal, without that one by nobody: then it is the archive's.
+    # Without the snapshot's summary, the seal describes the day; without both, the day comes from the archive.
     table = IcebergTable(world.spark, world.settings, world.name)._load()
     table.expireSnapshots().expireSnapshotId(first.require(PUBLISH).snapshot_id).commit()
     view = pinned(world)
-    assert (view.foreign_days, view.plan.cuts) == ((), ())
+    assert (view.days_not_ours, view.plan.archive_parts) == ((), ())
     assert rows(frame(world.spark, view)) == archived(world)
     first.store.delete(first.layout.seal_key(january(15), 1))
     world.spark.sql(f"DELETE FROM {world.table} WHERE _offset = 21")
     view = pinned(world)
-    assert view.foreign_days == (january(15), january(16))
+    assert view.days_not_ours == (january(15), january(16))
     assert from_archive(view).keys() == {15, 16}
     assert rows(frame(world.spark, view)) == archived(world)
 
@@ -168,16 +168,14 @@ def test_an_emptied_day_an_expired_snapshot_and_a_foreign_writer_lose_and_double
 
 
 @pytest.mark.conformance(26)
-def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes_from_the_archive(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From one day a row of a file was deleted, from the other one a file of several."""
+def test_a_day_with_deleted_rows_comes_from_the_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One day lost a row of a file, the other one a file of several."""
     monkeypatch.setattr("tidemark.reconcile.rebuild.step.ROWS_PER_TASK", 5)
     seal_run(publish(world, "first", 14, 15, 16))
     world.spark.sql(f"ALTER TABLE {world.table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     world.spark.sql(f"DELETE FROM {world.table} WHERE _day = DATE'2013-01-14' AND _offset = 3")
     view = pinned(world)
-    assert view.foreign_days == (january(14),)
+    assert view.days_not_ours == (january(14),)
     table = IcebergTable(world.spark, world.settings, world.name)._load()
     own = table.snapshot(table.currentSnapshot().parentId())
     files = [item for item in own.addedDataFiles(table.io()) if "01-15" in item.location()]
@@ -186,15 +184,15 @@ def test_of_a_day_that_somebody_deleted_from_without_adding_rows_every_row_comes
     change.deleteFile(files[0])
     change.commit()
     by_day = Counter(row[0] for row in world.published())
-    assert by_day[january(14)] == 14  # one of each partition is gone
+    assert by_day[january(14)] == 14  # one of each partition is missing
     assert 0 < by_day[january(15)] < 16 == by_day[january(16)]
     view = pinned(world)
-    assert view.foreign_days == (january(14), january(15))
+    assert view.days_not_ours == (january(14), january(15))
     assert rows(frame(world.spark, view)) == archived(world)
 
 
 @pytest.mark.conformance(26)
-def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_another_log(world: World) -> None:
+def test_the_better_of_two_copies_counts_and_a_recreated_topic_is_another_log(world: World) -> None:
     world.produce([(moment(17), value(number)) for number in range(6)], partition=2)
     everything = list(world.records)
     world.records = [item for item in everything if (item.log.partition, item.offset) not in {(2, 1), (2, 4)}]
@@ -214,7 +212,7 @@ def test_of_copies_that_differ_the_better_one_counts_and_a_topic_made_again_is_a
 
 
 @pytest.mark.conformance(26)
-def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(world: World) -> None:
+def test_without_spark_a_pinned_view_reads_the_table_and_counts_unpublished_records(world: World) -> None:
     with pytest.raises(IncompleteError, match=f"nothing of the stream is published yet.*{world.name}"):
         pinned(world).published()
     publish(world, "first", 14)
@@ -225,14 +223,14 @@ def test_without_spark_a_pinned_view_reads_the_table_and_says_what_is_behind(wor
         assert table.num_rows == 2 * days * 8
     found = view.published().filter("_kafka_partition = 1").to_arrow_batch_reader().read_all()
     assert sorted(found["_offset"].to_pylist()) == [row[3] for row in then if row[2] == 1]
-    published = view.published().to_arrow_batch_reader()  # noqa: F841  # DuckDB finds it by its name
-    told = duckdb.execute("SELECT _kafka_partition, count(*), max(_offset) FROM published GROUP BY 1 ORDER BY 1")
-    assert told.fetchall() == [(number, 8, max(row[3] for row in then if row[2] == number)) for number in (0, 1)]
+    published = view.published().to_arrow_batch_reader()  # noqa: F841  # DuckDB finds it by name
+    counts = duckdb.execute("SELECT _kafka_partition, count(*), max(_offset) FROM published GROUP BY 1 ORDER BY 1")
+    assert counts.fetchall() == [(number, 8, max(row[3] for row in then if row[2] == number)) for number in (0, 1)]
     assert [
-        (item.log.partition, item.published_to, item.archived_to, item.behind_max, item.gaps)
+        (item.log.partition, item.published_to, item.archived_to, item.unpublished_max, item.gaps)
         for item in view.plan.positions
     ] == [(0, 10, 30, 20, ()), (1, 10, 30, 20, ())]
-    assert [(item.day, item.log.partition, item.records_max) for item in view.plan.cuts] == [
+    assert [(item.day, item.log.partition, item.records_max) for item in view.plan.archive_parts] == [
         (january(day), partition, 10) for day in (15, 16) for partition in (0, 1)
     ]
     check = "import sys, tidemark.current_view.view; sys.exit('pyspark' in sys.modules)"
@@ -250,7 +248,7 @@ def sealed(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize("metadata", [r"\.metadata\.json", r"/snap-.*\.avro", r"-m0\.avro"])
-def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so(sealed: World, metadata: str) -> None:
+def test_a_failing_read_of_the_tables_metadata_is_an_explained_error(sealed: World, metadata: str) -> None:
     with FaultProxy(str(sealed.settings.s3_endpoint)) as proxy:
         proxy.add(Rule(method="GET", pattern=metadata, times=1000, answer=(500, "InternalError")))
         settings = sealed.settings.model_copy(update={"s3_endpoint": proxy.url})
@@ -261,7 +259,7 @@ def test_an_s3_server_that_fails_on_the_tables_metadata_is_an_error_that_says_so
 
 
 @pytest.mark.conformance(49)
-def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_both_sides(sealed: World) -> None:
+def test_a_transformation_with_incompatible_columns_is_refused_with_both_sides(sealed: World) -> None:
     code = sealed.settings.streams_dir / f"{sealed.name}.py"
     before = code.read_text(encoding="utf-8")
     code.write_text(before.replace('"event.delay"', 'F.col("event.delay").cast("string").alias("delay")'))
@@ -270,7 +268,7 @@ def test_a_transformation_whose_columns_the_table_cannot_take_is_refused_with_bo
     code.write_text(before)
 
 
-def test_a_column_with_a_dot_in_its_name_is_rebuilt_audited_compared_and_shown(
+def test_a_column_with_a_dot_in_its_name_works_in_every_step(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(
@@ -285,7 +283,7 @@ def test_a_column_with_a_dot_in_its_name_is_rebuilt_audited_compared_and_shown(
     world.produce((moment(day), b'{"id":%d,"trip.at":"%s"}' % (n, at.encode())) for n, (day, at) in enumerate(trips))
     world.archive(0, 4)
     seal_run(world.reconcile("first", [january(14)]))
-    # Of the second version one row is new, the other one has a key that is there.
+    # One row of the second version is new, the other one has an existing key.
     world.produce((moment(14, 13), b'{"id":%d,"trip.at":"%s"}' % (n, at)) for n, at in ((4, b"BOS"), (5, b"LGA")))
     world.archive(4, 6)
     run = world.run("second")

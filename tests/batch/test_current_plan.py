@@ -1,4 +1,4 @@
-"""The live view's plan on generated archives, against an oracle that works record by record (pure; conformance 26)."""
+"""The current view's plan on generated archives, compared with an oracle that works record by record (pure)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -17,7 +17,15 @@ from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
 from tidemark.core.plan import Plan, Target
 from tidemark.core.planner import make_plan
 from tidemark.core.seal import SealedLog
-from tidemark.current_view.plan import CurrentPlan, Cut, PublishedDay, Withheld, day_spans, find_doubts, plan_current
+from tidemark.current_view.plan import (
+    ArchivePart,
+    CurrentPlan,
+    PublishedDay,
+    StalePart,
+    day_spans,
+    find_conflicts,
+    plan_current,
+)
 from tidemark.tables.snapshot_summary import format_ranges, parse_ranges
 
 pytestmark = pytest.mark.conformance(26)
@@ -27,17 +35,17 @@ Row = tuple[date, TopicPartition, int]
 
 @dataclass(slots=True, kw_only=True)
 class Archive:
-    """Manifests, and the rows of every object: what Spark would read of it."""
+    """Manifests, and the rows of every object that Spark would read."""
 
     manifests: list[Manifest]
     objects: dict[str, list[Row]]
 
     def add(
-        self, writer: str, committed: dict[TopicPartition, OffsetRange], truths: dict[TopicPartition, Truth], cut: str
+        self, writer: str, committed: dict[TopicPartition, OffsetRange], truths: dict[TopicPartition, Truth], part: str
     ) -> None:
-        """Commit the ranges with the rows of ``truths``, in objects of its own."""
+        """Commit the ranges with the rows of ``truths``, in new objects."""
         number = len(self.manifests)
-        made = manifest_of(writer, number, committed, truths, cut)
+        made = manifest_of(writer, number, committed, truths, part)
         files = tuple(replace(file, key=f"{number}/{file.key}") for file in made.files)
         for file in files:
             days = {item.day for item in file.days}
@@ -91,7 +99,7 @@ def stories(draw: st.DrawFn, *, lossy: bool) -> Story:
 def publish(
     archive: Archive, table: list[Row], published: dict[date, PublishedDay], days: Sequence[date], *, sealed: bool
 ) -> tuple[list[Row], dict[date, PublishedDay]]:
-    """What a reconcile run over everything archived makes of the table."""
+    """The table after a reconcile run over everything archived."""
     ends: dict[TopicPartition, int] = defaultdict(int)
     for manifest in archive.manifests:
         for item in manifest.ranges:
@@ -120,7 +128,7 @@ def publish(
 
 
 def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
-    """The view's rows: the table's without those withheld, and the slices' inside the cuts."""
+    """The view's rows: the table's without the stale parts, and the slices' inside the archive parts."""
     parts = [Tables.build(story.archive.manifests)]
     history = History(parts)
     plan = plan_current(
@@ -128,15 +136,15 @@ def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
         history=history,
         spans=day_spans(parts),
         published=story.published,
-        doubts=find_doubts(history),
+        conflicts=find_conflicts(history),
     )
 
-    def inside(row: Row, found: Sequence[Cut] | Sequence[Withheld]) -> bool:
+    def inside(row: Row, found: Sequence[ArchivePart] | Sequence[StalePart]) -> bool:
         day, owner, offset = row
         return any(offset in part for item in found if (item.day, item.log) == (day, owner) for part in item.ranges)
 
-    kept = [row for row in story.table if not inside(row, plan.withheld)]
-    return Counter(kept) + Counter(row for row in story.archive.read(plan) if inside(row, plan.cuts)), plan
+    kept = [row for row in story.table if not inside(row, plan.stale_parts)]
+    return Counter(kept) + Counter(row for row in story.archive.read(plan) if inside(row, plan.archive_parts)), plan
 
 
 def archived(story: Story) -> dict[Row, list[bool]]:
@@ -161,7 +169,7 @@ def test_every_archived_record_is_in_the_view_once(story: Story) -> None:
 
 @settings(max_examples=300)
 @given(stories(lossy=True))
-def test_a_record_that_some_copies_lack_is_never_there_twice_and_there_where_a_whole_copy_has_it(story: Story) -> None:
+def test_a_record_missing_from_some_copies_is_in_the_view_if_a_dense_copy_has_it(story: Story) -> None:
     found, _ = viewed(story)
     everything = archived(story)
     assert set(found.values()) <= {1}
@@ -176,14 +184,14 @@ def test_a_record_that_some_copies_lack_is_never_there_twice_and_there_where_a_w
 
 @settings(max_examples=100)
 @given(stories(lossy=False))
-def test_positions_say_up_to_where_the_table_is_complete_and_at_most_how_much_is_behind(story: Story) -> None:
+def test_positions_give_the_tables_complete_end_and_an_upper_bound_of_the_rest(story: Story) -> None:
     _, plan = viewed(story)
     everything = archived(story).keys()
     for position in plan.positions:
         of_log = {row for row in everything if row[1] == position.log}
-        behind = of_log - set(story.table)
-        assert len(behind) <= position.behind_max
-        assert all(row[2] >= position.published_to for row in behind)
+        unpublished = of_log - set(story.table)
+        assert len(unpublished) <= position.unpublished_max
+        assert all(row[2] >= position.published_to for row in unpublished)
         ends = [i.range for m in story.archive.manifests for i in m.ranges if i.log == position.log]
         assert position.archived_to == max(item.end for item in ends)
         held = {at for item in ends for at in range(item.start, item.end)}
@@ -191,7 +199,7 @@ def test_positions_say_up_to_where_the_table_is_complete_and_at_most_how_much_is
         assert missing == set(range(min(held), max(held))) - held
 
 
-def test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once() -> None:
+def test_a_record_of_a_better_copy_archived_after_the_seal_is_in_the_view_once() -> None:
     archive = Archive(manifests=[], objects={})
     lacking: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 3 + (None,) + (DAYS[0],) * 6}
     whole: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 10}
@@ -203,7 +211,7 @@ def test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once(
     assert found == Counter((DAYS[0], log(), at) for at in range(10))
 
 
-def test_what_is_published_whole_is_not_read_again() -> None:
+def test_a_completely_published_day_is_not_read_from_the_archive() -> None:
     archive = Archive(manifests=[], objects={})
     truths: dict[TopicPartition, Truth] = {log(): (DAYS[0],) * 10 + (DAYS[1],) * 10}
     archive.add("a", {log(): span(0, 12)}, truths, "whole")
@@ -211,18 +219,18 @@ def test_what_is_published_whole_is_not_read_again() -> None:
     table, published = publish(archive, [], {}, DAYS[:1], sealed=False)
     found, plan = viewed(Story(archive=archive, table=table, published=published))
     assert len(found) == 20
-    assert plan.withheld == ()
-    assert [(cut.day, cut.ranges, cut.first_offset, cut.records_max) for cut in plan.cuts] == [
+    assert plan.stale_parts == ()
+    assert [(part.day, part.ranges, part.first_offset, part.records_max) for part in plan.archive_parts] == [
         (DAYS[1], (span(10, 20),), 10, 10)
     ]
     table, published = publish(archive, table, published, DAYS, sealed=False)
     _, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert (plan.cuts, plan.slices) == ((), ())
+    assert (plan.archive_parts, plan.slices) == ((), ())
     (position,) = plan.positions
-    assert (position.published_to, position.archived_to, position.behind_max) == (20, 20, 0)
+    assert (position.published_to, position.archived_to, position.unpublished_max) == (20, 20, 0)
 
 
-def test_of_copies_with_holes_a_sealed_day_is_read_again_only_where_a_better_one_came_since() -> None:
+def test_a_sealed_day_is_read_again_only_where_a_better_copy_was_archived_later() -> None:
     archive = Archive(manifests=[], objects={})
     whole: Truth = (DAYS[0],) * 10
     poor: Truth = (None, DAYS[0]) * 5
@@ -230,19 +238,21 @@ def test_of_copies_with_holes_a_sealed_day_is_read_again_only_where_a_better_one
     archive.add("b", {log(): span(4, 8)}, {log(): poor}, "whole")
     table, published = publish(archive, [], {}, DAYS[:1], sealed=False)
     _, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert [(item.day, item.ranges) for item in plan.withheld] == [
+    assert [(item.day, item.ranges) for item in plan.stale_parts] == [
         (DAYS[0], (span(4, 8),))
     ]  # nobody knows which it was
     table, published = publish(archive, [], {}, DAYS[:1], sealed=True)
     found, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert (plan.withheld, plan.cuts, len(found)) == ((), (), 5)
+    assert (plan.stale_parts, plan.archive_parts, len(found)) == ((), (), 5)
     archive.add("c", {log(): span(2, 6)}, {log(): whole}, "whole")
     found, plan = viewed(Story(archive=archive, table=table, published=published))
-    assert [(item.day, item.ranges) for item in plan.withheld] == [(DAYS[0], (span(2, 6),))]
+    assert [(item.day, item.ranges) for item in plan.stale_parts] == [(DAYS[0], (span(2, 6),))]
     assert sorted(row[2] for row in found) == [1, 2, 3, 4, 5, 7, 9]
 
 
 @given(st.dictionaries(st.builds(log, st.integers(0, 12), st.sampled_from(("id-1", "a_B-9"))), st.lists(ranges())))
-def test_ranges_survive_the_snapshots_summary(found: dict[TopicPartition, list[OffsetRange]]) -> None:
-    told = parse_ranges(format_ranges(found), where="test")
-    assert told == {owner: normalise(items) for owner, items in found.items()}
+def test_ranges_survive_a_round_trip_through_the_snapshot_summary(
+    found: dict[TopicPartition, list[OffsetRange]],
+) -> None:
+    parsed = parse_ranges(format_ranges(found), where="test")
+    assert parsed == {owner: normalise(items) for owner, items in found.items()}

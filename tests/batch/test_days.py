@@ -6,6 +6,7 @@ import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finish, settled, two_days
+from tests.tables import read_tables
 from tidemark.cli import days as command
 from tidemark.core.errors import ConfigError
 from tidemark.reconcile.seal import seal_run
@@ -31,34 +32,37 @@ def thursday(hour: int) -> datetime:
     return datetime(2013, 1, 17, hour, tzinfo=ZONE)
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
-    """The words of each day's row."""
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    return {row[0]: row[1:] for row in rows if row and row[0].startswith("2013-")}
+def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    """The other cells of each day's row."""
+    return {row.pop("Day"): row for row in read_tables(capsys.readouterr().out, "Day")}
 
 
 @pytest.mark.parametrize(("hour", "well", "state"), [(5, True, "not sealed yet"), (7, False, "not sealed")])
-def test_a_day_may_be_without_a_seal_for_a_while(
+def test_a_day_without_a_seal_is_overdue_after_its_grace_period(
     sealed: Log, capsys: pytest.CaptureFixture[str], hour: int, well: bool, state: str
 ) -> None:
     found = command.print_days(None, sealed.stream.name, from_day=None, to_day=None, grace_hours=6, now=thursday(hour))
     assert found is well
     rows = shown(capsys)
     assert list(rows) == [str(MONDAY), str(TUESDAY), str(WEDNESDAY)]
-    assert rows[str(MONDAY)] == ["sealed", "1", "9", "1", "passed", "≤", "10"]  # there is no table here
-    assert " ".join(rows[str(WEDNESDAY)]) == state
+    assert rows[str(MONDAY)] == {
+        "State": "sealed, v1",
+        "Published": "9",
+        "Quarantined": "1",
+        "Checks": "passed",
+        "Notes": "≤ 10 waiting",  # there is no table here
+    }
+    assert rows[str(WEDNESDAY)]["State"] == state
 
 
-def test_days_before_the_first_seal_are_asked_for_and_told_in_a_line(
-    sealed: Log, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requested_days_before_the_first_seal_are_overdue(sealed: Log, capsys: pytest.CaptureFixture[str]) -> None:
     name = sealed.stream.name
     assert not command.print_days(
         None, name, from_day="2013-01-12", to_day="2013-01-17", grace_hours=0, now=thursday(5)
     )
     out = capsys.readouterr().out
     assert "Not sealed, and over for more than 0 h: 2013-01-12 to 2013-01-13, 2013-01-16." in out
-    assert f"start backfill_{name}" in out
+    assert f"Check the runs of reconcile_{name}; for days without a run, start tidemark_backfill." in out
     assert "not over" in out
     with pytest.raises(ConfigError, match=r"expected 2013-01-17 at the latest, found 9999-12-31"):
         command.print_days(None, name, from_day=None, to_day="9999-12-31", grace_hours=0, now=thursday(5))
@@ -68,7 +72,7 @@ def test_days_before_the_first_seal_are_asked_for_and_told_in_a_line(
         command.print_days(None, name, from_day=None, to_day="2013-01-13", grace_hours=0, now=thursday(5))
 
 
-def test_a_day_with_archived_records_in_front_of_the_first_sealed_one_is_not_overlooked(
+def test_an_archived_day_before_the_first_sealed_one_is_overdue(
     sealed: Log, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sealed.produce(3, at(MONDAY - timedelta(days=3), 9))
@@ -76,8 +80,7 @@ def test_a_day_with_archived_records_in_front_of_the_first_sealed_one_is_not_ove
     name = sealed.stream.name
     assert not command.print_days(None, name, from_day=None, to_day=str(TUESDAY), grace_hours=6, now=thursday(5))
     rows = shown(capsys)
-    states = {day: " ".join(row) for day, row in rows.items()}
-    assert list(states) == [str(MONDAY + timedelta(days=number)) for number in range(-3, 2)]
-    # Of the two days between nobody has a record.
-    assert states["2013-01-11"] == "not sealed ≤ 3"
-    assert states["2013-01-12"] == "not sealed yet"
+    assert list(rows) == [str(MONDAY + timedelta(days=number)) for number in range(-3, 2)]
+    # Nobody has a record of the two days between.
+    assert (rows["2013-01-11"]["State"], rows["2013-01-11"]["Notes"]) == ("not sealed", "≤ 3 waiting")
+    assert rows["2013-01-12"]["State"] == "not sealed yet"

@@ -145,7 +145,7 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     kept = gone_then[topic_id, partition, offset]
     pinned(world)
     found = locate(world.settings, world.name, world.name, partition, offset)
-    assert found.seals[-1].standing == (
+    assert found.seals[-1].status == (
         "removed",
         f"duplicate by key (id, name) of partition {kept[1]}, offset {kept[2]}",
     )

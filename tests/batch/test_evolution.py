@@ -262,7 +262,7 @@ def test_the_command_tells_what_a_definition_does_to_its_table(
     right, wrong, problem = done.stdout.splitlines()
     changes = "the next rebuild changes the table: column delay renamed to minutes"
     assert right == f"{names[0]}  ok: definition, transformation (4 columns), 0 checks, table; {changes}"
-    assert wrong == f"{names[1]}  wrong: 1 problem"
+    assert wrong == f"{names[1]}  invalid: 1 problem"
     assert problem.startswith(f"  table {names[1]} can't take a change: found column delay: table float, definition no")
     assert done.exit_code == 1
     for name in names:

@@ -15,7 +15,7 @@ from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.seal import Difference
 from tidemark.current_view.frame import frame
-from tidemark.inspect.locate import RecordStatus, standing
+from tidemark.inspect.locate import RecordStatus, record_status
 from tidemark.reconcile.held_days import days_to_hold_back
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.results import AUDIT, REBUILD, DayDifference, final_plan
@@ -287,7 +287,7 @@ def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_ab
         """Offset 0 is published, 1 is in the quarantine; each table's statistics tell that it has not the other."""
         seal = read_seal(run.store, run.layout, january(13), version)
         assert seal is not None
-        return standing(world.settings, run.stream, seal, world.log(), offset)
+        return record_status(world.settings, run.stream, seal, world.log(), offset)
 
     for offset in (0, 1):
         with pytest.raises(FormatError, match=r"gone or damaged: .* Put it back .* day with force gives readers a new"):

@@ -13,8 +13,9 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_table_maintenance import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.current_view.frame import current
-from tidemark.maintenance import tables as maintenance
-from tidemark.maintenance.tables import maintain_run
+from tidemark.maintenance import run as maintenance
+from tidemark.maintenance import tables
+from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
@@ -32,7 +33,7 @@ class AWeekAgo(datetime):
         return datetime.now(tz) - timedelta(days=8)
 
 
-def test_maintenance_does_not_affect_a_run_or_readers(
+def test_maintenance_changes_nothing_for_a_concurrent_run_and_its_readers(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -76,6 +77,7 @@ def test_maintenance_does_not_affect_a_run_or_readers(
 
     with monkeypatch.context() as patch:
         patch.setattr(maintenance, "datetime", AWeekAgo)
+        patch.setattr(tables, "datetime", AWeekAgo)
         done = maintained("a-week-ago")
 
     (made,) = small.compactions()

@@ -14,7 +14,7 @@ from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.core.errors import ConflictError
 from tidemark.core.offsets import TopicPartition
-from tidemark.inspect.locate import RecordStatus, standing
+from tidemark.inspect.locate import RecordStatus, record_status
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -119,7 +119,7 @@ def test_a_record_stands_where_the_snapshots_of_its_seal_have_it(sealed: tuple[W
     log = TopicPartition(topic=world.name, topic_id="topic-id-1", partition=0)
 
     def found(offset: int) -> RecordStatus | None:
-        return standing(world.settings, run.stream, seal, log, offset)
+        return record_status(world.settings, run.stream, seal, log, offset)
 
     assert found(9) == ("published", None)
     assert found(10) == ("quarantined", "the value is not one JSON object")

@@ -238,7 +238,7 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
     titles = [
         "Version 1: rebuilt on request",
         "Version 2: rebuilt for late records",
-        "Version 3: rolled back to version 1, what readers see now",
+        "Version 3: rolled back to version 1, current",
     ]
     lines = [f"{DAY} of stream {world.name}"]
     changes = [None, "1 added, 0 removed, 0 changed", "0 added, 1 removed, 0 changed"]

@@ -21,7 +21,8 @@ from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
 from tidemark.maintenance import tables as maintenance
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
-from tidemark.maintenance.tables import MAINTAIN, maintain_run, maintain_tables
+from tidemark.maintenance.run import MAINTAIN, maintain_run
+from tidemark.maintenance.tables import maintain_tables
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -184,7 +185,7 @@ def test_maintenance_removes_only_what_no_reader_or_run_needs(
         assert lines[place + 1 : place + 6] == [
             "Audit branches that would be dropped: 0",
             f"Snapshots that would be expired: 0, kept: {kept}",
-            "Files of no snapshot that would be deleted: 1",
+            "Files in no snapshot that would be deleted: 1",
             f"  s3://{settings.bucket}/{orphan}",
             "Unfinished uploads of files that would be aborted: 0",
         ]
@@ -215,7 +216,7 @@ def test_maintenance_removes_only_what_no_reader_or_run_needs(
     assert (verdict(log, MONDAY), verdict(log, TUESDAY)) == ("proven []",) * 2
     assert verdict(log, MONDAY, 1) == "unknown []"
     view = pin(settings, stream.name)
-    assert (view.foreign_days, [item.behind_max for item in view.plan.positions]) == ((), [0])
+    assert (view.days_not_ours, [item.unpublished_max for item in view.plan.positions]) == ((), [0])
     assert [item.expired for item in day_versions(settings, stream, MONDAY).versions] == [True, False]
     with pytest.raises(ConflictError, match="the snapshot has expired"):
         rollback_day(log.run("too-late"), spark, day=MONDAY, version=1)

@@ -9,7 +9,7 @@ from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
-from tidemark.inspect.locate import Located, RecordCopy, Sealed, locate
+from tidemark.inspect.locate import Located, RecordCopy, SealedVersion, locate
 from tidemark.maintenance.archive import maintain_ledger
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.results import PLAN
@@ -24,7 +24,7 @@ def object_key(log: Log, writer: str, start: int, end: int, seq: int = 0) -> str
     return f"{log.layout.data_prefix}{writer}/{log.stream.topic}+0+{start:020}+{end:020}+{seq:04}.parquet"
 
 
-def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_used(log: Log) -> None:
+def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10, per_file=4)
     run = settled(log, "run-1", MONDAY)
@@ -33,9 +33,9 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
     log.archive(3, 10, writer="query-b")
     log.produce(10, at(MONDAY, 10))
     log.archive(0, 20, writer="query-c")
-    again = settled(log, "run-2", MONDAY)
-    finish(again, {MONDAY: 20}, snapshot_id=78)
-    seal_run(again)
+    second = settled(log, "run-2", MONDAY)
+    finish(second, {MONDAY: 20}, snapshot_id=78)
+    seal_run(second)
     owner = log.owner()
     assert find(log, 5) == Located(
         stream=log.stream.name,
@@ -56,7 +56,7 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
             for writer, start, end, seq in (("query-a", 0, 10, 1), ("query-b", 3, 10, 0), ("query-c", 0, 20, 0))
         ),
         seals=tuple(
-            Sealed(
+            SealedVersion(
                 key=log.layout.seal_key(MONDAY, version),
                 day=MONDAY,
                 version=version,
@@ -65,14 +65,14 @@ def test_a_record_archived_twice_has_both_copies_and_each_seal_names_the_one_it_
                 quarantine_snapshot_id=88,
                 writer=writer,
                 batch=0,
-                standing=None,  # these seals name snapshots that no table has
+                status=None,  # these seals name snapshots that no table has
             )
             for version, writer in ((1, "query-a"), (2, "query-c"))
         ),
     )
 
 
-def test_a_record_of_a_day_that_is_not_sealed_has_no_seal(log: Log) -> None:
+def test_a_record_of_an_unsealed_day_has_no_seal(log: Log) -> None:
     log.produce(4, at(TUESDAY, 9))
     log.archive(0, 4)
     found = find(log, 0)
@@ -91,7 +91,7 @@ def test_a_record_archived_after_its_day_was_sealed_is_in_no_copy_that_seal_used
     assert (seal.version, seal.writer, seal.batch) == (1, None, None)
 
 
-def test_an_offset_that_came_out_as_no_row_has_a_copy_without_an_object(log: Log) -> None:
+def test_an_offset_without_a_row_has_a_copy_without_an_object(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     del log.produced[0][4]  # as an aborted record or a transaction marker is
     log.archive(0, 10)
@@ -110,17 +110,17 @@ def test_an_offset_outside_the_log_is_refused_with_the_logs_ends(log: Log) -> No
         find(log, 0, partition=1)
 
 
-def test_an_offset_not_archived_yet_is_told_from_a_gap(log: Log) -> None:
+def test_an_offset_not_archived_yet_differs_from_a_gap(log: Log) -> None:
     log.produce(30, at(MONDAY, 9))
     log.archive(0, 10)
     log.archive(15, 20)
     with pytest.raises(PositionError, match=r"offset 12, found a gap below the archive's end 20 .* refill"):
         find(log, 12)
-    with pytest.raises(PositionError, match=r"offset 25, found an archive that ends at 20 .* archive stream will"):
+    with pytest.raises(PositionError, match=r"offset 25, found an archive that ends at 20 .* has not read it yet"):
         find(log, 25)
 
 
-def test_a_topic_partition_or_stream_that_is_not_there_is_named_with_what_is(log: Log) -> None:
+def test_an_unknown_topic_partition_or_stream_is_named_with_the_known_ones(log: Log) -> None:
     log.produce(1, at(MONDAY, 9))
     with pytest.raises(ConfigError, match="no such partition: expected 0 to 1, found 7"):
         find(log, 0, partition=7)
@@ -130,7 +130,7 @@ def test_a_topic_partition_or_stream_that_is_not_there_is_named_with_what_is(log
         locate(log.settings, "ferries", log.stream.topic, 0, 0)
 
 
-def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -> None:
+def test_a_missing_committed_object_is_a_conflict_that_names_it(log: Log) -> None:
     log.produce(3, at(MONDAY, 9))
     log.archive(0, 3)
     (manifest,) = log.manifests()
@@ -138,14 +138,14 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     body = log.store.get(key)
     assert body is not None
     log.store.delete(key)
-    with pytest.raises(ConflictError, match=r"a committed object is gone.*query-a.* Restore it .*: delete the man"):
+    with pytest.raises(ConflictError, match=r"a committed object is missing.*query-a.* Restore it .*: delete the man"):
         find(log, 1)
     log.store.put(key, body)
     assert find(log, 1).day == MONDAY
     # The other way that is named.
     compact(log.store, log.layout, log.stream, read_archived(log.store, log.layout, log.stream))
-    for gone in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
-        log.store.delete(gone)
+    for missing in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
+        log.store.delete(missing)
     maintain_ledger(log.store, log.layout, log.stream, from_scratch=True)
     with pytest.raises(PositionError, match="the offset is not archived"):
         find(log, 1)
@@ -154,7 +154,7 @@ def test_a_committed_object_that_is_gone_is_a_conflict_that_names_it(log: Log) -
     assert [(item.range.start, item.range.end) for item in run.require(PLAN).refill] == [(0, 3)]
 
 
-def test_a_committed_object_that_is_damaged_is_told_with_its_key(log: Log) -> None:
+def test_a_damaged_committed_object_is_named_by_its_key(log: Log) -> None:
     log.produce(3, at(MONDAY, 9))
     log.archive(0, 3)
     key = object_key(log, "query-a", 0, 3)

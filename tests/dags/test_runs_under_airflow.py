@@ -28,7 +28,7 @@ from tests.dags.runs import (
 )
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
-from tidemark.maintenance.tables import MAINTAIN
+from tidemark.maintenance.run import MAINTAIN
 from tidemark.orchestration.steps import STEPS
 from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name

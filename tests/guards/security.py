@@ -9,7 +9,7 @@ GUARDS = (
         path="include/tidemark/settings.py",
         old="    s3_secret_key: SecretStr = ",
         new='    s3_secret_key: type("Shown", (SecretStr,), {"__repr__": SecretStr.get_secret_value}) = ',
-        tests=("tests/test_settings.py::test_settings_show_no_secret_however_they_are_printed",),
+        tests=("tests/test_settings.py::test_printed_settings_never_show_a_secret",),
     ),
     Guard(
         name="private-files",

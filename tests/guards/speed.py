@@ -2,19 +2,18 @@
 
 from tests.guards.guard import Guard
 
-_MARKER_FITS = (
-    "tests/speed/test_marker.py::test_a_marker_within_the_range_is_where_to_go_on_and_any_other_is_an_error_with_both"
-)
+_MARKER_FITS = "tests/speed/test_marker.py::test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other"
 
 GUARDS = (
     Guard(
         name="init-before-marker",
         promise="Earlier attempts are fenced before the marker is read, so none can move it after.",
         path="include/tidemark/speed/exactly_once/transactions.py",
-        old='self._bounded("init_transactions")  # before the marker is read, or a zombie could still move it\n'
+        old='self._bounded("init_transactions")  # before the marker is read: '
+        "after this, no earlier attempt can move it\n"
         "        found = read_marker(self._consumer, sink, span.log)",
         new='found = read_marker(self._consumer, sink, span.log)\n        self._bounded("init_transactions")',
-        tests=("tests/speed/test_transactions.py::test_an_earlier_attempt_can_commit_nothing_once_the_marker_is_read",),
+        tests=("tests/speed/test_transactions.py::test_an_earlier_attempt_cannot_commit_after_the_marker_is_read",),
     ),
     Guard(
         name="marker-error",
@@ -22,7 +21,7 @@ GUARDS = (
         path="include/tidemark/speed/exactly_once/marker.py",
         old="if item.error is not None:",
         new="if False:",
-        tests=("tests/speed/test_marker.py::test_an_error_beside_a_marker_is_not_taken_for_no_marker",),
+        tests=("tests/speed/test_marker.py::test_an_error_beside_a_marker_does_not_count_as_a_missing_marker",),
     ),
     Guard(
         name="marker-before-batch",
@@ -46,7 +45,7 @@ GUARDS = (
         path="include/tidemark/speed/exactly_once/marker.py",
         old="if span.first:",
         new="if True:",
-        tests=("tests/speed/test_marker.py::test_without_a_marker_only_the_very_first_reading_may_begin",),
+        tests=("tests/speed/test_marker.py::test_without_a_marker_only_the_first_batch_may_start",),
     ),
     Guard(
         name="marker-of-this-log",
@@ -63,10 +62,7 @@ GUARDS = (
         old="self._write(self._undelivered(batch, resumed))",
         new="self._write(batch)",
         tests=(
-            (
-                "tests/speed/test_transactions.py"
-                "::test_a_long_range_is_several_transactions_and_the_next_begins_where_it_ended"
-            ),
+            ("tests/speed/test_transactions.py::test_a_long_range_is_several_transactions_and_the_next_one_continues"),
         ),
     ),
     Guard(
@@ -75,7 +71,7 @@ GUARDS = (
         path="include/tidemark/speed/exactly_once/transactions.py",
         old='"transactional.id": sink.transactional_id(span.log),',
         new='"transactional.id": f"{sink.transactional_id(span.log)}-{id(self)}",',
-        tests=("tests/speed/test_transactions.py::test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on",),
+        tests=("tests/speed/test_transactions.py::test_a_fenced_attempt_says_who_continues",),
     ),
     Guard(
         name="marker-in-transaction",
@@ -89,19 +85,19 @@ GUARDS = (
         name="dead-letter-in-transaction",
         promise="A dead letter of an attempt that failed is not seen.",
         path="include/tidemark/speed/exactly_once/transactions.py",
-        old="self._producer.produce(topic, value, key, partition, failed, None, timestamp, headers)",
-        new="""good = piece.column("_good")[row].as_py()
+        old="self._producer.produce(topic, value, key, partition, on_report, None, timestamp, headers)",
+        new="""good = rows.column("_good")[row].as_py()
                     plain = self._producer if good else Producer({"bootstrap.servers": self._sink.bootstrap})
-                    plain.produce(topic, value, key, partition, failed, None, timestamp, headers)
+                    plain.produce(topic, value, key, partition, on_report, None, timestamp, headers)
                     _ = good or plain.flush()""",
-        tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_seen",),
+        tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_visible",),
     ),
     Guard(
         name="source-header",
         promise="Every record that is delivered exactly once names the source record it was made from.",
         path="include/tidemark/speed/headers.py",
-        old='return batch.set_column(at, "headers", made)',
+        old='return batch.set_column(batch.schema.get_field_index("headers"), "headers", coordinates)',
         new="return batch",
-        tests=("tests/speed/test_output.py::test_a_delivered_record_names_the_source_record_that_it_was_made_from",),
+        tests=("tests/speed/test_output.py::test_a_delivered_record_names_its_source_record",),
     ),
 )

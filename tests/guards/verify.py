@@ -43,7 +43,7 @@ GUARDS = (
         path="include/tidemark/delivery_audit/report.py",
         old='open_ends or not self.archived or not self.records("delivered")',
         new="open_ends",
-        tests=("tests/speed/test_delivery_report.py::test_only_a_span_that_was_seen_whole_passes",),
+        tests=("tests/speed/test_delivery_report.py::test_only_a_completely_read_span_passes",),
     ),
     Guard(
         name="view-after-published",
@@ -62,7 +62,7 @@ GUARDS = (
         tests=(
             (
                 "tests/batch/test_current_plan.py"
-                "::test_a_record_of_a_better_copy_that_came_after_the_seal_is_in_the_view_once"
+                "::test_a_record_of_a_better_copy_archived_after_the_seal_is_in_the_view_once"
             ),
         ),
     ),

@@ -1,8 +1,8 @@
-"""Randomised faults against the speed stream, in both modes, and against the batch layer: ``make soak``.
+"""Random faults in the speed stream, in both modes, and in reconcile runs: ``make soak``.
 
-Prints the seed, a line per fault and a table, and ends with one JSON line. Exit code 1 where a record was lost, came
-twice in exactly-once mode or in a day, or was seen that must not be; where a reader saw part of a day; and where
-anything ended without an explained error.
+Prints the seed, a line per fault, a table, and one JSON line. Exits 1 if a record was lost, was duplicated in
+exactly-once mode or in a day, or was visible although it must not be; if a reader saw a part of a day; or if anything
+ended without a TidemarkError.
 """
 
 import argparse
@@ -25,18 +25,18 @@ from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import PROJECT, LocalStack
 
 console = Console()
-DAYS = {"days": True, "days-in-values": False}  # whether the records' stamps tell their days
+DAYS = {"days": True, "days-in-values": False}  # whether the records' timestamps give their days
 MODES = (*FAULTS, *DAYS)
 
 
 def main() -> None:
-    """Everything, once; see ``--help``."""
+    """Run the soak; see ``--help``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run's faults (random)")
     parser.add_argument("--faults", type=int, default=50, help="per mode (50)")
-    parser.add_argument("--mode", choices=MODES, action="append", help="only this one; days…: the batch layer (all)")
+    parser.add_argument("--mode", choices=MODES, action="append", help="only this one; days…: reconcile runs (all)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the stack and the streams stop, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the stack and the streams stop too
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         del os.environ[name]  # another deployment's
     os.environ.update({**BRIEF_JVM, "TIDEMARK_SPARK_MASTER": MASTER})
@@ -48,7 +48,9 @@ def main() -> None:
             if mode in DAYS:
                 faults_of_days = draw_days(options.faults, chance)
                 name = f"soak_{mode.replace('-', '_')}"
-                found[mode] = soak_days(stack, Path(stack.logs) / mode, name, faults_of_days, stamped=DAYS[mode])
+                found[mode] = soak_days(
+                    stack, Path(stack.logs) / mode, name, faults_of_days, dated_by_timestamp=DAYS[mode]
+                )
                 continue
             faults = draw(FAULTS[mode], options.faults, chance)
             soaked = soak(stack, mode, Path(stack.logs), faults, chance, _Tell(mode, options.faults))

@@ -1,12 +1,13 @@
-"""One attempt at a run, as a process that can be killed: ``python -m tests.soak.attempt``.
+"""One attempt of a run, as a process that can be killed: ``python -m tests.soak.attempt``.
 
-It does what Airflow would do next: the steps that have not succeeded, in order. Says ``step NAME`` as one begins.
-``reconcile`` and ``force`` are the steps of a reconcile run, ``roll back`` takes the one day to its first version,
-``maintain`` is the weekly maintenance, for which everything is old enough to be compacted, and ``maintain and delete``
-one for which it was replaced long enough ago, too: neither a run nor a stream may be under way then.
-Before and behind each step it looks at the live view, and writes what it saw: per look a file of (partition, offset,
-n), without n where the stream has none, whose name begins with the time at which the look began, in ns since the epoch.
-``reconcile up to STEP`` does not look, and waits behind that step to be killed; behind the last one it ends.
+It does what Airflow would do next: the steps that have not succeeded, in order. It prints ``step NAME`` before each.
+``reconcile`` and ``force`` are the steps of a reconcile run. ``roll back`` takes the day to its first version.
+``maintain`` is the weekly maintenance, where everything is old enough to be compacted. ``maintain and delete`` also
+deletes everything that was replaced; no run and no stream may be running then.
+
+Before and after each step, it writes the rows of the current view to a file: (partition, offset, n), without n if the
+stream has none. The file's name starts with the time when the read started, in ns since the epoch.
+``reconcile up to STEP`` does not read the view. After that step it waits to be killed; after the last step it ends.
 """
 
 import fcntl
@@ -27,7 +28,7 @@ from tidemark.core.errors import TidemarkError
 from tidemark.core.outcome import RunStep
 from tidemark.current_view.frame import current
 from tidemark.maintenance import compaction, expiry, replaced
-from tidemark.maintenance.tables import maintain_run
+from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
@@ -46,32 +47,32 @@ UP_TO = "reconcile up to "
 
 
 def main() -> None:
-    """Arguments: stream, run, a folder for what the live view showed, what to do, and the days."""
+    """Arguments: stream, run, a folder for the rows of the current view, what to do, and the days."""
     stream, name, views, what, *dates = sys.argv[1:]
     days = [date.fromisoformat(day) for day in dates]
     try:
         run = Run.open(stream, name, settings())
         with spark_session(run.settings, f"soak-{name}") as spark:
 
-            def look() -> None:
+            def save_view() -> None:
                 if not what.startswith(UP_TO):
-                    _look(spark, run, Path(views))
+                    _write_view(spark, run, Path(views))
 
             for step, act in _steps(run, spark, what, days, Path(views) / "lock"):
                 if _done(run, step):
                     continue
-                look()
-                print(f"step {step}", flush=True)  # noqa: T201  # for who started it
+                save_view()
+                print(f"step {step}", flush=True)  # noqa: T201  # for the parent process
                 act()
                 if what == f"{UP_TO}{step}" and step != STEPS[-1]:
                     signal.pause()
-            look()
+            save_view()
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 
 
 def _publish(run: Run, spark: SparkSession, lock: Path) -> None:
-    """One run of the stream at a time, as Airflow lets them in; the lock goes with the process."""
+    """One run of the stream at a time, as in Airflow; the lock ends with the process."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         publish_run(run, spark)
@@ -105,14 +106,14 @@ def _done(run: Run, step: str) -> bool:
     return found is not None and found.status == "ok"
 
 
-def _look(spark: SparkSession, run: Run, folder: Path) -> None:
-    """Write down every row of the live view, and where it comes from."""
+def _write_view(spark: SparkSession, run: Run, folder: Path) -> None:
+    """Write every row of the current view to a file, with its source."""
     began = time.time_ns()
     view = current(spark, run.settings, run.stream.name)
     names = [name for name in ("_kafka_partition", "_offset", "n") if name in view.columns]
     found = view.select(*(F.col(name).cast("bigint") for name in names)).toArrow()
     part = folder / f"{began}-{uuid.uuid4().hex}.part"
-    with part.open("wb") as file:  # whole or not at all: this process may be killed
+    with part.open("wb") as file:  # written atomically, because this process may be killed
         np.save(file, np.stack([found[name].to_numpy() for name in names]))
     part.rename(part.with_suffix(".npy"))
 

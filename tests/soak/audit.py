@@ -1,4 +1,4 @@
-"""What the product's own delivery audit says of a soaked stream, for comparison with the oracle."""
+"""The delivery audit of a soaked stream, compared with the oracle."""
 
 import json
 import os
@@ -21,7 +21,7 @@ TIMEOUT_S = 1800
 
 
 def disagreements(stack: LocalStack, stream: Stream, verdict: Verdict, spark: SparkSession | None = None) -> list[str]:
-    """Archive the source and compare as ``tidemark delivery`` does; each count in which it differs from the oracle's.
+    """Archive the source and compare as ``tidemark delivery`` does. Return each count that differs from the oracle's.
 
     In that session, or by an application and the command.
     """
@@ -52,8 +52,8 @@ def _in_session(spark: SparkSession, stack: LocalStack, stream: Stream, first: s
 def _by_commands(stack: LocalStack, stream: Stream, first: str, last: str) -> dict[str, int]:
     _run(stack, sys.executable, str(PROJECT / "spark_apps" / "archive_stream.py"), stream.name, "--available-now")
     command = str(Path(sys.executable).parent / "tidemark")
-    told = _run(stack, command, "delivery", stream.name, "--from", first, "--to", last)
-    counts: dict[str, int] = json.loads(told.splitlines()[-1])["counts"]
+    output = _run(stack, command, "delivery", stream.name, "--from", first, "--to", last)
+    counts: dict[str, int] = json.loads(output.splitlines()[-1])["counts"]
     return counts
 
 

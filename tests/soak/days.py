@@ -1,12 +1,13 @@
-"""Randomised faults against the batch layer.
+"""Random faults in reconcile runs.
 
-Days go by, empty ones among them, some records come days late, and runs reconcile what is over, while an attempt is
-killed in any of its steps, the archive stream is killed or away, the S3 server fails, two runs want the same days, a
-day goes back to its first version and forward again, or maintenance compacts the archive. A reader reads every snapshot
-of the table, and the live view is read between any two steps: of a day nothing may be missing that was archived before
-its run began, nor anything that was there before, and the view may lack nothing that is archived. At the end every day
-must hold what Kafka acknowledged, each of its records published or in the quarantine, one seal per version, and
-``verify`` must prove it.
+Days pass, some of them empty, some records come days late, and runs reconcile finished days. Meanwhile an attempt is
+killed in any step, the archive stream is killed or missing, the S3 server fails, two runs reconcile the same days, a
+day is rolled back to its first version and forward again, or maintenance compacts the archive.
+
+A reader reads every snapshot of the table, and the current view is read between any two steps. A day must have
+everything that was archived before its run started, and everything that it had before. The view must have everything
+that is archived. In the end every day must have what Kafka acknowledged, each record published or quarantined, one seal
+per version, and ``verify`` must prove it.
 """
 
 import random
@@ -35,8 +36,8 @@ from tidemark.verify.day import verify_day
 
 ATTEMPTS_MAX = 8
 ATTEMPT_S = 900
-MAINTAIN_S = 20  # about what maintenance takes beside a run
-# What a run may end with and be tried again, as Airflow does. Anything else is a finding.
+MAINTAIN_S = 20  # about the time of maintenance beside a run
+# Errors after which a run is retried, as in Airflow. Any other error is a finding.
 EXPLAINED = re.compile(r"^(ServiceError|ConflictError|IncompleteError): ")
 ANSWERS = ((500, "InternalError"), (503, "SlowDown"))
 console = Console()
@@ -44,7 +45,7 @@ console = Console()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens, in which step of the run, with so many records before it, and a share in [0, 1) for the rest."""
+    """A fault: its kind, the step of the run, the records before it, and a random share in [0, 1) for the rest."""
 
     kind: str
     step: str
@@ -53,7 +54,7 @@ class Fault:
 
 
 def draw_days(faults: int, chance: random.Random) -> list[Fault]:
-    """So many faults, each kind as often as any other, but for one."""
+    """``number`` faults; the counts of the kinds differ by one at most."""
     kinds = [tuple(_STRIKES)[number % len(_STRIKES)] for number in range(faults)]
     chance.shuffle(kinds)
     return [
@@ -68,10 +69,10 @@ def draw_days(faults: int, chance: random.Random) -> list[Fault]:
 
 
 def soak_days(
-    stack: LocalStack, folder: Path, name: str, faults: Sequence[Fault], *, stamped: bool
+    stack: LocalStack, folder: Path, name: str, faults: Sequence[Fault], *, dated_by_timestamp: bool
 ) -> dict[str, int | bool]:
-    """Do all the faults, reconcile what is left, and judge; what was counted, and whether it ``passed``."""
-    with days_world(stack, folder, name, stamped=stamped) as world, world.watched():
+    """Do all faults, reconcile the rest, and judge. Return the counts, and whether it ``passed``."""
+    with days_world(stack, folder, name, dated_by_timestamp=dated_by_timestamp) as world, world.watched():
         for number, fault in enumerate(faults, 1):
             started, known = time.monotonic(), len(world.problems)
             world.archive_up()
@@ -114,7 +115,7 @@ def soak_days(
 def _reconcile(
     world: DaysWorld, run: str, days: Sequence[date], *, what: str = "reconcile", endpoint: str | None = None
 ) -> int:
-    """Try the run until it succeeds; how many attempts it took."""
+    """Try the run until it succeeds. Return the number of attempts."""
     for number in range(1, ATTEMPTS_MAX + 1):
         with world.attempt(run, days, what=what, endpoint=endpoint) as app:
             if _ended(world, app):
@@ -123,7 +124,7 @@ def _reconcile(
 
 
 def _ended(world: DaysWorld, app: SpeedApp) -> bool:
-    """Wait for an attempt and count how it ended; whether that was well."""
+    """Wait for an attempt and count how it ended. Return whether it succeeded."""
     code = app.process.wait(ATTEMPT_S)
     if code == 0:
         world.endings["exit 0"] += 1
@@ -138,15 +139,15 @@ def _ended(world: DaysWorld, app: SpeedApp) -> bool:
 
 
 def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float, *, within_s: float = 6) -> str:
-    """Kill the attempt somewhere in the step."""
+    """Kill the attempt at a random time in the step."""
     deadline = time.monotonic() + ATTEMPT_S
     while f"step {step}\n" not in app.output:
         if app.process.poll() is not None:
             _ended(world, app)
             return "it ended before"
         assert time.monotonic() < deadline, app.output[-6000:]
-        time.sleep(0.02)  # between two looks: the moment is to be near the step's start
-    time.sleep(share**2 * within_s)  # not for anything to happen: a random moment of the step, more often an early one
+        time.sleep(0.02)  # between two checks: the kill must be near the step's start
+    time.sleep(share**2 * within_s)  # a random time in the step, more often an early one
     signal_all(app, signal.SIGKILL)
     app.process.wait(60)
     world.endings["killed"] += 1
@@ -155,16 +156,16 @@ def _killed(world: DaysWorld, app: SpeedApp, step: str, share: float, *, within_
 
 
 def _kill_step(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """The run's process, JVM and workers at once; then the run is tried again."""
+    """Kill the run's process, JVM and workers at once; then retry the run."""
     with world.attempt(run, days) as app:
         seen = _killed(world, app, fault.step, fault.share)
     return f"{seen}; {_reconcile(world, run, days)} more attempts"
 
 
 def _kill_archive(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """The archive stream dies while the run goes on, and comes back in the middle of it."""
+    """Kill the archive stream during the run, and restart it before the end."""
     with world.attempt(run, days) as app:
-        time.sleep(fault.share * 10)  # not for anything to happen: the fault comes at a random moment of the run
+        time.sleep(fault.share * 10)  # the fault comes at a random time in the run
         world.archive_down()
         world.archive_up()
         first = _ended(world, app)
@@ -172,14 +173,14 @@ def _kill_archive(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]
 
 
 def _archive_away(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """The archive stream is dead while the days are reconciled: what is missing is refilled."""
+    """Reconcile the days without the archive stream: missing records are refilled."""
     world.archive_down()
     further = world.burst(fault.burst)
     return f"{_reconcile(world, run, [*days, *further])} attempts"
 
 
 def _s3_fails(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """Some of the run's requests are answered with an error, cut off, or done and not answered."""
+    """Some of the run's requests get an error, are cut off, or are done without an answer."""
     chance = random.Random(fault.share)  # noqa: S311  # not for secrets
     with FaultProxy(str(world.stack.settings.s3_endpoint)) as proxy:
         for _ in range(12):
@@ -226,7 +227,7 @@ def _two_runs(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) ->
 
 
 def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """A day goes back to the first of its versions, in an attempt that is killed and others, and forward again.
+    """Roll a day back to its first version, in an attempt that is killed and others, and forward again.
 
     Every other time it is one that began empty, where there is one.
     """
@@ -245,7 +246,7 @@ def _rolled_back(world: DaysWorld, fault: Fault, run: str, days: Sequence[date])
 
 
 def _maintained(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
-    """Maintenance that is killed beside a run, and repeated; then another deletes all that was replaced so far."""
+    """Maintenance that is killed beside a run, and repeated; then another one deletes everything replaced so far."""
     what, killed = "maintain", (f"{run}-maintain", ())
     seen = _killed_beside(world, fault.share, killed, (run, days), step=what, what=what, within_s=MAINTAIN_S)
     world.archive_down()
@@ -268,7 +269,7 @@ _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
 
 
 def _await_archive(world: DaysWorld) -> None:
-    """Archive all there is; nothing is fed any more."""
+    """Stop feeding, and archive every record."""
     for _ in range(ATTEMPTS_MAX):
         with world.archive_to_the_end() as app:
             if app.wait() == 0:
@@ -277,7 +278,7 @@ def _await_archive(world: DaysWorld) -> None:
 
 
 def _judge_days(world: DaysWorld) -> dict[str, int]:
-    """Every day that is over against what was acknowledged; its seals; its proof."""
+    """Compare every finished day with the acknowledged records; check its seals and its proof."""
     over = world.over()
     rows = world.judge_tables()
     versions = empty = holes = 0
@@ -289,11 +290,11 @@ def _judge_days(world: DaysWorld) -> dict[str, int]:
             world.problems.append(f"{day} has the versions {[seal.version for seal in seals]}")
         if len({seal.run for seal in seals}) != len(seals):
             world.problems.append(f"a run sealed {day} twice: {[seal.run for seal in seals]}")
-        holes = max(holes, sum(hole.missing for log in seals[-1].logs for hole in log.holes))  # each seal tells all
+        holes = max(holes, sum(hole.missing for log in seals[-1].logs for hole in log.holes))  # each seal lists all
         found = verify_day(world.stack.settings, world.name, day)
         if found.verdict != "proven":
             world.problems.append(f"{day} is {found.verdict}: {found.checks}")
-    if not holes and not world.stamped:
+    if not holes and not world.dated_by_timestamp:
         world.problems.append("no day has the holes of a transaction that was aborted")
     compacted, deleted = world.compacted()
     return {

@@ -1,8 +1,8 @@
-"""What readers of the soaked days must see, told from what Kafka acknowledged: nothing of the product's own code.
+"""The expected state of the soaked days, computed from what Kafka acknowledged, without the product's code.
 
-A day has ``DAY_RECORDS`` records; one in ten comes a day late, one in a hundred two days late. Two in fifty are a copy,
-by the key ``pair``, of an earlier record of their day and partition. Of each ``QUIET``-th day only the latest come, so
-that it is empty when it is over.
+A day has ``DAY_RECORDS`` records. One in ten comes a day late, one in a hundred two days late. Two in fifty are copies,
+by the key ``pair``, of an earlier record of their day and partition. Each ``QUIET``-th day has only the latest records,
+so that it is empty at its end.
 """
 
 import re
@@ -26,8 +26,8 @@ _ROLLBACK = re.compile(r"rollback-(\d{4}-\d\d-\d\d)-\d+-to-(\d+)")
 
 Place = tuple[int, int]  # partition, offset
 Ints = npt.NDArray[np.int64]
-Ends = Mapping[int, int]  # per partition the offset behind the last one
-State = Mapping[tuple[int, int], int]  # per day since the epoch and partition the last offset that is there
+Ends = Mapping[int, int]  # the offset after the last one, by partition
+State = Mapping[tuple[int, int], int]  # the last offset, by day since the epoch and partition
 
 
 def moment_ms(n: int) -> int:
@@ -47,17 +47,17 @@ def day_of(n: int) -> date:
 
 
 def original(n: int) -> int:
-    """The record whose ``pair`` the n-th one has: itself, or the one it is a copy of."""
+    """The record with the same ``pair`` as the n-th one: itself, or the one of which it is a copy."""
     return n - 2 if n % 50 == 9 else n - 10 if n % 50 == 23 else n
 
 
 def is_published(n: int) -> bool:
-    """Whether the n-th record is in its day's rows: the rest is quarantined."""
+    """Whether the n-th record is good; otherwise it is quarantined."""
     return is_good(n) and (original(n) == n or not is_good(original(n)))
 
 
 def published(acknowledged: Mapping[Place, int]) -> dict[int, Ints]:
-    """Per partition the records that are published, sooner or later: rows of (offset, number, day), by offset."""
+    """The good records of each partition: rows of (offset, number, day), by offset."""
     parts: dict[int, list[tuple[int, int, int]]] = {number: [] for number in range(PARTITIONS)}
     for (partition, offset), n in acknowledged.items():
         if is_published(n):
@@ -68,7 +68,7 @@ def published(acknowledged: Mapping[Place, int]) -> dict[int, Ints]:
 def quarantined(
     acknowledged: Mapping[Place, int],
 ) -> Iterator[tuple[date, int, int, int | None, int | None]]:
-    """The records that are not published: day, partition, offset, and of a copy the record that is kept."""
+    """The records that are not published: day, partition, offset, and for a copy the record that is kept."""
     places = {n: place for place, n in acknowledged.items()}
     for (partition, offset), n in acknowledged.items():
         if not is_published(n):
@@ -77,7 +77,7 @@ def quarantined(
 
 
 def contiguous(ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
-    """Per partition how far the ranges (partition, start, end) go from offset 0 on without a gap."""
+    """The end of the ranges (partition, start, end) without a gap from offset 0 on, by partition."""
     ends = dict.fromkeys(range(PARTITIONS), 0)
     for partition, start, end in sorted(ranges):
         if start <= ends[partition]:
@@ -86,13 +86,16 @@ def contiguous(ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a run was asked for, how far the archive was complete before its first attempt began, and whether the
-    records' stamps tell where its days end in Kafka: then it reads what came in time, archived or not."""
+class RunRequest:
+    """The days of a run, and the archive's complete end before its first attempt.
+
+    ``dated_by_timestamp``: the records' timestamps give the end of its days in Kafka. Then the run reads every record
+    that came in time, archived or not.
+    """
 
     days: Sequence[date]
     archived: Ends
-    stamped: bool = True
+    dated_by_timestamp: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +108,9 @@ class Snapshot:
 
 
 def torn_day(rows: Ints, day: int, log: Mapping[int, Ints], ends: Ends | None = None) -> Iterator[str]:
-    """What is wrong with a day: it must hold each partition's records up to some offset, each once, with its number.
+    """The errors of a day: it must have each partition's records up to some offset, each once, with its number.
 
-    With ``ends`` every record in front of those, and none behind.
+    With ``ends``: exactly the records before those.
     """
     for partition, records in log.items():
         mine = rows[:, (rows[0] == day) & (rows[1] == partition)]
@@ -124,9 +127,9 @@ def torn_day(rows: Ints, day: int, log: Mapping[int, Ints], ends: Ends | None = 
 
 
 def torn_view(rows: Ints, log: Mapping[int, Ints], archived: Ends) -> Iterator[str]:
-    """What is wrong with a live view: rows of (partition, offset, n), each record once up to some offset.
+    """The errors of a current view: rows of (partition, offset, n), each record once up to some offset.
 
-    That offset may not be in front of what was ``archived`` before anybody looked.
+    That offset must not be before the end that was ``archived`` before the read.
     """
     for partition, records in log.items():
         mine = rows[:, rows[0] == partition]
@@ -144,16 +147,16 @@ def torn_view(rows: Ints, log: Mapping[int, Ints], archived: Ends) -> Iterator[s
 
 
 class History:
-    """The published table's states in their order: a day never has less than before, but by a rollback."""
+    """The published table's states in order: a day never loses records, except by a rollback."""
 
     def __init__(self) -> None:
         self._states: dict[int, State] = {}
         self._last: State = {}
 
     def problems(
-        self, snapshot: Snapshot, log: Mapping[int, Ints], asked: Mapping[str, Asked], first: Callable[[date], int]
+        self, snapshot: Snapshot, log: Mapping[int, Ints], asked: Mapping[str, RunRequest], first: Callable[[date], int]
     ) -> Iterator[str]:
-        """What is wrong with the next state. ``first`` names the snapshot of a day's version 1."""
+        """The errors of the next state. ``first`` names the snapshot of a day's version 1."""
         state = _state(snapshot.rows)
         days = sorted({day for day, _ in [*state, *self._last]})
         for day in days:
@@ -194,15 +197,17 @@ def _state(rows: Ints) -> dict[tuple[int, int], int]:
     return found
 
 
-def _due(asked: Asked, before: set[date], log: Mapping[int, Ints]) -> Iterator[tuple[tuple[int, int], int]]:
-    """The last record that a run must have read of its days, and of those that late records reopen: of what was
-    archived, and of its days what came in time."""
+def _due(asked: RunRequest, before: set[date], log: Mapping[int, Ints]) -> Iterator[tuple[tuple[int, int], int]]:
+    """The last record that a run must have read of its days, and of days that late records reopen.
+
+    It must have read archived records, and records of its days that came in time.
+    """
     for day in sorted({*asked.days, *before}):
         number = (day - EPOCH).days
         index = (day - FIRST_DAY).days
         for partition, records in log.items():
             own = records[records[:, 2] == number]
-            in_time = (own[:, 1] // DAY_RECORDS == index) & (day in asked.days and asked.stamped)
+            in_time = (own[:, 1] // DAY_RECORDS == index) & (day in asked.days and asked.dated_by_timestamp)
             due = own[(own[:, 0] < asked.archived[partition]) | in_time]
             if len(due):
                 yield (number, partition), int(due[-1, 0])

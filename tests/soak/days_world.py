@@ -1,4 +1,4 @@
-"""A stream whose days go by: what is fed, its archive application, attempts at its runs, and what readers see."""
+"""A stream over several days: its feeder, its archive application, attempts of its runs, and its readers."""
 
 import json
 import sys
@@ -26,9 +26,9 @@ from tests.soak.days_oracle import (
     FIRST_DAY,
     PAIR,
     PARTITIONS,
-    Asked,
     Ends,
     History,
+    RunRequest,
     Snapshot,
     contiguous,
     moment_ms,
@@ -48,7 +48,7 @@ from tidemark.stack.local import LocalStack
 from tidemark.tables.seals import day_seals
 
 DEADLINE_S = 900
-LOOK_S = 1  # between two looks of the reader
+POLL_S = 1  # between two reads of the reader
 TRANSFORM = f"""\
 from pyspark.sql.functions import expr
 
@@ -59,13 +59,19 @@ def transform(records):
 
 
 class DaysWorld:
-    """``endings`` counts how attempts ended; ``problems`` are what nobody may ever see, as the fault's words.
+    """``endings`` counts how attempts ended; ``problems`` are errors that readers saw, as texts.
 
-    ``stamped``: the records' stamps tell their days, and nothing else is in the log.
+    ``dated_by_timestamp``: the records' timestamps give their days, and the log has no other records.
     """
 
-    def __init__(self, stack: LocalStack, folder: Path, name: str, feeder: Feeder, *, stamped: bool) -> None:
-        self.stack, self.folder, self.name, self.feeder, self.stamped = stack, folder, name, feeder, stamped
+    def __init__(self, stack: LocalStack, folder: Path, name: str, feeder: Feeder, *, dated_by_timestamp: bool) -> None:
+        self.stack, self.folder, self.name, self.feeder, self.dated_by_timestamp = (
+            stack,
+            folder,
+            name,
+            feeder,
+            dated_by_timestamp,
+        )
         self.endings: Counter[str] = Counter()
         self.problems: list[str] = []
         self.snapshots = 0
@@ -73,87 +79,89 @@ class DaysWorld:
         self.attempts = 0
         self.next_day = FIRST_DAY
         self._archive: ArchiveApp | None = None
-        self._looks = folder / "views"
-        self._looks.mkdir()
+        self._views = folder / "views"
+        self._views.mkdir()
         self._bucket = Oracle(stack.settings, self.name)
-        self._manifest = cache(lambda key: json.loads(self._bucket.body(key)))  # none is ever changed
-        self._archived: list[tuple[int, Ends]] = []  # when it was seen, in ns, and how far the archive was complete
-        self._asked: dict[str, Asked] = {}
+        self._manifest = cache(lambda key: json.loads(self._bucket.body(key)))  # manifests never change
+        self._archived: list[tuple[int, Ends]] = []  # the time in ns, and the complete end of the archive
+        self._asked: dict[str, RunRequest] = {}
         self._read: set[int] = set()
         self._seen: list[Snapshot] = []
         self._history = History()
         self._failure: BaseException | None = None  # of the reader's thread
 
-    # ---- what runs
+    # ---- processes
 
     def archive_up(self) -> ArchiveApp:
-        """The archive stream, started where it does not run."""
+        """The archive stream; started if it does not run."""
         if self._archive is None:
             self._archive = ArchiveApp(self.stack, self.name, self.folder / "archive.log", forever=True)
         return self._archive
 
     def archive_down(self) -> None:
-        """Kill -9 of all of it."""
+        """Send SIGKILL to all of its processes."""
         if self._archive is not None:
             self._archive.kill()
             self._archive.wait()
             self._archive = None
 
     def archive_to_the_end(self) -> ArchiveApp:
-        """An application that ends once everything there is is archived."""
+        """An application that ends when every record is archived."""
         return ArchiveApp(self.stack, self.name, self.folder / "archive.log")
 
     def attempt(
         self, run: str, days: Sequence[date], *, what: str = "reconcile", endpoint: str | None = None
     ) -> AbstractContextManager[SpeedApp]:
-        """A process that works on a run; whatever is left of it at the end is killed."""
+        """A process that works on a run; what is left of it at the end is killed."""
         self.attempts += 1
         if run not in self._asked:
-            self._asked[run] = Asked(days=tuple(days), archived=self._archived[-1][1], stamped=self.stamped)
+            self._asked[run] = RunRequest(
+                days=tuple(days), archived=self._archived[-1][1], dated_by_timestamp=self.dated_by_timestamp
+            )
         environment = {**self.stack.env, **({"TIDEMARK_S3_ENDPOINT": endpoint} if endpoint else {})}
-        command = [sys.executable, "-m", "tests.soak.attempt", self.name, run, str(self._looks), what, *map(str, days)]
+        command = [sys.executable, "-m", "tests.soak.attempt", self.name, run, str(self._views), what, *map(str, days)]
         return running(command, self.folder / f"{run}-{self.attempts:04}.log", environment)
 
     def burst(self, records: int) -> list[date]:
-        """Feed records; the days that are over by then and no run was asked for yet."""
+        """Feed records. Return the finished days without a run."""
         before = len(self.feeder.acknowledged)
         self.feeder.burst(records)
         wait_until(
             lambda: len(self.feeder.acknowledged) >= before + records, "the records are acknowledged", DEADLINE_S
         )
-        over = FIRST_DAY + timedelta(days=len(self.feeder.acknowledged) // DAY_RECORDS)  # is the first one that is not
+        over = FIRST_DAY + timedelta(days=len(self.feeder.acknowledged) // DAY_RECORDS)  # the first unfinished day
         days = [self.next_day + timedelta(days=number) for number in range((over - self.next_day).days)]
         self.next_day = over
         return days
 
     def over(self) -> list[date]:
-        """The days that are over, each of which a run was asked for."""
+        """The finished days, all of which have a run."""
         return [FIRST_DAY + timedelta(days=number) for number in range((self.next_day - FIRST_DAY).days)]
 
     def seals(self, day: date) -> tuple[Seal, ...]:
-        """Of all its versions, in their order."""
+        """The seals of all versions, in order."""
         layout = Layout(prefix=self.stack.settings.prefix, stream=self.name)
         return day_seals(ObjectStore(self.stack.settings), layout, day)
 
     def compacted(self) -> tuple[int, int]:
-        """The ranges that compactions have replaced so far, and how many of their objects are gone."""
+        """The ranges that compactions have replaced so far, and the number of their deleted objects."""
         replaced = [item for key in self._bucket.keys("manifests") for item in self._manifest(key).get("replaces", ())]
         there = self._bucket.keys("data").keys()
         return len(replaced), len({key for item in replaced for key, _ in item["files"]} - there)
 
-    # ---- what readers see
+    # ---- readers
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note how far the archive is, and read every state the published table was in, while the block runs."""
+        """During the block, record the archive's end and read every state of the published table."""
         stop = Event()
         self._look()
 
         def watch() -> None:
             try:
-                while not stop.wait(LOOK_S):
+                while not stop.wait(POLL_S):
                     self._look()
-            except BaseException as error:  # noqa: BLE001  # raised where what it saw is judged
+            except BaseException as error:  # noqa: BLE001  # raised when the states are judged
                 self._failure = error
 
         thread = Thread(target=watch, name="reader")
@@ -179,7 +187,7 @@ class DaysWorld:
                         self._seen.append(_snapshot(table, entry.snapshot_id))
                         self._read.add(entry.snapshot_id)
         except NoSuchTableError:
-            return  # nothing was published yet
+            return  # nothing is published yet
 
     @contextmanager
     def _table(self, name: str) -> Iterator[Table]:
@@ -187,7 +195,7 @@ class DaysWorld:
             yield catalog.load_table((self.stack.settings.namespace, name))
 
     def judge(self) -> None:
-        """Hold everything that was seen since the last call against what Kafka acknowledged."""
+        """Compare everything read since the last call with what Kafka acknowledged."""
         if self._failure is not None:
             raise self._failure
         log = published(self.feeder.acknowledged.copy())
@@ -196,18 +204,18 @@ class DaysWorld:
             self.snapshots += 1
             found = self._history.problems(snapshot, log, self._asked, lambda day: self.seals(day)[0].snapshot_id or 0)
             self.problems += [f"snapshot {snapshot.identity}: {text}" for text in found]
-        for look in sorted(self._looks.glob("*.npy")):
+        for view in sorted(self._views.glob("*.npy")):
             self.views += 1
-            self.problems += [f"the live view: {text}" for text in torn_view(np.load(look), log, self._before(look))]
-            look.unlink()
+            self.problems += [f"the current view: {text}" for text in torn_view(np.load(view), log, self._before(view))]
+            view.unlink()
 
-    def _before(self, look: Path) -> Ends:
-        """How far the archive was known to be complete as the look began."""
-        at = bisect_right(self._archived, int(look.name.partition("-")[0]), key=lambda item: item[0])
+    def _before(self, view: Path) -> Ends:
+        """The known end of the archive when the read started."""
+        at = bisect_right(self._archived, int(view.name.partition("-")[0]), key=lambda item: item[0])
         return self._archived[at - 1][1] if at else contiguous(())
 
     def judge_tables(self) -> dict[str, int]:
-        """Hold all rows of the days that are over against everything that was acknowledged; how many there are."""
+        """Compare all rows of the finished days with everything acknowledged. Return their number."""
         everything, over = self.feeder.acknowledged, set(self.over())
         log = published(everything)
         with self._table(self.name) as table:
@@ -242,17 +250,17 @@ def _snapshot(table: Table, identity: int) -> Snapshot:
 
 
 @contextmanager
-def days_world(stack: LocalStack, folder: Path, name: str, *, stamped: bool) -> Iterator[DaysWorld]:
-    """The stream with its topic and feeder. Behind the block nothing is fed any more, and nothing runs.
+def days_world(stack: LocalStack, folder: Path, name: str, *, dated_by_timestamp: bool) -> Iterator[DaysWorld]:
+    """The stream with its topic and feeder. After the block, feeding has stopped and nothing runs.
 
-    Not ``stamped``, a field of the value tells a record's day, and transactions are aborted between the records.
+    Otherwise a field of the value gives a record's day, and there are aborted transactions between the records.
     """
     definition = {
         "name": name,
         "topic": f"{name}-source",
         "time_zone": "UTC",
         "event_time": {"extractor": "record"}
-        if stamped
+        if dated_by_timestamp
         else {"extractor": "record_field", "field": "$.t", "format": "epoch_ms"},
         "value_schema": "n BIGINT",
         "archive": {"flush_size": 1_500, "trigger_seconds": 2},
@@ -266,8 +274,10 @@ def days_world(stack: LocalStack, folder: Path, name: str, *, stamped: bool) -> 
     folder.mkdir(parents=True, exist_ok=True)
     bootstrap = stack.settings.kafka_bootstrap
     ensure_topic(bootstrap, f"{name}-source", partitions=PARTITIONS, config={"retention.ms": "-1"})
-    feeder = Feeder(bootstrap, f"{name}-source", PARTITIONS, moment_ms=moment_ms, trickle=1, aborting=not stamped)
-    found = DaysWorld(stack, folder, name, feeder, stamped=stamped)
+    feeder = Feeder(
+        bootstrap, f"{name}-source", PARTITIONS, moment_ms=moment_ms, trickle=1, aborting=not dated_by_timestamp
+    )
+    found = DaysWorld(stack, folder, name, feeder, dated_by_timestamp=dated_by_timestamp)
     try:
         with feeder:
             yield found

@@ -1,4 +1,4 @@
-"""The faults: drawn from a seed, and done to a running stream. When exactly one strikes, the machine decides too."""
+"""The faults: drawn from a seed, and done to a running stream. Their exact time also depends on the machine."""
 
 import os
 import random
@@ -19,12 +19,12 @@ MOMENTS = ("starting", "writing", "behind a batch")
 BOTH = ("kill", "kill the JVM", "terminate", "worker", "pause", "broker stopped", "broker killed")
 FAULTS = {"at_least_once": BOTH, "exactly_once": (*BOTH, "zombie", "open transaction")}
 
-_NEED_A_BATCH = ("worker", "zombie", "open transaction")  # else there may be nobody to hit
+_NEED_A_BATCH = ("worker", "zombie", "open transaction")  # otherwise there may be no process to hit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens, when, with how many records on their way, and a share in [0, 1) for what it leaves open."""
+    """A fault: its kind, its time, the records in flight, and a random share in [0, 1) for the rest."""
 
     kind: str
     moment: str
@@ -33,7 +33,7 @@ class Fault:
 
 
 def draw(kinds: Sequence[str], faults: int, chance: random.Random) -> list[Fault]:
-    """So many faults: each kind as often as any other, but for one, in random order."""
+    """``number`` faults in random order; the counts of the kinds differ by one at most."""
     order = chance.sample(kinds, len(kinds))
     wanted = [order[number % len(order)] for number in range(faults)]
     chance.shuffle(wanted)
@@ -49,7 +49,7 @@ def draw(kinds: Sequence[str], faults: int, chance: random.Random) -> list[Fault
 
 
 def strike(world: World, fault: Fault) -> str:
-    """Wait for the fault's moment and do it; what was seen of it, in a few words."""
+    """Wait for the fault's time and do it. Return a short description."""
     _await_moment(world, fault)
     return _STRIKES[fault.kind](world, fault)
 
@@ -61,7 +61,7 @@ def _await_moment(world: World, fault: Fault) -> None:
         time.sleep(fault.share * 15)
         return
     batches = len(app.events("batch"))
-    # Let the stream be near the end of what there is, so that the burst is one large batch.
+    # Let the stream get near the end of the topic first, so that the burst is one large batch.
     world.until(lambda: len(world.up().events("batch")) > (batches if world.app is app else 0), "a batch")
     before = world.written()
     world.feeder.burst(fault.burst)
@@ -73,7 +73,7 @@ def _await_moment(world: World, fault: Fault) -> None:
 
 
 def _kill(world: World, _fault: Fault) -> str:
-    """Driver, JVM and workers at once."""
+    """Kill driver, JVM and workers at once."""
     world.killed = True
     signal_all(world.up(), signal.SIGKILL)
     world.up().process.wait(60)
@@ -81,7 +81,7 @@ def _kill(world: World, _fault: Fault) -> str:
 
 
 def _kill_jvm(world: World, _fault: Fault) -> str:
-    """The JVM alone: workers and the driver's Python find themselves alone."""
+    """Kill the JVM only: workers and the driver's Python remain."""
     world.killed = True
     app = world.up()
     jvms = [process for process in members(app) if process.name() == "java"]
@@ -93,7 +93,7 @@ def _kill_jvm(world: World, _fault: Fault) -> str:
 
 
 def _terminate(world: World, fault: Fault) -> str:
-    """To the driver, as a container runtime does, or to all, as a terminal does."""
+    """Send SIGTERM to the driver, like a container runtime, or to all processes, like a terminal."""
     world.killed = True
     app = world.up()
     if fault.share < 0.5:
@@ -104,7 +104,7 @@ def _terminate(world: World, fault: Fault) -> str:
 
 
 def _worker(world: World, fault: Fault) -> str:
-    """One Python worker in the middle of its task, or the daemon that forks them: the task is tried again."""
+    """Kill one Python worker during its task, or the daemon that forks them: Spark retries the task."""
     workers = [process for process in members(world.up()) if _says(process, "pyspark.worker")]
     if not workers:
         return "there was none"
@@ -114,7 +114,7 @@ def _worker(world: World, fault: Fault) -> str:
 
 
 def _pause(world: World, fault: Fault) -> str:
-    """A machine that hangs for a while, and nobody notices."""
+    """Pause the machine's processes for a while."""
     app = world.up()
     signal_all(app, signal.SIGSTOP)
     time.sleep(fault.share * 10)
@@ -123,7 +123,7 @@ def _pause(world: World, fault: Fault) -> str:
 
 
 def _zombie(world: World, fault: Fault) -> str:
-    """Paused, replaced by a successor that delivers, and awake again."""
+    """Pause the application, start a successor that delivers, and resume the first."""
     zombie = world.hand_over()
     signal_all(zombie, signal.SIGSTOP)
     try:
@@ -161,11 +161,11 @@ def _broker(stop: Callable[[World], None]) -> Callable[[World, Fault], str]:
 
 
 def _open_transaction(world: World, fault: Fault) -> str:
-    """Somebody with the same transactional id dies in the middle of a transaction, while the stream hangs."""
+    """Another producer with the same transactional id dies in a transaction, while the stream is paused."""
     partition = int(fault.share * 997) % 4
     name = f"tidemark-speed-{world.stream.name}-{world.topic_id}-{partition}"
     app = world.up()
-    signal_all(app, signal.SIGSTOP)  # awake, it would fence the other one first
+    signal_all(app, signal.SIGSTOP)  # otherwise it would fence the other one first
     try:
         done = subprocess.run(
             [sys.executable, "-c", _FOREIGN, world.bootstrap, name, world.stream.speed.topic],

@@ -1,4 +1,4 @@
-"""Records for ever: a steady trickle, bursts on demand, aborted transactions between; knows what Kafka acknowledged."""
+"""An endless feed: some records at a time, bursts on demand, aborted transactions; keeps what Kafka acknowledged."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def key_of(n: int) -> bytes | None:
 
 
 def value_of(n: int, moment_ms: int | None = None) -> bytes:
-    """One in seventeen is not JSON, and still says its number. The moment, where there is one, is the field ``t``."""
+    """One in seventeen is not JSON, but still has its number. The time, if there is one, is the field ``t``."""
     if not is_good(n):
         return b"{broken %d" % n
     return b'{"n":%d}' % n if moment_ms is None else b'{"n":%d,"t":%d}' % (n, moment_ms)
@@ -30,10 +30,10 @@ def is_good(n: int) -> bool:
 
 
 class Feeder:
-    """A thread that produces to a topic while the block runs; ``acknowledged`` is Kafka's word, complete behind it.
+    """A thread that produces to a topic during the block. ``acknowledged`` is complete after the block.
 
-    ``moment_ms`` gives each number its timestamp, which its value says too. ``aborting``: a burst begins with a
-    transaction that is aborted, whose marker bears the present time.
+    ``moment_ms`` gives each number its timestamp, which its value has too. ``aborting``: a burst starts with a
+    transaction that is aborted, whose marker has the current time.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Feeder:
         self._stop = Event()
         self._failure: BaseException | None = None
         self._number = 0
-        # A broker that is restarted must cost no record: whatever is not acknowledged waits.
+        # A broker's restart must not lose a record: records wait until they are acknowledged.
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -80,7 +80,7 @@ class Feeder:
             raise self._failure
 
     def burst(self, records: int) -> None:
-        """So many records at once."""
+        """Send ``number`` records at once."""
         self._wanted.put(records)
 
     def _run(self) -> None:
@@ -119,12 +119,12 @@ class Feeder:
                     timestamp=moment or 0,  # 0 is the present time
                 )
                 break
-            except BufferError:  # the broker is away
+            except BufferError:  # the broker is unavailable
                 self._producer.poll(0.1)
         self._producer.poll(0)
 
     def _abort_some(self) -> None:
-        """Records that nobody may ever see. A broker that is away at the time is no failure."""
+        """Records that no reader may see. An unavailable broker is no failure."""
         try:
             if self._aborting is None:
                 producer = Producer(

@@ -1,4 +1,4 @@
-"""What the output topics hold, counted by this file alone: nothing of the product's own reading or auditing code."""
+"""The records of the output topics, counted without the product's reading or auditing code."""
 
 import time
 from collections import Counter
@@ -18,7 +18,7 @@ Position = tuple[int, int]
 
 @dataclass(kw_only=True)
 class Verdict:
-    """``delivered`` counts records; the rest are the records that are wrong, by what is wrong with them."""
+    """``delivered`` counts records; the other fields list wrong records by kind."""
 
     expected: int
     delivered: int
@@ -29,7 +29,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
 
     def problems(self, *, once: bool) -> list[str]:
-        """What must not be, with examples. ``once``: duplicates must not be either."""
+        """The errors, with examples. ``once``: duplicates are errors too."""
         found = [
             f"{len(items)} {name}, such as {items[:EXAMPLES]}"
             for name, items in (("missing", self.missing), ("unexpected", self.unexpected), ("wrong", self.wrong))
@@ -85,12 +85,12 @@ def judge(
 
 
 def _source(headers: Mapping[str, Any]) -> tuple[str, Position]:
-    """Topic id, partition and offset the headers name; (-1, -1) where they name none."""
-    told = headers.get("tidemark.source", b"").decode().split(":")
-    return (told[1], (int(told[2]), int(told[3]))) if len(told) == 4 else ("", (-1, -1))
+    """Topic id, partition and offset in the headers; (-1, -1) without them."""
+    parts = headers.get("tidemark.source", b"").decode().split(":")
+    return (parts[1], (int(parts[2]), int(parts[3]))) if len(parts) == 4 else ("", (-1, -1))
 
 
-# Asked while brokers are killed and come back.
+# Called while brokers are killed and restarted.
 @retry(
     retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(TIMEOUT_S), wait=wait_fixed(0.1), reraise=True
 )

@@ -1,4 +1,4 @@
-"""One mode's soak: strike, let it recover, deliver the rest, count."""
+"""The soak of one mode: do faults, let it recover, deliver the rest, count."""
 
 import random
 import time
@@ -19,7 +19,7 @@ MASTER = "local[2,3]"  # each task is tried three times before the stream ends
 
 @dataclass(frozen=True, kw_only=True)
 class Struck:
-    """One fault as it went; ``records`` is what had been acknowledged by then."""
+    """One fault that was done; ``records`` is the number acknowledged by then."""
 
     number: int
     fault: Fault
@@ -30,18 +30,18 @@ class Struck:
 
 @dataclass(frozen=True, kw_only=True)
 class Soaked:
-    """What came of it. ``endings``: how applications ended, and how often."""
+    """The result. ``endings`` counts how applications ended."""
 
     mode: str
     struck: tuple[Struck, ...]
     starts: int
     endings: dict[str, int]
     verdict: Verdict
-    audit: list[str]  # where the product's own audit disagrees
+    audit: list[str]  # where the product's audit disagrees
 
     @property
     def problems(self) -> list[str]:
-        """What must not have been; empty when all is well."""
+        """The errors; empty if all is well."""
         unexplained = [f"{count} × {text}" for text, count in self.endings.items() if text.startswith("unexplained")]
         return self.verdict.problems(once=self.mode == "exactly_once") + unexplained + self.audit
 
@@ -56,7 +56,7 @@ def soak(
     *,
     spark: SparkSession | None = None,
 ) -> Soaked:
-    """Do all the faults to a stream of that mode, one after the other, and judge what it delivered.
+    """Do all faults to a stream in that mode, one after the other, and judge its records.
 
     The product's delivery audit must come to the same counts. ``spark``: a session in which to deliver what is left
     and to audit; without one, applications of their own do it.

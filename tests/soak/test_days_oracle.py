@@ -1,4 +1,4 @@
-"""What the oracle of the soaked days must tell: each kind of damage, and nothing where there is none."""
+"""The oracle of the soaked days finds each kind of damage, and no other."""
 
 from collections.abc import Callable
 from datetime import date
@@ -12,9 +12,9 @@ from tests.soak.days_oracle import (
     FIRST_DAY,
     PARTITIONS,
     QUIET,
-    Asked,
     History,
     Ints,
+    RunRequest,
     Snapshot,
     contiguous,
     is_published,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.conformance(58)
 
 DAYS = (date(2013, 1, 1), date(2013, 1, 2))
 DAY = (FIRST_DAY - EPOCH).days
-# Numbers of two days, as the feeder sends them, and what came of the third one's first hour.
+# Numbers of two days, as the feeder sends them, and those of the third day's first hour.
 ACKNOWLEDGED = {(n % PARTITIONS, n // PARTITIONS): n for n in range(2 * DAY_RECORDS + 300)}
 LOG = published(ACKNOWLEDGED)
 ALL = dict.fromkeys(range(PARTITIONS), DAY_RECORDS + 150)
@@ -37,7 +37,7 @@ Damage = Callable[[Ints], Ints]
 
 
 def _rows(*days: int, ends: dict[int, int] = ALL) -> Ints:
-    """The rows of days in front of those offsets: day, partition, offset, n."""
+    """The rows of days before those offsets: day, partition, offset, n."""
     parts = [
         np.stack([records[:, 2], np.full(len(records), partition), records[:, 0], records[:, 1]])[
             :, np.isin(records[:, 2], [DAY + day for day in days]) & (records[:, 0] < ends[partition])
@@ -48,10 +48,10 @@ def _rows(*days: int, ends: dict[int, int] = ALL) -> Ints:
 
 
 def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str]:
-    """Of states in a row, the first one of a run for the first day, the next ones for both."""
+    """Check a series of states: the first one is of a run for the first day, the others of runs for both."""
     history = History()
     archived = contiguous([(partition, 0, DAY_RECORDS // 2 + 40) for partition in range(PARTITIONS)])
-    asked = {"one": Asked(days=DAYS[:1], archived=archived), "two": Asked(days=DAYS, archived=ALL)}
+    asked = {"one": RunRequest(days=DAYS[:1], archived=archived), "two": RunRequest(days=DAYS, archived=ALL)}
     found = []
     for number, (rows, run) in enumerate(zip(states, runs, strict=True)):
         found = list(
@@ -60,9 +60,11 @@ def _problems(*states: Ints, runs: tuple[str, ...] = ("one", "two")) -> list[str
     return found
 
 
-def test_the_days_are_made_as_they_are_told() -> None:
+def test_days_are_generated_as_described() -> None:
     lates = [n for n in range(DAY_RECORDS, 2 * DAY_RECORDS) if _day(n) == DAY]
-    assert len(lates) == DAY_RECORDS // 10 + DAY_RECORDS // 100  # of two days late nothing lies before the first day
+    assert (
+        len(lates) == DAY_RECORDS // 10 + DAY_RECORDS // 100
+    )  # no record that is two days late belongs to a day before the first
     kept = {n: (day, kept) for n, (day, *_, kept) in zip(_aside(), quarantined(ACKNOWLEDGED), strict=True)}
     assert {n for n in kept if n % 17} == {
         n for n in ACKNOWLEDGED.values() if n % 17 and n % 50 in (9, 23) and (n - (2 if n % 50 == 9 else 10)) % 17
@@ -70,7 +72,7 @@ def test_the_days_are_made_as_they_are_told() -> None:
     assert (kept[59][1], kept[17][1]) == (57 // 2, None)
 
 
-def test_a_quiet_day_is_empty_until_the_second_day_after_it_brings_some() -> None:
+def test_a_quiet_day_is_empty_until_late_records_arrive_two_days_later() -> None:
     quiet = QUIET - 1
     ending = (quiet + 2) * DAY_RECORDS
     assert not [n for n in range(ending) if _day(n) == DAY + quiet]
@@ -79,13 +81,13 @@ def test_a_quiet_day_is_empty_until_the_second_day_after_it_brings_some() -> Non
     ]
 
 
-def test_where_a_day_ends_in_its_values_a_run_need_not_have_read_what_was_not_archived() -> None:
+def test_a_run_need_not_read_unarchived_records_if_values_give_the_day() -> None:
     state = Snapshot(identity=0, run="one", rows=_rows())
-    for stamped in (True, False):
-        asked = {"one": Asked(days=DAYS[:1], archived=contiguous(()), stamped=stamped)}
-        told = list(History().problems(state, LOG, asked, {DAYS[0]: 0}.__getitem__))
+    for dated_by_timestamp in (True, False):
+        asked = {"one": RunRequest(days=DAYS[:1], archived=contiguous(()), dated_by_timestamp=dated_by_timestamp)}
+        problems = list(History().problems(state, LOG, asked, {DAYS[0]: 0}.__getitem__))
         due = [f"{DAYS[0]}, partition {partition}" for partition in range(PARTITIONS)]
-        assert [text.partition(":")[0] for text in told] == due * stamped
+        assert [text.partition(":")[0] for text in problems] == due * dated_by_timestamp
 
 
 def _aside() -> list[int]:
@@ -117,11 +119,11 @@ def test_whole_days_are_not_torn() -> None:
     ],
     ids=["empty", "a day gone", "the other day", "a partition", "a tail", "a row", "twice", "another", "not due"],
 )
-def test_a_state_with_less_or_more_than_a_whole_day_is_told(damage: Damage) -> None:
+def test_a_state_with_less_or_more_than_a_whole_day_is_reported(damage: Damage) -> None:
     assert _problems(_rows(0), damage(_rows(0, 1)))
 
 
-def test_a_day_that_loses_what_it_had_is_told_but_for_a_rollback_to_that_very_state() -> None:
+def test_a_day_that_loses_records_is_reported_unless_it_is_rolled_back() -> None:
     early = dict.fromkeys(range(PARTITIONS), DAY_RECORDS // 2 + 40)
     earlier = {partition: end - 20 for partition, end in ALL.items()}
     states = (_rows(0, ends=early), _rows(0, 1), _rows(0, 1, ends=earlier))
@@ -145,7 +147,7 @@ def test_a_day_that_loses_what_it_had_is_told_but_for_a_rollback_to_that_very_st
     ],
     ids=["empty", "a partition", "the tail", "a row", "twice", "another"],
 )
-def test_a_view_with_less_or_more_than_what_is_archived_is_told(damage: Damage) -> None:
+def test_a_view_with_less_or_more_than_the_archive_is_reported(damage: Damage) -> None:
     everything = [
         np.stack([np.full(len(records), partition), records[:, 0], records[:, 1]]) for partition, records in LOG.items()
     ]
@@ -154,5 +156,5 @@ def test_a_view_with_less_or_more_than_what_is_archived_is_told(damage: Damage) 
     assert list(torn_view(damage(whole), LOG, ALL))
 
 
-def test_how_far_ranges_go_ends_at_the_first_gap() -> None:
+def test_the_end_of_ranges_is_before_the_first_gap() -> None:
     assert contiguous([(0, 5, 9), (0, 0, 5), (0, 3, 4), (0, 10, 12), (1, 1, 2)]) == {0: 9, 1: 0}

@@ -1,4 +1,4 @@
-"""One speed stream as its operator runs it: started again whenever it ended, whatever ended it."""
+"""One speed stream as its operator runs it: restarted whenever it ends."""
 
 import os
 import random
@@ -27,7 +27,7 @@ from tidemark.stack.processes import Managed
 PARTITIONS = 4
 DEADLINE_S = 600
 STARTS_IN_VAIN = 8
-# Through Python, so that there are Python workers to kill in both modes.
+# With Python, so that both modes have Python workers to kill.
 TRANSFORM = """\
 from pyspark.sql.functions import pandas_udf
 from pyspark.sql.types import LongType
@@ -42,7 +42,7 @@ def transform(records):
 
 
 class World:
-    """The stream, what is fed to it, and its running application. ``endings`` counts how applications ended."""
+    """The stream, its feeder, and its running application. ``endings`` counts how applications ended."""
 
     def __init__(self, stack: LocalStack, mode: str, folder: Path, chance: random.Random, feeder: Feeder) -> None:
         self.stack, self.mode, self.chance, self.feeder = stack, mode, chance, feeder
@@ -52,7 +52,7 @@ class World:
         self.endings: Counter[str] = Counter()
         self.starts = 0
         self.app: SpeedApp | None = None
-        self.killed = False  # by a fault: the ending says nothing
+        self.killed = False  # by a fault: the ending is not counted
         self._in_vain = 0
         self._folder = folder
         self._apps = ExitStack()
@@ -62,13 +62,13 @@ class World:
         return next(managed for managed in self.stack.processes if managed.name == "kafka")
 
     def start(self, *arguments: str) -> SpeedApp:
-        """A further application beside any that run; its log is its own."""
+        """Another application besides running ones, with its own log."""
         self.starts += 1
         log = self._folder / f"{self.mode}-{self.starts:03}.log"
         return self._apps.enter_context(speed_app(self.stack, self.stream, log, *arguments))
 
     def up(self) -> SpeedApp:
-        """The application, started where it does not run."""
+        """The application; started if it does not run."""
         if self.app is not None and self.app.process.poll() is not None:
             self.note(self.app)
             self._in_vain = 0 if self.killed or _worked(self.app) else self._in_vain + 1
@@ -79,12 +79,12 @@ class World:
         return self.app
 
     def hand_over(self) -> SpeedApp:
-        """The application, which is no longer the one that is kept running."""
+        """The application, which is no longer restarted."""
         app, self.app = self.up(), None
         return app
 
     def note(self, app: SpeedApp) -> None:
-        """Count how an application ended: by a signal, well, or with an error of which kind."""
+        """Count how an application ended: by a signal, normally, or with a kind of error."""
         code = app.process.returncode
         if code is not None and code > 0:
             last = next((line for line in reversed(app.output.splitlines()) if line.strip()), "")
@@ -95,7 +95,7 @@ class World:
             self.endings["exit 0" if code == 0 else f"signal {-(code or 0)}"] += 1
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for a condition and keep an application running meanwhile."""
+        """Wait for a condition, and keep an application running."""
         deadline = time.monotonic() + DEADLINE_S
         while not holds():
             assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}; {self.app and self.app.output}"
@@ -103,11 +103,11 @@ class World:
             time.sleep(0.2)
 
     def written(self) -> int:
-        """The ends of both output topics, whatever is committed."""
+        """The ends of both output topics, committed or not."""
         return ends(self.bootstrap, self.stream.speed.topic, self.stream.speed.dead_letter_topic)
 
     def finish(self, spark: SparkSession | None = None) -> None:
-        """Kill what runs and deliver everything there is: in that session, or by applications."""
+        """Kill what runs and deliver every record: in that session, or with applications."""
         if self.app is not None:
             signal_all(self.app, signal.SIGKILL)
             self.app.process.wait(60)
@@ -145,7 +145,7 @@ def world(stack: LocalStack, mode: str, folder: Path, chance: random.Random, **s
             "dead_letter_topic": f"{name}-dead",
             "delivery": mode,
             "trigger_seconds": 0,
-            # Several transactions a task, so that faults fall between and into them.
+            # Several transactions per task, so that faults hit between and inside them.
             "transaction_records": 500,
             **speed,
         },
@@ -167,7 +167,7 @@ def world(stack: LocalStack, mode: str, folder: Path, chance: random.Random, **s
 
 
 def members(app: SpeedApp) -> list[psutil.Process]:
-    """The living processes of the application's session: driver, JVM, Python workers, executors."""
+    """The running processes of the application's session: driver, JVM, Python workers, executors."""
     found = []
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, psutil.Error):
@@ -177,7 +177,7 @@ def members(app: SpeedApp) -> list[psutil.Process]:
 
 
 def signal_all(app: SpeedApp, number: signal.Signals) -> None:
-    """Signal every process of the application."""
+    """Send a signal to every process of the application."""
     for process in members(app):
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
@@ -188,5 +188,5 @@ def _worked(app: SpeedApp) -> bool:
 
 
 def _same(line: str) -> str:
-    """A message without its numbers, to count by."""
+    """A message without its numbers, as a key for counting."""
     return re.sub(r"[0-9]+", "N", line)[:160]

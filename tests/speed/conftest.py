@@ -1,16 +1,17 @@
-"""Sinks for exactly-once delivery, each with a group and a marker topic of its own."""
+"""Sinks for exactly-once delivery, each with its own group and marker topic."""
 
 import pytest
 
 from tests.conftest import unique
 from tests.speed.delivering import LOG, MakeSink, span
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.transactions import Sink, deliver, ensure_markers
+from tidemark.speed.exactly_once.marker import Sink, ensure_markers
+from tidemark.speed.exactly_once.transactions import deliver
 
 
 @pytest.fixture(scope="session")
 def make_sink(settings: Settings) -> MakeSink:
-    """The broker has had a transaction already: its first one takes seconds, beyond the time-outs of some tests."""
+    """Run a first transaction on the broker: it takes seconds, longer than the time-outs of some tests."""
 
     def make(*, records: int = 100, timeout_s: float = 120, batch_bytes: int = 1_000_000) -> Sink:
         name = unique("markers")

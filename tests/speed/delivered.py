@@ -1,4 +1,4 @@
-"""Source records, an archive and two output topics, all written by hand, and an oracle that counts in plain Python."""
+"""Source records, an archive and two output topics, all made by hand, and an oracle that counts in plain Python."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, ReplayRange
 
 ZONE = ZoneInfo("America/New_York")
 VERSION = 3
-# Doubles n, keeps the name, and does not want an n that ends with 7.
+# Doubles n, keeps the name, and rejects an n that ends with 7.
 TRANSFORM = """\
 from pyspark.sql import functions as F
 
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Out:
-    """A record for an output topic, with the source coordinates that its headers are to name; ``None``: no header."""
+    """A record for an output topic, with the source coordinates for its headers; ``None``: no header."""
 
     on_live: bool
     key: bytes | None
@@ -76,24 +76,24 @@ class Out:
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
         named = None not in (self.topic_id, self.offset)
-        said = {
+        texts = {
             "source": f"any:{self.topic_id}:{self.partition}:{self.offset}" if named else None,
             "timestamp": self.ms,
             "stream": f"{self.stream}:{self.version}" if self.stream else None,
         }
         if not self.on_live:
-            said |= {"reason": "bad", "exception": self.exception, "attempt": self.attempt}
-        # The source's own headers come first, and must not be taken for ours.
+            texts |= {"reason": "bad", "exception": self.exception, "attempt": self.attempt}
+        # The source's own headers come first, and must not be read as Tidemark's.
         own: list[tuple[str, bytes | None]] = [("tidemark.source", b"any:another:0:99999")]
-        ours = [(f"tidemark.{name}", str(text).encode()) for name, text in said.items() if text is not None]
+        ours = [(f"tidemark.{name}", str(text).encode()) for name, text in texts.items() if text is not None]
         return [*(own if named else []), *ours]
 
 
 @dataclass(slots=True, kw_only=True)
 class Delivery:
-    """A stream with its topics. ``archived`` are the source records that the archive has rows of.
+    """A stream with its topics. ``archived`` are the source records with rows in the archive.
 
-    ``told``: the oracle knows of everything that was done to it. ``gone``: its topic was deleted, or made again.
+    ``known``: the oracle knows everything that was done to it. ``topic_deleted``: its topic was deleted or recreated.
     """
 
     stream: Stream
@@ -104,8 +104,8 @@ class Delivery:
     archived: dict[tuple[int, int], Source] = field(default_factory=dict)
     outs: list[tuple[Out, int]] = field(default_factory=list)
     replayed_until: int = 0
-    told: bool = True
-    gone: bool = False
+    known: bool = True
+    topic_deleted: bool = False
     positions: dict[int, int] = field(default_factory=dict)
     _batches: Counter[str] = field(default_factory=Counter)
 
@@ -159,7 +159,7 @@ class Delivery:
         self.archived |= {(partition, item.offset): item for item in rows}
 
     def deliver(self, outs: Sequence[Out]) -> None:
-        """Produce them, stamped with the present time, in order per topic."""
+        """Produce them with the current time as timestamp, in order per topic."""
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         for on_live in (True, False):
             some = [item for item in outs if item.on_live == on_live]
@@ -168,7 +168,7 @@ class Delivery:
             self.outs += zip(some, self.produce(topic, records), strict=True)
 
     def right(self, source: Source, *, attempt: int = 0, version: int = VERSION, exception: str = "rejected") -> Out:
-        """The record that a source record must come out as."""
+        """The output record of a source record."""
         live = source.live
         return Out(
             on_live=live is not None,
@@ -185,7 +185,7 @@ class Delivery:
         )
 
     def letter(self, source: Source, *, attempt: int = 0, version: int = VERSION, exception: str = "rejected") -> Out:
-        """The source record as a dead letter, whatever it is."""
+        """The source record as a dead letter, good or not."""
         return Out(
             on_live=False,
             key=source.key,
@@ -211,15 +211,15 @@ class Delivery:
         self.positions = positions
 
     def replay_until(self, offset: int) -> None:
-        """Say that the dead letters below the offset were replayed."""
+        """Record that the dead letters below the offset were replayed."""
         (log,) = describe_topic(self.settings.kafka_bootstrap, self.stream.speed.dead_letter_topic)
         plans = ReplayPlans.of(self.store, self.layout, log.topic_id)
-        reading = ReplayRange(log=log, start=0, until=offset, first=True)
-        plans.begin(ReplayPlan(stream=self.stream.name, number=1, readings=(reading,)))
+        replayed = ReplayRange(log=log, start=0, end=offset, first=True)
+        plans.begin(ReplayPlan(stream=self.stream.name, number=1, ranges=(replayed,)))
         self.replayed_until = offset
 
     def expected(self, start: datetime, end: datetime) -> Counter[Outcome]:
-        """What an audit must count, by looking at one source record after the other."""
+        """The expected counts of an audit, computed for one source record after the other."""
         low, high = (int(moment.timestamp() * 1000) for moment in (start, end))
         found: Counter[Outcome] = Counter()
         for place, source in self.archived.items():
@@ -265,8 +265,8 @@ class Delivery:
         if arrived:
             judged.append((True, "delivered", None))
         elif copies:
-            judged.append((True, "unlike", None))
-        elif self.gone or source.offset < self.positions.get(source.partition, 0):
+            judged.append((True, "mismatched", None))
+        elif self.topic_deleted or source.offset < self.positions.get(source.partition, 0):
             judged.append((True, "missing", None))
         else:
             judged.append((True, "pending", "not_delivered"))
@@ -303,7 +303,7 @@ def hour(ms: int) -> str:
 
 
 def ms_of(moment: str) -> int:
-    """Of an ISO moment in New York, the first where it comes twice."""
+    """µs of an ISO time in New York; the first one if it is repeated."""
     return int(datetime.fromisoformat(moment).replace(tzinfo=ZONE).timestamp() * 1000)
 
 

@@ -1,4 +1,4 @@
-"""Rows for exactly-once delivery, what readers see of it, and a process of its own that delivers them bit by bit."""
+"""Rows for exactly-once delivery, what consumers see of them, and a process that delivers them step by step."""
 
 import json
 import os
@@ -17,7 +17,8 @@ from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver
+from tidemark.speed.exactly_once.marker import Sink, TaskRange
+from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.stack.local import PROJECT
 
 LOG = TopicPartition(topic="source", topic_id="kXWqb5YJRMmUXkvGyKEUyg", partition=2)
@@ -41,7 +42,7 @@ class MakeSink(Protocol):
 
 
 def row(topic: str, offset: int, **given: Any) -> dict[str, Any]:
-    """A good row for partition 0 of the topic whose value is its source offset; ``given`` are other columns."""
+    """A good row for partition 0 of the topic, with its source offset as value; ``given`` are other columns."""
     return {
         "topic": topic,
         "partition": 0,
@@ -81,7 +82,7 @@ def delivered(wanted: TaskRange, *, skipped: int = 0, good: int = 0, dead: int =
 
 
 def settled(bootstrap: str, topic: str) -> bool:
-    """Whether every transaction in the topic ended: brokers write a commit's marks after its producer was answered."""
+    """Whether every transaction in the topic ended: brokers write its markers after they answered the producer."""
     logs = describe_topic(bootstrap, topic)
     stable = [item.high_watermark for item in watermarks(bootstrap, logs)]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "isolation.level": "read_uncommitted"})
@@ -92,7 +93,7 @@ def settled(bootstrap: str, topic: str) -> bool:
 
 
 def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed", wait: bool = True) -> list[Message]:
-    """All a reader sees, by partition and offset; ``wait``: once no transaction is open any more."""
+    """All records that a consumer sees, by partition and offset; ``wait``: after all transactions ended."""
     if wait:
         wait_until(lambda: settled(bootstrap, topic), "transactions ended")
     consumer = Consumer(
@@ -125,19 +126,19 @@ def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed", w
 
 
 def values(bootstrap: str, topic: str, *, isolation: str = "read_committed", wait: bool = True) -> list[int]:
-    """The source offsets that ``numbered`` rows of one partition tell, in the order they were written."""
+    """The source offsets in the ``numbered`` rows of one partition, in the order they were written."""
     return [int(message.value() or b"") for message in messages(bootstrap, topic, isolation=isolation, wait=wait)]
 
 
 def set_marker(sink: Sink, position: int, *, metadata: str = "") -> None:
-    """Commit an offset as Kafka's own tools do: from outside, without a transaction."""
+    """Commit an offset as Kafka's tools do: without a transaction."""
     consumer = Consumer({"bootstrap.servers": sink.bootstrap, "group.id": sink.group, "enable.auto.commit": False})
     wanted = KafkaPartition(sink.marker_topic, LOG.partition, position, metadata)
 
     def committed() -> bool:
         try:
             (done,) = consumer.commit(offsets=[wanted], asynchronous=False) or []
-        except KafkaException:  # the group's coordinator starts
+        except KafkaException:  # the group's coordinator is starting
             return False
         return done.error is None
 
@@ -147,20 +148,20 @@ def set_marker(sink: Sink, position: int, *, metadata: str = "") -> None:
 
 @dataclass(frozen=True)
 class Child:
-    """A process that delivers ``parts`` (lists of source offsets) and stands still behind each until told to go on."""
+    """A process that delivers ``parts`` (lists of source offsets) and waits after each for a line on its input."""
 
     process: subprocess.Popen[str]
 
     @classmethod
     def start(cls, topic: str, parts: Sequence[Sequence[int]], wanted: TaskRange, sink: Sink) -> "Child":
-        told = {
+        arguments = {
             "topic": topic,
             "parts": [list(part) for part in parts],
             "sink": asdict(sink),
             "span": {key: value for key, value in asdict(wanted).items() if key != "log"},
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.speed.delivering", json.dumps(told)],
+            [sys.executable, "-m", "tests.speed.delivering", json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -171,15 +172,15 @@ class Child:
         return cls(process)
 
     def reached(self) -> str:
-        """The number of the part that it stands behind."""
+        """The number of the part that it has delivered."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def ended(self) -> str:
-        """Let it go on to its end; the error it ended with."""
-        _, said = self.process.communicate("\n" * 100, timeout=180)
-        assert self.process.returncode == 1, said  # of one that aborts, librdkafka or Python says why
-        return said
+        """Let it run to its end. Return the error it ended with."""
+        _, output = self.process.communicate("\n" * 100, timeout=180)
+        assert self.process.returncode == 1, output  # if it aborts, librdkafka or Python prints why
+        return output
 
     def kill(self) -> None:
         self.process.kill()
@@ -187,17 +188,17 @@ class Child:
 
 
 def _main() -> None:
-    told = json.loads(sys.argv[1])
+    arguments = json.loads(sys.argv[1])
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for number, offsets in enumerate(told["parts"]):
-            yield numbered(told["topic"], *offsets)
+        for number, offsets in enumerate(arguments["parts"]):
+            yield numbered(arguments["topic"], *offsets)
             sys.stdout.write(f"{number}\n")
             sys.stdout.flush()
             sys.stdin.readline()
 
     try:
-        deliver(rows(), TaskRange(log=LOG, **told["span"]), Sink(**told["sink"]))
+        deliver(rows(), TaskRange(log=LOG, **arguments["span"]), Sink(**arguments["sink"]))
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Dead letters written by hand, as docs/speed.md describes them."""
+"""Dead letters made by hand, as docs/speed.md describes them."""
 
 from tests.conftest import Record
 from tidemark.definitions.stream import Stream
@@ -23,17 +23,17 @@ def letter(
     on: int = 0,
     key: bytes | None = b"k",
     own: Headers | None = None,
-    attempt: str | None = None,
+    attempt: str = "0",
     **changed: str,
 ) -> Record:
     """A dead letter of the source record ``at`` (partition, offset) for partition ``on`` of the dead-letter topic."""
-    said = {
+    texts = {
         "source": f"{stream.topic}:{topic_id}:{at[0]}:{at[1]}",
         "timestamp": str(START_MS + at[1]),
         "stream": f"{stream.name}:1",
         "reason": "why not",
-        **({} if attempt is None else {"attempt": attempt}),
+        "attempt": attempt,
         **changed,
     }
-    ours: Headers = [(f"tidemark.{name}", text.encode()) for name, text in said.items()]
+    ours: Headers = [(f"tidemark.{name}", text.encode()) for name, text in texts.items()]
     return key, value, START_MS, on, [*(own or []), *ours]

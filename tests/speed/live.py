@@ -1,4 +1,4 @@
-"""The speed stream as a process of its own, and what it left in its two output topics."""
+"""The speed stream as a process, and the records in its two output topics."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def printed_events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def read_topic(settings: Settings, topic: str) -> list[Delivered]:
-    """Everything in an output topic that a reader of committed records sees, in log order per partition."""
+    """All committed records of an output topic, in log order per partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": settings.speed_bootstrap,
@@ -95,7 +95,7 @@ def _pairs(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 class SpeedApp:
-    """A running ``spark_apps/speed_stream.py``; ``output`` is what it printed so far, both streams."""
+    """A running ``spark_apps/speed_stream.py``; ``output`` is what it printed so far to both streams."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -113,7 +113,7 @@ class SpeedApp:
         return [fields for fields in map(json.loads, lines) if fields["event"] == event]
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Until the condition holds; fails with the output when the process ends or two minutes passed before."""
+        """Wait for the condition; fail with the output if the process ends or after two minutes."""
         deadline = time.monotonic() + DEADLINE_S
         while not holds():
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.output}"
@@ -121,7 +121,7 @@ class SpeedApp:
             time.sleep(0.1)
 
     def jvms(self) -> list[psutil.Process]:
-        """Its Java processes; a launcher script on its way to become one is none yet."""
+        """Its Java processes, without a launcher script that is about to become one."""
         return [child for child in psutil.Process(self.process.pid).children(recursive=True) if child.name() == "java"]
 
     def wait(self) -> int:
@@ -129,7 +129,7 @@ class SpeedApp:
         return self.process.wait(DEADLINE_S)
 
     def kill(self) -> None:
-        """SIGKILL to Python and to its JVM, at once."""
+        """Send SIGKILL to Python and to its JVM at once."""
         parent = psutil.Process(self.process.pid)
         family = [parent, *parent.children(recursive=True)]
         for member in family:
@@ -140,7 +140,7 @@ class SpeedApp:
 
 @contextmanager
 def running(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[SpeedApp]:
-    """Start an application of the project; whatever is left of it at the end is killed."""
+    """Start an application of the project, and kill what is left of it at the end."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
@@ -159,6 +159,6 @@ def running(command: Sequence[str], log: Path, environment: Mapping[str, str]) -
 
 
 def speed_app(stack: LocalStack, stream: Stream, log: Path, *arguments: str) -> AbstractContextManager[SpeedApp]:
-    """Start the speed stream; whatever is left of it at the end is killed."""
+    """Start the speed stream, and kill what is left of it at the end."""
     program = str(PROJECT / "spark_apps" / "speed_stream.py")
     return running([sys.executable, program, stream.name, *arguments], log, stack.env)

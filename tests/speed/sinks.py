@@ -1,4 +1,4 @@
-"""Both ways of delivery without a stream around them: rows to a topic, for tests of what brokers do to them."""
+"""Both delivery modes without a stream: rows to a topic, for tests of brokers' faults."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import source_options
 from tidemark.spark.streaming import trigger
-from tidemark.speed.exactly_once.transactions import Sink, TaskRange
+from tidemark.speed.exactly_once.marker import Sink, TaskRange
 from tidemark.speed.stream import PRODUCER
 
 SOURCE = TopicPartition(topic="source", topic_id="AAAAAAAAAAAAAAAAAAAAAA", partition=0)
@@ -32,7 +32,7 @@ def spark_query(
     available_now: bool = True,
     patience: Mapping[str, str] = MappingProxyType({}),
 ) -> StreamingQuery:
-    """Spark's Kafka sink as the speed stream sets it up; ``patience`` are options that shorten its waiting."""
+    """Spark's Kafka sink with the speed stream's options; ``patience`` are options with shorter time-outs."""
     rows = (
         spark.readStream.format("kafka")
         .options(**source_options(settings), subscribe=source, startingOffsets="earliest")
@@ -51,7 +51,7 @@ def spark_query(
 
 
 def task(bootstrap: str, *, timeout_s: float = 60, records: int = 1000) -> Sink:
-    """A sink of its own for exactly-once delivery; its marker topic is not created."""
+    """A new sink for exactly-once delivery; its marker topic is not created."""
     name = unique("task")
     return Sink(
         bootstrap=bootstrap,

@@ -24,7 +24,8 @@ from tests.speed.sinks import row_batch, span, spark_query, task
 from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.transactions import deliver, ensure_markers
+from tidemark.speed.exactly_once.marker import ensure_markers
+from tidemark.speed.exactly_once.transactions import deliver
 
 pytestmark = pytest.mark.conformance(25)
 
@@ -38,7 +39,7 @@ def text(n: int) -> bytes:
 
 
 class Plain:
-    """An idempotent producer that remembers what was acknowledged."""
+    """An idempotent producer that keeps what was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acknowledged: list[bytes] = []
@@ -67,7 +68,7 @@ class Plain:
 
 
 class Transactions:
-    """Exactly-once delivery of numbers 0, 1, …, attempt after attempt, each of which may fail at any point."""
+    """Exactly-once delivery of numbers 0, 1, … in attempts that may fail at any point."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.sink = task(bootstrap, timeout_s=30, records=20)
@@ -98,7 +99,7 @@ class Transactions:
                 try:
                     deliver([rows], span(start, start + SPAN, batch), self.sink)
                     break
-                except (ServiceError, ConflictError):  # as Spark does, begin the task again
+                except (ServiceError, ConflictError):  # start the task again, as Spark does
                     self.failures += 1
                     if self._end.wait(0.05):
                         return
@@ -106,7 +107,7 @@ class Transactions:
 
 
 class Spark:
-    """Spark's sink; where it gave a batch up, it is started again as a supervisor would."""
+    """Spark's sink, restarted after a failed batch, as a supervisor would do."""
 
     def __init__(self, spark: SparkSession, settings: Settings, source: str, bootstrap: str, topic: str) -> None:
         self._source = source
@@ -130,7 +131,7 @@ class Spark:
 
 
 class Deliveries:
-    """All three at once, each into a topic of its own, of the same numbers."""
+    """All three at once, with the same numbers, each into its own topic."""
 
     def __init__(self, spark: SparkSession, settings: Settings, brokers: Cluster, source: str) -> None:
         self.topics = tuple(
@@ -164,7 +165,7 @@ class Deliveries:
 
 
 @pytest.mark.soak  # five minutes: three brokers die in turn
-def test_nothing_acknowledged_is_lost_whichever_brokers_die_and_exactly_once_readers_see_no_duplicate(
+def test_no_acknowledged_record_is_lost_or_duplicated_when_brokers_die(
     brokers: Cluster, spark: SparkSession, settings: Settings, make_topic: MakeTopic, produce: Produce
 ) -> None:
     source = make_topic()
@@ -182,7 +183,7 @@ def test_nothing_acknowledged_is_lost_whichever_brokers_die_and_exactly_once_rea
             with brokers.without(*victims()):
                 deliveries.send(source, produce)
                 wait_until(deliveries.done, "all is delivered by the brokers that are left", LONG_S)
-        # With one broker of three nothing may be acknowledged; it waits, and arrives once there are two.
+        # With one of three brokers nothing may be acknowledged. Records wait, and arrive when there are two.
         with brokers.without(*brokers.ids[1:]):
             deliveries.send(source, produce)
             wait_until(lambda: len(brokers.in_sync(plain)) < 2, "fewer copies in sync than needed", LONG_S)
@@ -200,7 +201,7 @@ def test_nothing_acknowledged_is_lost_whichever_brokers_die_and_exactly_once_rea
         return all(found(topic).keys() >= expected for topic in deliveries.topics)
 
     assert set(deliveries.plain.acknowledged) == expected
-    # A transaction's end, and what a leader that just took over may show, reach readers a little later.
+    # Readers see a transaction's end, and the records of a new leader, a little later.
     wait_until(all_there, "nothing acknowledged is lost")
-    assert found(once) == found(plain) == Counter(expected)  # the plain producer is idempotent, and never began again
+    assert found(once) == found(plain) == Counter(expected)  # the plain producer is idempotent, and was never restarted
     assert found(by_spark).keys() == expected

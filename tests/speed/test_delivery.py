@@ -1,4 +1,4 @@
-"""The delivery audit against records, archives and output topics written by hand, and an oracle in plain Python."""
+"""The delivery audit on records, archives and output topics made by hand, compared with an oracle in plain Python."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def audit(spark: SparkSession, log: Delivery, start: str = NINE, end: str | None
     span = parse_span(start, end, log.stream.zone, datetime.now(UTC))
     run = Run(stream=log.stream, settings=log.settings, store=log.store, layout=log.layout, name=unique("delivery"))
     tally = audit_delivery(run, spark, span)
-    if log.told:
+    if log.known:
         assert counted(tally) == log.expected(span.start, span.end)
     return run.require(DELIVERY)
 
@@ -55,7 +55,7 @@ def values(count: int, dice: random.Random) -> list[tuple[int, int, bytes | None
 
 
 def copies(log: Delivery, source: Source, dice: random.Random) -> list[Out]:
-    """What a stream in trouble may have made of a source record."""
+    """The output records that a faulty stream may have made of a source record."""
     right, letter = log.right(source), log.letter(source)
     on_live = replace(letter, on_live=True, value=b'{"twice":1,"name":null}')
     wrong = on_live if source.live is None else letter
@@ -82,10 +82,10 @@ def copies(log: Delivery, source: Source, dice: random.Random) -> list[Out]:
 
 
 def strangers(log: Delivery, ends: Sequence[int], dice: random.Random) -> list[Out]:
-    """Records that no source record explains."""
+    """Records without a source record."""
     topic_id = log.topic_id
 
-    def stranger(**said: Any) -> Out:
+    def stranger(**changes: Any) -> Out:
         base = Out(
             on_live=dice.random() < 0.5,
             key=b"k",
@@ -95,7 +95,7 @@ def strangers(log: Delivery, ends: Sequence[int], dice: random.Random) -> list[O
             offset=0,
             ms=dice.randrange(FIRST, LAST),
         )
-        return replace(base, **said)
+        return replace(base, **changes)
 
     return [
         *(stranger(topic_id=None) for _ in range(3)),
@@ -106,7 +106,7 @@ def strangers(log: Delivery, ends: Sequence[int], dice: random.Random) -> list[O
     ]
 
 
-def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_its_hour_that_comes_twice(
+def test_an_audit_agrees_with_the_oracle_on_a_day_of_25_hours(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     dice = random.Random(SEED)  # noqa: S311 - cases, no secrets
@@ -115,7 +115,7 @@ def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_it
     produce(log.stream.speed.topic, old)
     log.write_sources(values(450, dice))
     ends = [150, 150, 150]
-    # Two copies that overlap, one of them with holes that the other has as well; a tail that nobody archived.
+    # Two overlapping copies, one of them with holes that the other has too; a tail that is not archived.
     log.archive("a", 0, 0, 60, without=[4, 5, 41])
     log.archive("b", 0, 30, 150, without=[41])
     log.archive("a", 1, 0, 100)
@@ -137,7 +137,7 @@ def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_it
     assert {item["hour"][11:] for item in hour["hours"]} == {"01:00:00-04:00", "01:00:00-05:00"}
     live, _ = day["ranges"]["topics"]
     assert [item["start"] for item in live["partitions"]] == [7, 0, 0]
-    for name in ("missing", "duplicated", "unexpected", "pending", "replayed", "unlike", "not_archived", "outside"):
+    for name in ("missing", "duplicated", "unexpected", "pending", "replayed", "mismatched", "not_archived", "outside"):
         assert day["counts"][name] > 0, name
     assert set(day["unexpected"]) == {
         "no_coordinates",
@@ -152,7 +152,7 @@ def test_an_audit_counts_what_the_oracle_counts_for_a_day_of_25_hours_and_for_it
 
 
 def _examples_are_true(log: Delivery, value: dict[str, Any]) -> None:
-    """Every example names a source offset, and a record where one is."""
+    """Every example names a source offset, and a record if there is one."""
     at = {
         (log.stream.speed.topic if out.on_live else log.stream.speed.dead_letter_topic, out.to, offset): out
         for out, offset in log.outs
@@ -169,7 +169,7 @@ def _examples_are_true(log: Delivery, value: dict[str, Any]) -> None:
 
 
 def one_hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
-    """Twenty records between nine and ten; every fifth is to be a dead letter."""
+    """Twenty records between nine and ten; every fifth is a dead letter."""
     log = Delivery.make(make_stream, settings, produce)
     bodies = [b"{" if n % 5 == 0 else b'{"n":%d0}' % n for n in range(20)]
     log.write_sources([(0, ms_of(NINE) + n * 1000, body) for n, body in enumerate(bodies)])
@@ -178,16 +178,14 @@ def one_hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> D
 
 @pytest.fixture
 def hour(make_stream: MakeStream, settings: Settings, produce: Produce) -> Delivery:
-    """``one_hour``, archived, with a speed stream that says it delivered all of it."""
+    """``one_hour``, archived, with a speed stream's checkpoint at its end."""
     log = one_hour(make_stream, settings, produce)
     log.archive("a", 0, 0, 20)
     log.stand_at({0: 20})
     return log
 
 
-def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
-    spark: SparkSession, hour: Delivery
-) -> None:
+def test_a_complete_span_passes_and_one_without_records_is_unknown(spark: SparkSession, hour: Delivery) -> None:
     hour.deliver([hour.right(source) for source in hour.sources.values()])
     whole = audit(spark, hour)
     assert (whole["verdict"], whole["sentences"]) == ("pass", [])
@@ -197,7 +195,7 @@ def test_a_span_that_arrived_whole_passes_and_one_without_records_is_unknown(
     assert empty["sentences"] == ["the archive has no row of the span"]
 
 
-def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for_a_lost_one_nor_are_duplicates(
+def test_another_streams_dead_letters_on_a_shared_topic_are_not_counted(
     spark: SparkSession, hour: Delivery, make_stream: MakeStream, make_topic: MakeTopic
 ) -> None:
     neighbour = make_stream(
@@ -212,15 +210,15 @@ def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for
     lost = rights[10]
     assert not lost.on_live
     hour.deliver([out for out in rights if out is not lost])
-    # Four records are rejected by both streams, one by the neighbour alone.
+    # Both streams reject four records, the other stream one more.
     other.deliver([*map(other.right, hour.sources.values()), other.letter(hour.sources[0, 3])])
 
     without = audit(spark, hour)
     hour.deliver([lost])
     whole = audit(spark, hour)
 
-    told = [{name: number for name, number in value["counts"].items() if number} for value in (without, whole)]
-    assert told == [
+    counts = [{name: number for name, number in value["counts"].items() if number} for value in (without, whole)]
+    assert counts == [
         {"archived": 20, "delivered": 19, "missing": 1, "other_stream": 5},
         {"archived": 20, "delivered": 20, "other_stream": 5},
     ]
@@ -228,15 +226,15 @@ def test_another_streams_letters_on_a_common_dead_letter_topic_neither_stand_for
     assert [(item["outcome"], item["offset"]) for item in without["hours"][0]["examples"]] == [("missing", 10)]
 
 
-def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_and_not_missing(
+def test_records_that_retention_or_an_open_transaction_may_hide_are_pending(
     spark: SparkSession, hour: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_topics, "SETTLE_S", 1)
+    monkeypatch.setattr(output_topics, "OPEN_TRANSACTION_S", 1)
     rights = [hour.right(source) for source in hour.sources.values()]
     lives = [out for out in rights if out.on_live]
     hour.deliver([out for out in rights if out != lives[-1]])
     bootstrap, topic = hour.settings.kafka_bootstrap, hour.stream.speed.topic
-    hour.told = False
+    hour.known = False
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("hidden")})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -258,11 +256,11 @@ def test_what_retention_may_have_taken_or_an_open_transaction_hides_is_pending_a
     assert taken["counts"]["delivered"] == 16
 
 
-def test_what_nobody_archived_is_unknown_and_without_a_checkpoint_nothing_is_missing(
+def test_unarchived_records_are_unknown_and_without_a_checkpoint_nothing_is_missing(
     spark: SparkSession, make_stream: MakeStream, settings: Settings, produce: Produce
 ) -> None:
     log = one_hour(make_stream, settings, produce)
-    log.told = False
+    log.known = False
     log.archive("a", 0, 0, 8)
     log.archive("a", 0, 12, 20)
     log.deliver([log.right(source) for source in log.sources.values() if source.offset < 15])
@@ -278,7 +276,7 @@ def test_what_nobody_archived_is_unknown_and_without_a_checkpoint_nothing_is_mis
     assert [(item["partition"], item["start"], item["end"]) for item in found["ranges"]["unarchived"]] == [(0, 8, 12)]
 
 
-def test_hours_are_those_of_the_time_zone_also_where_it_is_half_an_hour_off(spark: SparkSession) -> None:
+def test_hours_follow_the_time_zone_even_with_a_half_hour_offset(spark: SparkSession) -> None:
     moments = ["2013-01-14T10:29:59.999999+05:30", "2013-01-14T10:30:00+05:30", "1969-12-31T23:59:00+05:30"]
     micros = [
         (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -288,8 +286,8 @@ def test_hours_are_those_of_the_time_zone_also_where_it_is_half_an_hour_off(spar
     hours = [
         row[0] for row in frame.orderBy(F.col("at").desc()).select(hour_start(F.col("at"), "Asia/Kolkata")).collect()
     ]
-    told = [datetime.fromtimestamp(item / 1e6, ZoneInfo("Asia/Kolkata")).isoformat() for item in hours]
-    assert told == ["2013-01-14T10:00:00+05:30", "2013-01-14T10:00:00+05:30", "1969-12-31T23:00:00+05:30"]
+    times = [datetime.fromtimestamp(item / 1e6, ZoneInfo("Asia/Kolkata")).isoformat() for item in hours]
+    assert times == ["2013-01-14T10:00:00+05:30", "2013-01-14T10:00:00+05:30", "1969-12-31T23:00:00+05:30"]
 
 
 @pytest.fixture
@@ -297,7 +295,7 @@ def command(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[object, str, str]]:
     """``tidemark delivery`` in this process and session: its exit code, standard output and standard error."""
-    monkeypatch.setattr("tidemark.cli.delivery.quiet_session", lambda _settings, _name: spark)
+    monkeypatch.setattr("tidemark.cli.spark.quiet_session", lambda _settings, _name: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
     for name, value in (("COLUMNS", "200"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
@@ -310,7 +308,7 @@ def command(
     return run
 
 
-def test_the_command_tells_what_it_found_by_its_table_its_examples_and_its_exit_code(
+def test_the_command_prints_table_examples_and_exits_by_the_verdict(
     command: Callable[..., tuple[object, str, str]], hour: Delivery
 ) -> None:
     hour.deliver([hour.right(source) for source in hour.sources.values() if source.offset != 19])
@@ -324,14 +322,14 @@ def test_the_command_tells_what_it_found_by_its_table_its_examples_and_its_exit_
     assert key in out
 
 
-def test_a_command_that_could_not_audit_ends_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:
+def test_a_command_that_cannot_audit_exits_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:
     for arguments in (["no_such_stream"], ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]):
         code, out, error = command(*arguments)
         assert (code, out) == (2, "")
         assert error.startswith("ConfigError: ")
 
 
-def test_topics_are_read_from_as_early_as_the_source_topic_lets_timestamps_be_ahead(
+def test_topics_are_read_from_the_earliest_timestamp_that_the_source_allows(
     settings: Settings, make_topic: MakeTopic
 ) -> None:
     at = datetime(2013, 1, 14, 12, tzinfo=UTC)

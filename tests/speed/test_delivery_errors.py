@@ -1,4 +1,4 @@
-"""What exactly-once delivery says to positions, records, topics and brokers that it can't work with."""
+"""The errors of exactly-once delivery for wrong positions, records, topics and brokers."""
 
 import os
 import signal
@@ -13,19 +13,18 @@ from tests.speed.delivering import LOG, MakeSink, batch, delivered, numbered, ro
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.transactions import Marker, deliver, ensure_markers, marker
+from tidemark.speed.exactly_once.marker import Marker, ensure_markers, marker
+from tidemark.speed.exactly_once.transactions import deliver
 from tidemark.stack.local import LocalStack
 
 
-def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_a_marker_outside_the_batch_stops_delivery_until_it_is_set(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(5, 9, number=3)
-    behind = "the marker is behind the batch: .*found marker 4.*"
+    behind = "the marker is before the batch: .*found marker 4.*"
     problems = {
-        None: "there is no marker, though earlier batches were delivered",
+        None: "there is no marker, but earlier batches were delivered",
         4: behind + r"Source offsets \[4, 5\) are not in the live topic",
-        10: "the marker is ahead of the batch: .*found marker 10",
+        10: "the marker is after the batch: .*found marker 10",
     }
     for position, problem in problems.items():
         if position is not None:
@@ -33,7 +32,7 @@ def test_a_marker_that_does_not_fit_the_batch_stops_delivery_until_it_is_set(
         with pytest.raises(PositionError, match=problem):
             deliver([numbered(live, 5, 6, 7, 8)], wanted, sink)
     assert values(sink.bootstrap, live) == []
-    set_marker(sink, 6)  # as the message tells
+    set_marker(sink, 6)  # as the message says
     assert marker(sink, LOG) == Marker(position=6, batch=None)
     assert deliver([numbered(live, 5, 6, 7, 8)], wanted, sink) == delivered(wanted, skipped=1, good=3, transactions=1)
     assert values(sink.bootstrap, live) == [6, 7, 8]
@@ -44,7 +43,11 @@ def test_a_marker_that_is_not_ours_stops_delivery(make_sink: MakeSink) -> None:
     cases: tuple[tuple[str, type[Exception], str], ...] = (
         ("elsewhere", FormatError, "a marker does not parse: found elsewhere"),
         ('{"batch": 1}', FormatError, "a marker does not parse"),
-        ('{"batch": 1, "log": "other"}', ConflictError, "a marker is another log's: .*found topic id other"),
+        (
+            '{"batch": 1, "topic_id": "other"}',
+            ConflictError,
+            "the marker belongs to another log: .*found topic id other",
+        ),
     )
     for metadata, error, problem in cases:
         set_marker(sink, 5, metadata=metadata)
@@ -69,7 +72,7 @@ def test_a_marker_topic_that_lacks_the_partition_is_refused(make_topic: MakeTopi
     assert values(sink.bootstrap, live) == []
 
 
-def test_a_topic_that_is_not_there_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
+def test_a_missing_topic_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
     live, sink, wanted = unique("missing"), make_sink(timeout_s=12), span(0, 1, first=True)
     with pytest.raises(ServiceError, match=rf"{live}.*UNKNOWN_TOPIC|UNKNOWN_TOPIC.*{live}"):
         deliver([numbered(live, 0)], wanted, sink)
@@ -80,7 +83,7 @@ def test_a_topic_that_is_not_there_is_named_and_the_next_attempt_finds_it(make_s
 @pytest.mark.parametrize(
     ("size", "limit"), [(20_000, "max.message.bytes of topic"), (17 << 20, "16777216 bytes at most")]
 )
-def test_a_record_that_is_too_large_is_named_and_nothing_is_seen_of_its_transaction(
+def test_a_too_large_record_is_named_and_its_transaction_is_not_visible(
     size: int, limit: str, make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(records=2, batch_bytes=10_000)
@@ -91,7 +94,7 @@ def test_a_record_that_is_too_large_is_named_and_nothing_is_seen_of_its_transact
     assert marker(sink, LOG) == Marker(position=7, batch=0)
 
 
-def test_a_record_that_is_too_large_is_named_also_with_many_in_flight_behind_it(
+def test_a_too_large_record_is_named_with_many_records_in_flight_after_it(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
@@ -101,25 +104,23 @@ def test_a_record_that_is_too_large_is_named_also_with_many_in_flight_behind_it(
     assert values(sink.bootstrap, live) == []
 
 
-def test_records_that_are_small_enough_alone_are_not_refused_for_their_batch(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_small_records_are_not_refused_for_the_size_of_their_batch(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
     rows = [row(live, offset, value=b"%04000d" % offset) for offset in range(50)]
     deliver([batch(rows)], span(0, 50, first=True), sink)
     assert values(sink.bootstrap, live) == list(range(50))
 
 
-def test_a_time_out_that_brokers_do_not_allow_is_a_setting_to_mend(make_sink: MakeSink) -> None:
+def test_a_time_out_above_the_brokers_limit_is_a_config_error(make_sink: MakeSink) -> None:
     with pytest.raises(ConfigError, match=r"transaction\.max\.timeout\.ms, found 901 s"):
         deliver([], span(0, 1, first=True), make_sink(timeout_s=901))
 
 
 @pytest.mark.conformance(23)
-def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
+def test_a_broker_restart_during_delivery_costs_at_most_one_attempt(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._SETTLE_S", 3)
+    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._ABORT_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
     restarts = 0
@@ -141,10 +142,10 @@ def test_a_broker_restarted_in_mid_delivery_costs_an_attempt_at_most(
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
-def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes_on(
+def test_a_silent_broker_costs_the_time_out_and_the_next_attempt_continues(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._SETTLE_S", 3)
+    monkeypatch.setattr("tidemark.speed.exactly_once.transactions._ABORT_S", 3)
     live, sink, wanted = make_topic(), make_sink(records=4), span(0, 20, first=True)
     (broker,) = (item for item in stack.processes if item.name == "kafka")
 
@@ -154,7 +155,7 @@ def test_a_broker_that_falls_silent_costs_the_time_out_and_the_next_attempt_goes
         yield numbered(live, *range(10, 20))
 
     try:
-        with pytest.raises(ServiceError, match="Kafka did not take a transaction"):
+        with pytest.raises(ServiceError, match="Kafka refused a transaction"):
             deliver(rows(), wanted, replace(sink, timeout_s=4))
     finally:
         os.kill(broker.pid, signal.SIGCONT)

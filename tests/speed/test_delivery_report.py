@@ -31,7 +31,7 @@ WIDE = Bounds(rows_min=0, rows_max=1000, records_max=1000)
         ("2013-01-14T00:00Z", "2013-01-14T01:00+01:00:01", None),
     ],
 )
-def test_a_span_is_days_or_moments_in_the_streams_time_zone(
+def test_a_span_is_days_or_times_in_the_streams_time_zone(
     start: str | None, end: str | None, expected: tuple[str, str] | None
 ) -> None:
     if expected is None:
@@ -43,12 +43,12 @@ def test_a_span_is_days_or_moments_in_the_streams_time_zone(
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, "2013-01-14"), ("yesterday", None), ("2013-02-30", None)])
-def test_a_span_that_is_none_is_told(start: str | None, end: str | None) -> None:
+def test_an_invalid_span_is_refused(start: str | None, end: str | None) -> None:
     with pytest.raises(ConfigError):
         parse_span(start, end, NEW_YORK, NOW)
 
 
-def test_days_are_those_with_an_instant_of_the_span() -> None:
+def test_days_are_those_that_overlap_the_span() -> None:
     span = parse_span("2013-11-02T23:59", "2013-11-04", NEW_YORK, NOW)
     assert [str(day) for day in span.days(NEW_YORK)] == ["2013-11-02", "2013-11-03", "2013-11-04"]
     assert not span.whole_days(NEW_YORK)
@@ -90,7 +90,7 @@ GAP = Unarchived(topic_id="id", partition=2, start=10, end=20)
         ((group("missing", 3, is_row=True),), (), "findings"),
     ],
 )
-def test_only_a_span_that_was_seen_whole_passes(
+def test_only_a_completely_read_span_passes(
     groups: tuple[RecordGroup, ...], unarchived: tuple[Unarchived, ...], verdict: str
 ) -> None:
     tally = Tally(groups=groups, unarchived=unarchived)
@@ -102,8 +102,8 @@ def test_only_a_span_that_was_seen_whole_passes(
     ("groups", "bounds", "problem"),
     [
         ((group("delivered", 5, is_row=True),), WIDE, "delivered rows and delivered records differ"),
-        (WHOLE, Bounds(rows_min=6, rows_max=9, records_max=9), "not those of the manifests"),
-        (WHOLE, Bounds(rows_min=0, rows_max=4, records_max=9), "not those of the manifests"),
+        (WHOLE, Bounds(rows_min=6, rows_max=9, records_max=9), "contradict the manifests"),
+        (WHOLE, Bounds(rows_min=0, rows_max=4, records_max=9), "contradict the manifests"),
         (WHOLE, Bounds(rows_min=5, rows_max=5, records_max=4), "more records than offsets"),
         ((*WHOLE, group("forgotten", 1, is_row=False)), WIDE, "a record has no outcome"),
     ],
@@ -115,7 +115,7 @@ def test_counts_that_contradict_each_other_are_refused(
         Tally(groups=groups, unarchived=()).require_balance(bounds)
 
 
-def test_the_table_shows_the_hours_that_are_not_right_and_a_few_examples_of_each_kind() -> None:
+def test_the_table_shows_hours_with_findings_and_some_examples_of_each_kind() -> None:
     wrong = [group("missing", 2, is_row=True, hour=hour) for hour in range(EXAMPLES_MAX + 3)]
     tally = Tally(groups=(*WHOLE, *wrong, group("unexpected", 1, is_row=False, kind="changed")), unarchived=())
     zone = ZoneInfo("America/New_York")

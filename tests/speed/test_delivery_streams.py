@@ -1,4 +1,4 @@
-"""The delivery audit of what real streams archived and delivered, against a plain consumer of the same topics."""
+"""The delivery audit of real streams, compared with a plain consumer of the same topics."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.conformance(54)
 DAY = "2013-01-14"
 NINE_MS = ms_of(f"{DAY}T09:00")
 DEADLINE_S = 600
-WRONG = ("missing", "duplicated", "unexpected", "unlike")
+WRONG = ("missing", "duplicated", "unexpected", "mismatched")
 
 
 def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, Any]:
@@ -49,20 +49,20 @@ def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, 
     return run.require(DELIVERY)
 
 
-def told(value: dict[str, Any]) -> dict[str, int]:
+def nonzero(value: dict[str, Any]) -> dict[str, int]:
     """Its counts that are not 0."""
     return {name: count for name, count in value["counts"].items() if count}
 
 
 def rows(numbers: range, partitions: int = 1) -> list[Record]:
-    """A record every quarter of an hour, over and over; every tenth is no JSON."""
+    """A record every quarter of an hour, again and again; every tenth is not JSON."""
     return [
         (b"k%d" % n, b'{"n":%d}' % n if n % 10 else b"{", NINE_MS + n % 40 * 900_000, n % partitions, [])
         for n in numbers
     ]
 
 
-def test_duplicates_on_another_cluster_are_counted_by_hour_and_partition_as_a_plain_consumer_counts_them(
+def test_duplicates_on_another_cluster_are_counted_as_a_plain_consumer_does(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -88,15 +88,15 @@ def test_duplicates_on_another_cluster_are_counted_by_hour_and_partition_as_a_pl
     for item in read_topic(elsewhere, live) + read_topic(elsewhere, f"{live}.dead"):
         hour_ms = int(item.header("timestamp")) // 3_600_000 * 3_600_000
         copies[hour_ms, *item.source] += 1
-    again: Counter[tuple[int, int]] = Counter()
+    repeats: Counter[tuple[int, int]] = Counter()
     for (hour_ms, partition, _), count in copies.items():
-        again[hour_ms, partition] += count - 1
-    assert (len(copies), 0 < again.total() < 120) == (120, True)
-    assert told(value) == {"archived": 120, "delivered": 120, "duplicated": again.total()}
+        repeats[hour_ms, partition] += count - 1
+    assert (len(copies), 0 < repeats.total() < 120) == (120, True)
+    assert nonzero(value) == {"archived": 120, "delivered": 120, "duplicated": repeats.total()}
     assert {
         (int(datetime.fromisoformat(item["hour"]).timestamp() * 1000), item["partition"]): item["duplicated"]
         for item in value["hours"]
-    } == dict(again)
+    } == dict(repeats)
     examples = [(item["partition"], example) for item in value["hours"] for example in item["examples"]]
     assert {(example["outcome"], example["topic"]) for _, example in examples} == {
         ("duplicated", live),
@@ -104,13 +104,13 @@ def test_duplicates_on_another_cluster_are_counted_by_hour_and_partition_as_a_pl
     }
 
 
-def test_records_of_a_topic_that_was_made_again_are_told_from_those_of_the_first(
+def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     first = Delivery.make(make_stream, settings, produce)
     bodies = [b'{"n":%d0}' % n if n % 5 else b"{" for n in range(20)]
     first.write_sources([(0, NINE_MS + n, body) for n, body in enumerate(bodies)])
-    first.archive("a", 0, 0, 18)  # the last two are nowhere any more
+    first.archive("a", 0, 0, 18)  # the last two no longer exist anywhere
     make_again(settings, first.stream.topic, first.topic_id)
     second = replace(
         first,
@@ -118,13 +118,13 @@ def test_records_of_a_topic_that_was_made_again_are_told_from_those_of_the_first
         sources={},
         archived={},
         outs=[],
-        gone=False,
+        topic_deleted=False,
     )
-    first.gone = True
+    first.topic_deleted = True
     second.write_sources([(0, NINE_MS + n, b'{"n":%d1}' % n) for n in range(12)])
     second.archive("b", 0, 0, 8)
     old, new = (list(item.sources.values()) for item in (first, second))
-    # Of the first log one record came twice, one as what the second has at its offset, three never.
+    # Of the first log, one record is there twice, one has the second log's value, three are missing.
     first.deliver([first.right(item) for item in (*old[:12], old[3], *old[15:])])
     first.deliver([replace(second.right(new[2]), topic_id=first.topic_id)])
     second.deliver([second.right(item) for item in (*new[:5], new[9])])
@@ -141,7 +141,7 @@ def test_records_of_a_topic_that_was_made_again_are_told_from_those_of_the_first
 
 
 def make_again(settings: Settings, topic: str, before: str) -> None:
-    """Delete it, and create it as it was; returns when it has another id."""
+    """Delete the topic and create it again; returns when it has another id."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([topic])[topic].result(60)
 
@@ -158,7 +158,7 @@ def make_again(settings: Settings, topic: str, before: str) -> None:
     wait_until(new, "the new topic is known")
 
 
-def test_an_audit_of_running_streams_takes_nothing_that_is_still_on_its_way_for_missing(
+def test_an_audit_of_running_streams_finds_nothing_missing(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     wanted = {"topic": make_topic(2), "dead_letter_topic": make_topic(), "delivery": "exactly_once"}
@@ -184,7 +184,7 @@ def test_an_audit_of_running_streams_takes_nothing_that_is_still_on_its_way_for_
 
 @contextmanager
 def running(spark: SparkSession, stream: Stream, settings: Settings, produce: Produce) -> Iterator[list[int]]:
-    """Records coming in, archive and speed stream running; their number so far, acknowledged."""
+    """Running streams with incoming records; yields the number of acknowledged records so far."""
     produced, enough = [0], Event()
 
     def feed() -> None:
@@ -208,7 +208,7 @@ def running(spark: SparkSession, stream: Stream, settings: Settings, produce: Pr
                 streaming._stop.clear()
 
 
-def test_the_end_of_an_output_topic_is_told_once_transactions_under_way_are_over(
+def test_the_end_of_an_output_topic_is_read_after_open_transactions_end(
     settings: Settings, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, waited = make_topic(), Event()

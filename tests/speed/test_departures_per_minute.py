@@ -1,4 +1,4 @@
-"""The counts per minute and airport, over real Kafka and S3."""
+"""The counts per minute and airport, with real Kafka and S3."""
 
 import json
 import random
@@ -34,13 +34,13 @@ AIRPORTS = ("EWR", "JFK", "LGA", None)
 
 
 def departure(ms: int, origin: str | None, partition: int, *, departed: bool = True) -> Record:
-    """A flight at ``ms`` behind noon; a cancelled one has no time of departure."""
+    """A flight at ``ms`` after noon; a cancelled one has no departure time."""
     at = datetime.fromtimestamp((NOON_MS + ms) / 1000, UTC).isoformat() if departed else None
     return (b"", json.dumps({"origin": origin, "departed_at": at}).encode(), NOON_MS + ms, partition, [])
 
 
 def flights(first_minute: int, last_minute: int, seed: int) -> list[Record]:
-    """A few hundred flights in no order on two partitions, some of them cancelled, and some values that are broken."""
+    """A few hundred flights in random order on two partitions, some of them cancelled, and some broken values."""
     chosen = random.Random(seed)  # noqa: S311 - not for secrets
     found = []
     for _ in range(300):
@@ -51,7 +51,7 @@ def flights(first_minute: int, last_minute: int, seed: int) -> list[Record]:
 
 
 def counted(records: Sequence[Record]) -> Counter[tuple[str, str | None]]:
-    """Departures by minute and airport, worked out here in plain Python."""
+    """Departures by minute and airport, computed in plain Python."""
     found: Counter[tuple[str, str | None]] = Counter()
     for _, value, timestamp_ms, _, _ in records:
         event = {} if value in (None, b"{") else json.loads(value)
@@ -62,7 +62,7 @@ def counted(records: Sequence[Record]) -> Counter[tuple[str, str | None]]:
 
 
 def written(settings: Settings, stream: Stream) -> list[tuple[tuple[str, str | None], int]]:
-    """Every upsert in order: what it is about, and the count."""
+    """Every upsert in order: its key and its count."""
     found = []
     for item in read_topic(settings, topic_of(stream)):
         key, value = json.loads(item.key or b""), json.loads(item.value or b"")
@@ -78,13 +78,13 @@ def topic_config(settings: Settings, topic: str, name: str) -> set[str]:
 
 
 def count_all(spark: SparkSession, stream: Stream, settings: Settings, checkpoint: str) -> list[dict[str, Any]]:
-    """Count everything there is; the log lines of the batches."""
+    """Count all records. Return the log lines of the batches."""
     query = start(spark, stream, settings, checkpoint, available_now=True)
     assert query.awaitTermination(300)
     return [figures(json.loads(item.json)) for item in query.recentProgress if item["stateOperators"]]
 
 
-def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_what_is_too_late_is_told(
+def test_restarts_keep_the_last_count_per_key_right_and_report_late_records(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -94,7 +94,7 @@ def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_w
 ) -> None:
     stream = make_stream(partitions=2, value_schema=SCHEMA)
     layout = Layout(prefix=settings.prefix, stream=stream.name)
-    parts = [flights(0, 25, 1), flights(18, 35, 2), flights(30, 45, 3)]  # by minutes; none too late
+    parts = [flights(0, 25, 1), flights(18, 35, 2), flights(30, 45, 3)]  # by minutes; none is too late
     late = [departure(ms, origin, 1) for ms, origin in ((500, "JFK"), (900, "JFK"), (700, "EWR"), (60_500, "JFK"))]
 
     produce(stream.topic, parts[0])
@@ -102,8 +102,8 @@ def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_w
     events = printed_events(capsys)
     assert [line["event"] for line in events if line["event"] != "batch"] == ["started", "stopped"]
     assert sum(line["rows"] for line in events if line["event"] == "batch") == 300
-    told = parse_heartbeat(store.get(layout.heartbeat_key(LAYER)) or b"", where=LAYER)
-    assert (told.state, sum(end for _, end in told.positions), told.lag_records) == ("stopped", 300, 0)
+    heartbeat = parse_heartbeat(store.get(layout.heartbeat_key(LAYER)) or b"", where=LAYER)
+    assert (heartbeat.state, sum(end for _, end in heartbeat.positions), heartbeat.lag_records) == ("stopped", 300, 0)
     assert topic_config(settings, topic_of(stream), "cleanup.policy") == {"compact", "delete"}
     first = written(settings, stream)
     assert dict(first) == counted(parts[0])
@@ -116,7 +116,7 @@ def test_restarted_and_repeated_batches_leave_the_right_last_count_per_key_and_w
     assert dict(second) == counted([*parts[0], *parts[1]])
     assert sum(line["too_late"] for line in lines) == 3  # by minute and airport
 
-    # As if it had been killed when the second part's counts were written, but not yet Spark's own note of it.
+    # As after a kill between the write of the second part's counts and Spark's commit.
     repeated = next(line["batch"] for line in lines if line["rows"])
     folder = layout.checkpoint_prefix(LAYER)
     for batch in range(repeated, lines[-1]["batch"] + 1):
@@ -145,7 +145,7 @@ def test_a_stream_without_departures_is_refused(
         start(spark, make_stream(), settings, "s3a://never/used", available_now=True)
 
 
-def test_a_count_as_a_transformation_is_refused_for_exactly_once_in_the_words_of_the_page(spark: SparkSession) -> None:
+def test_a_count_in_a_transformation_is_refused_for_exactly_once_delivery(spark: SparkSession) -> None:
     def transform(records: DataFrame) -> DataFrame:
         minute = Window.partitionBy(F.date_trunc("minute", "event_time"), "event.origin")
         count = F.count("event.departed_at").over(minute).alias("count")

@@ -1,4 +1,4 @@
-"""Each way in which brokers refuse records, on real brokers: what the stream says, and whether it recovers."""
+"""Each way in which real brokers refuse records: the stream's error, and whether it recovers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,12 +18,13 @@ from tidemark.core.errors import ConfigError, ConflictError, PositionError, Serv
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.streaming import await_stop
-from tidemark.speed.exactly_once.transactions import deliver, ensure_markers
+from tidemark.speed.exactly_once.marker import ensure_markers
+from tidemark.speed.exactly_once.transactions import deliver
 from tidemark.speed.topics import diagnosed
 
 VALUES = [b"%08d" % n for n in range(20)]
 MODES = ("at_least_once", "exactly_once")
-# The producer's own limits, so that what can't succeed is over soon.
+# The producer's limits, so that what cannot succeed fails soon.
 SOON = {
     "kafka.delivery.timeout.ms": "4000",
     "kafka.request.timeout.ms": "2000",
@@ -43,7 +44,7 @@ def source(make_topic: MakeTopic, produce: Produce) -> str:
 def deliveries(
     brokers: Cluster, spark: SparkSession, settings: Settings, source: str
 ) -> Callable[[str, bool], Deliver]:
-    """What delivers ``VALUES`` to a topic of the three brokers in a mode, with little patience or with much."""
+    """Delivers ``VALUES`` to a topic of the three brokers in a mode, with short or long time-outs."""
 
     def of(mode: str, patient: bool) -> Deliver:
         def at_least_once(topic: str) -> None:
@@ -62,12 +63,12 @@ def deliveries(
 
 @pytest.fixture(params=MODES)
 def sent(request: pytest.FixtureRequest, deliveries: Callable[[str, bool], Deliver]) -> Deliver:
-    """Delivers ``VALUES`` to a topic of the three brokers in one mode, with little patience."""
+    """Delivers ``VALUES`` to a topic of the three brokers in one mode, with short time-outs."""
     return deliveries(request.param, False)
 
 
 def refused(deliver_to: Deliver, topic: str) -> TidemarkError:
-    """The error, once looked at for what every one of them must have."""
+    """The error, after a check of what every error must have."""
     with pytest.raises(TidemarkError) as caught:
         deliver_to(topic)
     error = caught.value
@@ -92,15 +93,15 @@ def test_a_denied_topic_is_named_with_the_right_to_grant(brokers: Cluster, setti
     assert values(brokers, settings, topic) == []
 
 
-def test_a_topic_that_is_gone_is_told(brokers: Cluster, sent: Deliver) -> None:
-    gone = unique("never_made")
-    error = refused(sent, gone)
+def test_a_deleted_topic_is_named(brokers: Cluster, sent: Deliver) -> None:
+    missing = unique("never_made")
+    error = refused(sent, missing)
     assert isinstance(error, ServiceError)
-    assert f"{gone} does not exist" in str(diagnosed(error, brokers.bootstrap, [gone]))
+    assert f"{missing} does not exist" in str(diagnosed(error, brokers.bootstrap, [missing]))
 
 
 @pytest.mark.conformance(25)
-def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_patience(
+def test_too_few_in_sync_replicas_stop_the_stream_after_its_time_out(
     brokers: Cluster, settings: Settings, deliveries: Callable[[str, bool], Deliver]
 ) -> None:
     short, waiting = ({mode: brokers.create(unique(mode), min_insync_replicas="3") for mode in MODES} for _ in range(2))
@@ -117,13 +118,17 @@ def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_pati
             for mode, topic in short.items():
                 error = given_up[mode].result()
                 assert isinstance(error, ServiceError)
-                told = diagnosed(error, brokers.bootstrap, [topic])
-                assert f"{topic}-0 has 2 replicas in sync, min.insync.replicas is 3" in str(told)
-                assert (told.problem, told.found, told.where) == (error.problem, error.found, error.where)
+                explained = diagnosed(error, brokers.bootstrap, [topic])
+                assert f"{topic}-0 has 2 copies in sync, min.insync.replicas is 3" in str(explained)
+                assert (explained.problem, explained.found, explained.where) == (
+                    error.problem,
+                    error.found,
+                    error.where,
+                )
             assert not any(item.done() for item in patient)
         for item in patient:
             item.result()
-    # The next start delivers what was given up.
+    # The next start delivers the rest.
     for mode, topic in short.items():
         deliveries(mode, True)(topic)
         assert set(values(brokers, settings, topic)) == set(VALUES)
@@ -131,10 +136,10 @@ def test_too_few_copies_in_sync_are_waited_for_and_end_the_stream_after_its_pati
         assert values(brokers, settings, topic) == VALUES
 
 
-def test_a_record_that_is_too_large_is_a_matter_of_settings(
+def test_a_too_large_record_is_a_config_error(
     brokers: Cluster, settings: Settings, spark: SparkSession, make_topic: MakeTopic, produce: Produce
 ) -> None:
-    """The speed stream looks at sizes beforehand; this is what a limit that was lowered meanwhile leads to."""
+    """The speed stream checks sizes first; this happens if a limit is lowered afterwards."""
     topic = brokers.create(unique("small"), max_message_bytes="20000")
     large = make_topic()
     produce(large, [(None, bytes(30_000), 1_700_000_000_000, 0, [])])
@@ -150,18 +155,18 @@ def test_a_record_that_is_too_large_is_a_matter_of_settings(
     for mode in (at_least_once, exactly_once):
         error = refused(mode, topic)
         assert isinstance(error, ConfigError)
-        assert error.problem == "a record is larger than Kafka accepts"
+        assert error.problem == "a record is too large for Kafka"
         assert "Raise max.message.bytes" in str(error)
     assert values(brokers, settings, topic) == []
 
 
-def test_a_fenced_producer_is_told_who_goes_on(brokers: Cluster, settings: Settings) -> None:
+def test_a_fenced_producers_error_says_who_continues(brokers: Cluster, settings: Settings) -> None:
     topic, sink = brokers.create(unique("fenced")), task(brokers.bootstrap, records=5)
     ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
 
     def rows(*, overtaken: bool) -> Iterator[pa.RecordBatch]:
         yield row_batch(topic, 0, VALUES[:5])
-        if overtaken:  # by a later attempt at the same task, which does all of it
+        if overtaken:  # by a later attempt at the same task, which delivers everything
             deliver(rows(overtaken=False), span(0, len(VALUES)), sink)
         yield row_batch(topic, 5, VALUES[5:])
 
@@ -171,7 +176,7 @@ def test_a_fenced_producer_is_told_who_goes_on(brokers: Cluster, settings: Setti
     assert values(brokers, settings, topic) == VALUES
 
 
-OURS = "tidemark.core.errors.PositionError: a row is not where it must be: found 7"
+OURS = "tidemark.core.errors.PositionError: rows are not in offset order: found 7"
 JAVA = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 \
 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): {}
 
@@ -202,12 +207,12 @@ Driver stacktrace: SQLSTATE: XXKST
         (
             "org.apache.spark.api.python.PythonException: Traceback\n" + OURS,
             PositionError,
-            "a row is not where it must be: found 7",
+            "rows are not in offset order: found 7",
         ),
     ],
 )
-def test_the_cause_is_found_in_sparks_own_words(cause: str, kind: type[TidemarkError], found: str) -> None:
-    """Causes that brokers here can't be made to give, in the form in which Spark gave the others."""
+def test_the_cause_is_found_in_sparks_message(cause: str, kind: type[TidemarkError], found: str) -> None:
+    """Causes that these brokers cannot be made to report, in Spark's format."""
     error = task_error(RuntimeError(JAVA.format(cause)), where="stream s")
     assert type(error) is kind
     assert (error.found or error.problem) == found

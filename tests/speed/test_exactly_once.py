@@ -1,4 +1,4 @@
-"""Exactly-once delivery of the speed stream: its query in this process, and the application killed in mid-run."""
+"""Exactly-once delivery of the speed stream: its query in this process, and a killed application."""
 
 import json
 import signal
@@ -43,7 +43,7 @@ def transform(records):
 
 
 def rows(numbers: range, partitions: int = 1) -> list[Record]:
-    """Every tenth is no JSON."""
+    """Every tenth is not JSON."""
     return [(b"k%d" % n, b'{"n":%d}' % n if n % 10 else b"{", START_MS + n, n % partitions, []) for n in numbers]
 
 
@@ -57,7 +57,7 @@ def definition(make_topic: MakeTopic, partitions: int = 1, **more: Any) -> dict[
 
 
 def delivered(settings: Settings, stream: Stream) -> tuple[list[Delivered], list[Delivered]]:
-    """What committed readers see of the live and of the dead-letter topic."""
+    """The committed records of the live topic and of the dead-letter topic."""
     live, dead = (stream.speed.topic, stream.speed.dead_letter_topic)
     return read_topic(settings, live), read_topic(settings, dead)
 
@@ -72,7 +72,7 @@ def events(capsys: pytest.CaptureFixture[str], kind: str) -> list[dict[str, Any]
     return [line for line in printed_events(capsys) if line["event"] == kind]
 
 
-def test_each_record_comes_once_with_its_timestamp_and_partition_in_either_topic_and_the_marker_is_behind_it(
+def test_each_record_comes_once_with_its_timestamp_and_the_marker_follows(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -103,11 +103,11 @@ def test_each_record_comes_once_with_its_timestamp_and_partition_in_either_topic
     assert found == {0: 65, 1: 65, 2: None}
     batches = events(capsys, "batch")
     assert len(batches) > 2
-    told = [sum(line[name] for line in batches) for name in ("rows", "published", "dead_lettered")]
-    assert told == [130, 130 - len(refused), len(refused)]
+    counts = [sum(line[name] for line in batches) for name in ("rows", "published", "dead_lettered")]
+    assert counts == [130, 130 - len(refused), len(refused)]
 
 
-def test_a_batch_that_spark_repeats_adds_nothing_and_a_marker_that_does_not_fit_stops_the_stream(
+def test_a_repeated_batch_adds_nothing_and_a_contradicting_marker_stops_the_stream(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -140,7 +140,7 @@ def test_a_batch_that_spark_repeats_adds_nothing_and_a_marker_that_does_not_fit_
     assert len(read_topic(settings, stream.speed.topic)) == len(live)
 
 
-def test_a_stream_changes_its_delivery_there_and_back_and_loses_or_doubles_nothing(
+def test_changing_the_delivery_mode_both_ways_loses_and_duplicates_nothing(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -160,7 +160,7 @@ def test_a_stream_changes_its_delivery_there_and_back_and_loses_or_doubles_nothi
     assert changes == [(*runs[:2], {"0": 10}), (*runs[1:3], {"0": 20}), (*runs[2:], {"0": 30})]
 
 
-def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what_retention_took_meanwhile(
+def test_without_its_checkpoint_the_stream_continues_at_the_markers(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -172,21 +172,21 @@ def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what
     stream = make_stream(partitions=2, speed=definition(make_topic, max_offsets_per_trigger=10))
     checkpoint = Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("speed")
 
-    def go_on() -> None:
+    def run_stream() -> None:
         for item in store.list(checkpoint):
             store.delete(item.key)
         speed(spark, stream, settings, available_now=True)
 
     produce(stream.topic, rows(range(20)))
     speed(spark, stream, settings, available_now=True)
-    go_on()  # with nothing to deliver
+    run_stream()  # with nothing to deliver
     more = [(key, value, ms, n % 2, headers) for n, (key, value, ms, _, headers) in enumerate(rows(range(20, 32)))]
     produce(stream.topic, more)
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     (deleted,) = admin.delete_records([KafkaPartition(stream.topic, 0, 22)]).values()
     assert deleted.result(60).low_watermark == 22
     capsys.readouterr()
-    go_on()
+    run_stream()
 
     live, dead = delivered(settings, stream)
     assert sorted(item.source for item in live + dead) == [
@@ -197,14 +197,14 @@ def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what
     found = {number: None if item is None else item.position for number, item in markers(settings, stream).items()}
     assert found == {0: 26, 1: 6}
     lines = printed_events(capsys)
-    assert sum(line["rows"] for line in lines if line["event"] == "batch") == 10  # nothing is read again
+    assert sum(line["rows"] for line in lines if line["event"] == "batch") == 10  # no record is read again
     lost = [(line["partition"], line["start"], line["end"]) for line in lines if line["event"] == "lost"]
     assert (min(start for _, start, _ in lost), max(end for _, _, end in lost)) == (20, 22)
     assert {partition for partition, _, _ in lost} == {0}
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "problem"),
     [
         ("records.groupBy('source', 'event_time').agg(F.count('*').alias('n'))", "Aggregate, which sees only"),
         ("rows.dropDuplicates(['n'])", "Aggregate, which sees only"),
@@ -223,8 +223,8 @@ def test_without_its_checkpoint_the_stream_goes_on_at_the_markers_and_tells_what
         ("rows.cache()", "InMemoryTableScan, which is not known"),
     ],
 )
-def test_a_transformation_that_is_not_narrow_is_refused_with_the_operator_and_the_reason(
-    spark: SparkSession, make_stream: MakeStream, make_topic: MakeTopic, what: str, told: str
+def test_a_transformation_with_a_shuffle_is_refused_with_operator_and_reason(
+    spark: SparkSession, make_stream: MakeStream, make_topic: MakeTopic, what: str, problem: str
 ) -> None:
     stream = make_stream(topic="unused", speed={"topic": "a", "dead_letter_topic": "b", "delivery": "exactly_once"})
     scope: dict[str, Any] = {}
@@ -235,13 +235,13 @@ def test_a_transformation_that_is_not_narrow_is_refused_with_the_operator_and_th
         f"    return {what}\n",
         scope,
     )
-    with pytest.raises(ConfigError, match=r"can't go with this transformation.*at_least_once") as caught:
+    with pytest.raises(ConfigError, match=r"does not work with this transformation.*at_least_once") as caught:
         require_exactly_once(spark, stream, scope["transform"])
-    assert told in str(caught.value)
+    assert problem in str(caught.value)
     spark.catalog.clearCache()
 
 
-def test_plain_columns_and_vectorised_functions_are_not_refused_and_speculation_is(
+def test_columns_and_vectorised_functions_are_allowed_but_speculation_is_not(
     spark: SparkSession, make_stream: MakeStream
 ) -> None:
     stream = make_stream(topic="unused", speed={"topic": "a", "dead_letter_topic": "b", "delivery": "exactly_once"})
@@ -257,7 +257,7 @@ def test_plain_columns_and_vectorised_functions_are_not_refused_and_speculation_
         spark.sparkContext._conf.set("spark.speculation", "false")
 
 
-def test_killed_in_mid_run_and_started_again_each_record_comes_once_in_both_topics(
+def test_after_a_kill_and_a_restart_each_record_comes_once_in_both_topics(
     spark: SparkSession,
     stack: LocalStack,
     settings: Settings,

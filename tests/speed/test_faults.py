@@ -1,4 +1,4 @@
-"""The speed stream's processes under faults: those of ``make soak``, which draws them at random, in a plain form.
+"""The speed stream's processes under the faults of ``make soak``, one after the other instead of at random.
 
 ``make soak SOAK="--mode exactly_once"`` and ``make soak SOAK="--mode at_least_once"`` are the long, random form.
 """
@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.conformance(22, 23)]
 
 
 def strike(stack: LocalStack, spark: SparkSession, folder: Path, mode: str, *kinds: str) -> Soaked:
-    """Do each fault once while records of a burst are written; what is left is delivered in this process."""
+    """Do each fault once while records of a burst are written; the rest is delivered in this process."""
     faults = [Fault(kind=kind, moment="writing", burst=5_000, share=0.6) for kind in kinds]
     return soak(stack, mode, folder, faults, random.Random(22), spark=spark)  # noqa: S311  # not for secrets
 
 
-def test_at_least_once_loses_nothing_to_a_kill_and_a_broker_that_is_killed(
+def test_at_least_once_loses_nothing_to_a_kill_or_a_killed_broker(
     stack: LocalStack, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_SPARK_MASTER", MASTER)
@@ -34,12 +34,12 @@ def test_at_least_once_loses_nothing_to_a_kill_and_a_broker_that_is_killed(
     assert any(ending.startswith("ServiceError: Spark's JVM died") for ending in found.endings)
 
 
-def test_exactly_once_a_zombie_an_open_transaction_and_sigterm_lose_and_double_nothing(
+def test_exactly_once_loses_nothing_to_a_zombie_an_open_transaction_or_sigterm(
     stack: LocalStack, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_SPARK_MASTER", MASTER)
     found = strike(stack, spark, tmp_path, "exactly_once", "open transaction", "zombie", "terminate")
     assert found.problems == []
     assert found.verdict.delivered == found.verdict.expected
-    # All of its processes were told to stop, the workers that deliver as well.
+    # All of its processes got SIGTERM, including the workers that deliver.
     assert [struck.seen for struck in found.struck][2] == "it ended with 0"

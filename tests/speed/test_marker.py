@@ -1,4 +1,4 @@
-"""Where a task may go on, on generated histories: attempts that are killed anywhere, and ones that wake up late."""
+"""Where a task may resume, on generated histories with attempts that are killed anywhere or wake up late."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class FencedError(Exception):
 
 @dataclass
 class Broker:
-    """What Kafka promises: one live epoch per transactional id, and records and offset that appear as one."""
+    """Kafka's guarantees: one live epoch per transactional id, and records and offset that become visible together."""
 
     visible: list[int] = field(default_factory=list)
     marker: Marker | None = None
@@ -55,7 +55,7 @@ class Broker:
 
 
 def attempt(broker: Broker, wanted: TaskRange, rows: list[int]) -> Iterator[None]:
-    """One task, which may be held or killed at every ``yield``."""
+    """One task, which may be paused or killed at every ``yield``."""
     yield
     epoch = broker.fence()
     yield
@@ -75,7 +75,7 @@ def attempt(broker: Broker, wanted: TaskRange, rows: list[int]) -> Iterator[None
 
 
 def run(broker: Broker, rows: list[int], ends: list[int], chance: Random) -> None:
-    """Batches one after the other, as Spark runs them; attempts outlive their batch and wake up at any time."""
+    """Batches one after the other, as in Spark; attempts may outlive their batch and wake up at any time."""
     alive: list[tuple[int, Iterator[None]]] = []
     for number, (start, until) in enumerate(pairwise(ends)):
         wanted = span(start, until, number=number, first=number == 0)
@@ -105,7 +105,7 @@ def run(broker: Broker, rows: list[int], ends: list[int], chance: Random) -> Non
     holes=st.sets(st.integers(0, 30)),
     seed=st.integers(0, 2**32),
 )
-def test_no_record_is_lost_or_doubled_wherever_attempts_are_killed_or_wake_up(
+def test_no_record_is_lost_or_duplicated_wherever_attempts_are_killed_or_wake_up(
     ends: list[int], holes: set[int], seed: int
 ) -> None:
     rows = [offset for offset in range(ends[0], ends[-1]) if offset not in holes]
@@ -116,7 +116,7 @@ def test_no_record_is_lost_or_doubled_wherever_attempts_are_killed_or_wake_up(
 
 
 @given(start=st.integers(0, 40), length=st.integers(0, 40), position=st.integers(0, 90), first=st.booleans())
-def test_a_marker_within_the_range_is_where_to_go_on_and_any_other_is_an_error_with_both(
+def test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other(
     *, start: int, length: int, position: int, first: bool
 ) -> None:
     wanted = span(start, start + length, number=7, first=first)
@@ -126,30 +126,30 @@ def test_a_marker_within_the_range_is_where_to_go_on_and_any_other_is_an_error_w
         return
     with pytest.raises(PositionError) as caught:
         resume_at(found, wanted, SINK)
-    said = str(caught.value)
-    assert f"[{start}, {start + length}] of the checkpoint's batch 7" in said
-    assert f"found marker {position} of batch 6" in said
-    assert str(LOG) in said
-    assert LOG.topic_id in said
-    assert SINK.group in said
-    assert f"--topic live.markers:{LOG.partition} --to-offset" in said
+    text = str(caught.value)
+    assert f"[{start}, {start + length}] of the checkpoint's batch 7" in text
+    assert f"found marker {position} of batch 6" in text
+    assert str(LOG) in text
+    assert LOG.topic_id in text
+    assert SINK.group in text
+    assert f"--topic live.markers:{LOG.partition} --to-offset" in text
 
 
-def test_without_a_marker_only_the_very_first_reading_may_begin() -> None:
+def test_without_a_marker_only_the_first_batch_may_start() -> None:
     assert resume_at(None, span(5, 9, first=True), SINK) == 5
     with pytest.raises(PositionError, match=r"there is no marker.*found marker none"):
         resume_at(None, span(5, 9, number=3), SINK)
 
 
-def test_an_error_beside_a_marker_is_not_taken_for_no_marker() -> None:
+def test_an_error_beside_a_marker_does_not_count_as_a_missing_marker() -> None:
     """The client gives an error per partition, beside an offset that says "none"."""
     answer = SimpleNamespace(error=KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT), offset=-1001, metadata=None)
     consumer: Any = SimpleNamespace(committed=lambda *_, **__: [answer])
-    with pytest.raises(ServiceError, match=r"Kafka did not tell a marker: found .*UNSTABLE_OFFSET_COMMIT"):
+    with pytest.raises(ServiceError, match=r"Kafka did not return a marker: found .*UNSTABLE_OFFSET_COMMIT"):
         read_marker(consumer, SINK, LOG)
 
 
 @pytest.mark.parametrize(("start", "until"), [(-1, 4), (4, 3)])
-def test_a_span_that_ends_before_it_starts_is_refused(start: int, until: int) -> None:
-    with pytest.raises(PositionError, match="a span must not end before its start"):
+def test_a_range_that_ends_before_its_start_is_refused(start: int, until: int) -> None:
+    with pytest.raises(PositionError, match="a range ends before its start"):
         span(start, until)

@@ -1,4 +1,4 @@
-"""The rows of the speed layer, as far as they need no broker."""
+"""The rows of the speed layer, without a broker."""
 
 import re
 from datetime import UTC, datetime
@@ -53,28 +53,26 @@ def varint(number: int) -> int:
 
 
 def wire_bytes(row: Row) -> int:
-    """What a broker sees of a batch with this record only; see Kafka's record batch format."""
+    """The size of a batch with this record only, in Kafka's record batch format."""
     parts = [row.key, row.value, *(part for item in row.headers for part in (item.key.encode(), item.value))]
     body = 3 + varint(len(row.headers)) + sum(1 if part is None else varint(len(part)) + len(part) for part in parts)
     return 61 + varint(body) + body
 
 
 @pytest.mark.parametrize(("key", "usable"), [("nonsense", "n, text"), ("inner", "n, text"), ("event_time", "n, text")])
-def test_a_key_that_is_no_plain_output_column_is_refused_with_those_there_are(
-    spark: SparkSession, key: str, usable: str
-) -> None:
+def test_an_unusable_key_column_is_refused_with_the_usable_ones(spark: SparkSession, key: str, usable: str) -> None:
     keyed = stream("n BIGINT, text STRING, inner STRUCT<a: INT>", speed={**TOPICS, "key": key})
     with pytest.raises(ConfigError, match=rf"speed\.key names no plain column.*one of {usable}, found {key}"):
         sent(spark, keyed, [])
 
 
-def test_a_number_keys_a_record_by_its_text_and_a_null_leaves_it_without_a_key(spark: SparkSession) -> None:
+def test_a_numeric_key_is_its_text_and_a_null_key_is_none(spark: SparkSession) -> None:
     keyed = stream("n BIGINT, text STRING", speed={**TOPICS, "key": "n"})
     rows = sent(spark, keyed, [b'{"n":7}', b"{}", b"garbage"])
     assert [(row.topic, row.key) for row in rows] == [("live", b"7"), ("live", None), ("dead", b"k2")]
 
 
-def test_every_row_says_where_and_when_it_came_from_and_only_good_ones_keep_their_partition(
+def test_every_row_has_its_source_and_only_good_ones_keep_their_partition(
     spark: SparkSession,
 ) -> None:
     values: list[bytes | None] = [b'{"n":7}', b"{", b'{"n":13}']
@@ -87,7 +85,7 @@ def test_every_row_says_where_and_when_it_came_from_and_only_good_ones_keep_thei
     assert [row.partition for row in by_source] == [3, None, None]
 
 
-def test_a_dead_letter_says_what_kind_it_is(spark: SparkSession) -> None:
+def test_a_dead_letter_names_its_kind(spark: SparkSession) -> None:
     rows = sent(spark, stream(speed=TOPICS), [b"{", None, b'{"n":13}'])
     assert [(headers(row)["exception"], headers(row)["reason"], headers(row)["attempt"]) for row in rows] == [
         ("undecodable", "the value is not one JSON object", "0"),
@@ -96,7 +94,7 @@ def test_a_dead_letter_says_what_kind_it_is(spark: SparkSession) -> None:
     ]
 
 
-def test_a_record_with_room_goes_to_the_live_topic_and_one_the_topic_would_not_take_never_does(
+def test_a_record_goes_to_the_live_topic_only_if_it_is_within_the_limit(
     spark: SparkSession,
 ) -> None:
     plain, room = stream("text STRING", speed=TOPICS), 2_000_000
@@ -105,34 +103,35 @@ def test_a_record_with_room_goes_to_the_live_topic_and_one_the_topic_would_not_t
     def with_limit(limit: int, wanted: list[bytes | None]) -> list[Row]:
         return sent(spark, plain, wanted, RecordLimits(live=limit, dead_letter=room), flat)
 
-    told: list[int] = []
+    sizes: list[int] = []
     for number, (live, large) in enumerate(zip(with_limit(room, values), with_limit(0, values), strict=True)):
         assert (live.topic, large.topic) == ("live", "dead")
         assert (bytes(large.key), bytes(large.value), large._good) == (b"k%d" % number, values[number], False)
         assert headers(large)["exception"] == "too_large"
-        said = re.fullmatch(
+        found = re.fullmatch(
             r"a record of up to (\d+) bytes may be larger than max\.message\.bytes 0 of live", headers(large)["reason"]
         )
-        assert said is not None
-        told.append(int(said[1]))
-        # Numbers are counted at their longest.
-        assert wire_bytes(live) <= told[-1] <= wire_bytes(live) + 160
-    (fits,), (large,) = (with_limit(limit, values[2:3]) for limit in (told[2], told[2] - 1))
+        assert found is not None
+        sizes.append(int(found[1]))
+        # Numbers count with their maximum length.
+        assert wire_bytes(live) <= sizes[-1] <= wire_bytes(live) + 160
+    (fits,), (large,) = (with_limit(limit, values[2:3]) for limit in (sizes[2], sizes[2] - 1))
     assert (fits.topic, large.topic) == ("live", "dead")
-    assert f"max.message.bytes {told[2] - 1} of live" in headers(large)["reason"]
+    assert f"max.message.bytes {sizes[2] - 1} of live" in headers(large)["reason"]
 
 
-def test_a_record_that_fits_no_topic_fails_with_its_place_its_size_and_the_limit(spark: SparkSession) -> None:
+def test_a_record_too_large_for_both_topics_fails_with_its_place_and_size(spark: SparkSession) -> None:
     values: list[bytes | None] = [b'{"n":7}', b"x" * 5_000]
-    told = (
-        r"no topic takes this record: partition 3 offset 1 of source is a dead letter of up to 5\d\d\d bytes,"
+    problem = (
+        r"a record is too large for both output topics: partition 3 offset 1 of source is a dead letter of up to"
+        r" 5\d\d\d bytes,"
         r" and max\.message\.bytes of dead is 5000"
     )
-    with pytest.raises(SparkRuntimeException, match=told):
+    with pytest.raises(SparkRuntimeException, match=problem):
         sent(spark, stream(speed=TOPICS), values, RecordLimits(live=1_000_000, dead_letter=5_000))
 
 
-def test_a_delivered_record_names_the_source_record_that_it_was_made_from() -> None:
+def test_a_delivered_record_names_its_source_record() -> None:
     rows = batch([row("live", 7), row("live", 12, timestamp=1_700_000_000_999_999)])
     made = add_coordinates(rows, LOG, "orders", 3).column("headers").to_pylist()
     assert [{item["key"]: item["value"].decode() for item in headers} for headers in made] == [
@@ -145,7 +144,7 @@ def test_a_delivered_record_names_the_source_record_that_it_was_made_from() -> N
     ]
 
 
-def test_coordinates_made_of_a_batch_are_those_the_jvm_makes(spark: SparkSession) -> None:
+def test_coordinates_of_a_batch_equal_those_of_the_jvm(spark: SparkSession) -> None:
     wanted = stream(speed=TOPICS)
     values: list[bytes | None] = [b'{"n":7}', b"{", b'{"n":13}', b"{}"]
     rows = classify(records(kafka_rows(spark, values, TIME), wanted), wanted, rejecting_13)

@@ -1,8 +1,7 @@
-"""Dead letters replayed once: real broker, real S3; the letters are written here as docs/speed.md describes them."""
+"""Replays of dead letters with a real broker and real S3; the dead letters are made as docs/speed.md describes them."""
 
 import json
 import os
-import re
 import runpy
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.speed.letters import START_MS, Headers, letter, source_id
 from tests.speed.live import Delivered, read_topic
+from tests.tables import read_tables
 from tests.waiting import wait_until
 from tidemark.cli.replay import print_replayed
 from tidemark.core.errors import ConflictError, IncompleteError, PositionError
@@ -37,14 +37,14 @@ from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.replay.dead_letters import NotOurs
-from tidemark.speed.replay.plan import ReplayRange, next_reading
+from tidemark.speed.replay.plan import ReplayRange, next_range
 from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
 pytestmark = pytest.mark.conformance(24)
 
 LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)
-# Wants no n above 100, and no n = 13.
+# Rejects an n above 100, and n = 13.
 STRICT = """\
 from pyspark.sql import functions as F
 
@@ -56,7 +56,7 @@ MILD = STRICT.replace('.when(F.col("event.n") > 100, "large")', "")
 
 
 def published(settings: Settings, stream: Stream) -> dict[tuple[int, int], Delivered]:
-    """The live topic by source coordinates; fails where a record is on it twice."""
+    """The live topic by source coordinates; fails for a duplicate."""
     found = read_topic(settings, stream.speed.topic)
     assert [at for at, copies in Counter(item.source for item in found).items() if copies > 1] == []
     return {item.source: item for item in found}
@@ -80,15 +80,15 @@ def expire_markers(settings: Settings, stream: Stream) -> None:
 
 
 def moving(error: BaseException) -> bool:
-    """Whether Kafka refused because the group is only just being given its coordinator."""
+    """Whether Kafka refused because the group's coordinator is starting."""
     refusals = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
     return isinstance(error, KafkaException) and error.args[0].code() in refusals
 
 
 @contextmanager
 def position(settings: Settings, stream: Stream) -> Iterator[Callable[[], int]]:
-    """Tells the replay's marker of partition 0 as it was committed last; negative without one."""
-    # Not a committed reader: it would wait out the transaction, of 60 s, of a replay that was killed in one.
+    """Returns the replay's last committed marker of partition 0; negative without one."""
+    # Not read_committed: it would wait up to 60 s for the transaction of a killed replay.
     isolation = {"isolation.level": "read_uncommitted"}
     group = {"group.id": group_of(settings, stream), "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": settings.kafka_bootstrap, **group, **isolation})
@@ -108,13 +108,13 @@ def retransform(settings: Settings, stream: Stream, text: str) -> None:
     (settings.streams_dir / f"{stream.name}.py").write_text(text, encoding="utf-8")
 
 
-def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_next_replay(
+def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     speed = {"topic": make_topic(3), "dead_letter_topic": make_topic(2), "partitioning": "source"}
     stream = make_stream(partitions=3, transform=STRICT, speed=speed)
     ours, dead_letters = source_id(settings, stream), stream.speed.dead_letter_topic
-    # From another Tidemark stream, whose live topic is our source: its coordinates are the source's own headers.
+    # From another stream whose live topic is this source: its coordinates are headers of the source record.
     coordinates: Headers = [("tidemark.source", b"upstream:theirs:0:7"), ("tidemark.stream", b"theirs:1")]
     upstream: Headers = [("trace", b"\x00\xff"), *coordinates, ("e", None)]
     produce(
@@ -122,8 +122,8 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
         [
             letter(stream, ours, (0, 10), b'{"n":1}', own=upstream),
             letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=1, key=None),
-            letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=0, attempt="0"),  # a copy elsewhere
-            letter(stream, ours, (0, 10), b'{"n":1}'),  # and one in the same place
+            letter(stream, ours, (1, 10), b'{"n":200}', own=upstream, on=0, attempt="0"),  # a copy in another partition
+            letter(stream, ours, (0, 10), b'{"n":1}'),  # a copy in the same partition
             letter(stream, ours, (2, 0), None, on=1),
             (b"k", b'{"n":2}', START_MS, 1, [("tidemark.source", f"{stream.topic}:{ours}:0:2".encode())]),
             (b"k", b'{"n":3}', START_MS, 0, []),
@@ -162,12 +162,12 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
     assert Counter(name for name, _ in back[1, 10].headers)["tidemark.source"] == 2
     assert back[2, 0].key == b"k"
 
-    expire_markers(settings, stream)  # which costs nothing: the plan says as well where the replay ended
-    # After a fix. Letters that were replayed long ago came once more: one that was published, and one that was not, of
-    # which the next attempt is there.
+    expire_markers(settings, stream)  # harmless: the plan also has the replay's end
+    # After a fix. Two dead letters that were replayed come again: one that was published, and one that has a next
+    # attempt.
     retransform(settings, stream, MILD)
-    again = [letter(stream, ours, (0, 10), b'{"n":1}', on=1), letter(stream, ours, (2, 0), None)]
-    produce(dead_letters, [*again, letter(stream, ours, (0, 12), b'{"n":13}')])
+    repeated = [letter(stream, ours, (0, 10), b'{"n":1}', on=1), letter(stream, ours, (2, 0), None)]
+    produce(dead_letters, [*repeated, letter(stream, ours, (0, 12), b'{"n":13}')])
     second = replay(stream, settings, spark)
     assert second == Replayed(plans=(2,), read=5, published=1, dead_again=2, duplicates=2, transactions=2)
     live = published(settings, stream)
@@ -180,7 +180,7 @@ def test_what_is_good_now_is_published_once_and_the_rest_goes_back_until_the_nex
     }
 
 
-def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
+def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
     spark: SparkSession,
     stack: LocalStack,
     settings: Settings,
@@ -191,11 +191,11 @@ def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # A transaction per letter, so that there is an endless time between the first and the last.
+    # One transaction per dead letter, so that there is much time between the first and the last.
     speed = {"topic": make_topic(), "dead_letter_topic": make_topic(), "transaction_records": 1}
     stream = make_stream(speed=speed)
-    letters, ours = 400, source_id(settings, stream)
-    values = [b"{" if n % 10 == 0 else b'{"n":%d}' % n for n in range(letters)]
+    number, ours = 400, source_id(settings, stream)
+    values = [b"{" if n % 10 == 0 else b'{"n":%d}' % n for n in range(number)]
     produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, n), value) for n, value in enumerate(values)])
     group = group_of(settings, stream)
 
@@ -209,7 +209,7 @@ def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
                 start_new_session=True,
             )
         try:
-            wait_until(lambda: app.poll() is not None or replayed_until() > 0, "letters are replayed", 300)
+            wait_until(lambda: app.poll() is not None or replayed_until() > 0, "dead letters are replayed", 300)
         finally:
             family = [psutil.Process(app.pid), *psutil.Process(app.pid).children(recursive=True)]
             for process in family:
@@ -218,33 +218,33 @@ def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
             psutil.wait_procs(family[1:], timeout=60)
         killed_at = replayed_until()
         assert app.returncode == -signal.SIGKILL, (tmp_path / "replay.log").read_text(encoding="utf-8")
-        assert 0 < killed_at < letters
+        assert 0 < killed_at < number
 
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(replay, stream, settings, spark)
-            # By more than the commit that may still have been under way when the first was killed.
+            # By more than a commit that was in progress when the first replay was killed.
             wait_until(lambda: second.done() or replayed_until() > killed_at + 1, "it goes on", 300)
-            # What another replay does first of all.
+            # The first call of another replay.
             other = Producer({"bootstrap.servers": settings.speed_bootstrap, "transactional.id": f"{group}-0"})
             other.init_transactions(60)
             with pytest.raises(ConflictError, match=group):
                 second.result(300)
         fenced_at = replayed_until()
-    assert killed_at < fenced_at < letters
+    assert killed_at < fenced_at < number
 
-    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, letters), b'{"n":1}')])
+    produce(stream.speed.dead_letter_topic, [letter(stream, ours, (0, number), b'{"n":1}')])
     widened = stream.speed.model_copy(update={"transaction_records": 100_000})
     run = Run.open(stream.name, "a-run", settings)
     run = replace(run, stream=stream.model_copy(update={"speed": widened}))
     capsys.readouterr()
     runpy.run_path(str(PROJECT / "spark_apps" / "replay.py"))["replay_run"](run, spark)
 
-    # Letters that came back before it started are replayed as well, those that it sends back itself are not.
-    dead, before = letters // 10, len(range(0, fenced_at, 10))
+    # Dead letters from before its start are replayed too, those that it writes itself are not.
+    dead, before = number // 10, len(range(0, fenced_at, 10))
     wanted = {
         "plans": [1, 2],
-        "read": letters + before + 1,
-        "published": letters - dead + 1,
+        "read": number + before + 1,
+        "published": number - dead + 1,
         "dead_again": dead + before,
         "duplicates": 0,
         "not_ours": 0,
@@ -259,16 +259,16 @@ def test_killed_in_the_middle_and_then_fenced_it_goes_on_where_it_was(
     assert saved["status"] == "ok"
     found = published(settings, stream)
     assert {at: json.loads(item.value or b"")["n"] for at, item in found.items()} == {
-        **{(0, n): n for n in range(letters) if n % 10},
-        (0, letters): 1,
+        **{(0, n): n for n in range(number) if n % 10},
+        (0, number): 1,
     }
     assert Counter((item.source, item.header("attempt")) for item in sent_back(settings, stream)) == {
-        **{((0, n), "1"): 1 for n in range(0, letters, 10)},
+        **{((0, n), "1"): 1 for n in range(0, number, 10)},
         **{((0, n), "2"): 1 for n in range(0, fenced_at, 10)},
     }
 
 
-def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
+def test_an_expired_marker_is_harmless_and_a_moved_one_is_refused(
     spark: SparkSession, settings: Settings, make_stream: MakeStream
 ) -> None:
     stream = make_stream()
@@ -287,25 +287,25 @@ def test_a_marker_that_expired_costs_nothing_and_one_that_was_moved_is_refused(
 @pytest.mark.parametrize(
     ("before", "marker", "expected"),
     [
-        (None, None, ReplayRange(log=LOG, start=0, until=9, first=True)),
-        (None, 4, ReplayRange(log=LOG, start=4, until=9, first=False)),
-        (4, 4, ReplayRange(log=LOG, start=4, until=9, first=False)),
-        (4, None, ReplayRange(log=LOG, start=4, until=9, first=True)),
-        (9, 9, ReplayRange(log=LOG, start=9, until=9, first=False)),
+        (None, None, ReplayRange(log=LOG, start=0, end=9, first=True)),
+        (None, 4, ReplayRange(log=LOG, start=4, end=9, first=False)),
+        (4, 4, ReplayRange(log=LOG, start=4, end=9, first=False)),
+        (4, None, ReplayRange(log=LOG, start=4, end=9, first=True)),
+        (9, 9, ReplayRange(log=LOG, start=9, end=9, first=False)),
     ],
 )
-def test_a_replay_begins_where_the_last_one_ended(
+def test_a_replay_starts_where_the_last_one_ended(
     before: int | None, marker: int | None, expected: ReplayRange
 ) -> None:
-    assert next_reading(LOG, before=before, marker=marker, end=9, where="here") == expected
+    assert next_range(LOG, before=before, marker=marker, end=9, where="here") == expected
 
 
-def test_a_dead_letter_topic_that_ends_before_what_was_replayed_is_refused() -> None:
+def test_a_dead_letter_topic_that_ends_before_the_replayed_offset_is_refused() -> None:
     with pytest.raises(PositionError, match=r"expected >= 10, found 9 \[here\]"):
-        next_reading(LOG, before=10, marker=10, end=9, where="here")
+        next_range(LOG, before=10, marker=10, end=9, where="here")
 
 
-def test_a_transformation_that_drops_or_multiplies_a_row_is_an_error_and_after_its_fix_nothing_is_missing_or_twice(
+def test_a_transformation_that_drops_or_multiplies_a_row_stops_the_replay(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     speed = {"topic": make_topic(), "dead_letter_topic": make_topic(), "transaction_records": 2}
@@ -323,20 +323,20 @@ def test_a_transformation_that_drops_or_multiplies_a_row_is_an_error_and_after_i
     assert sent_back(settings, stream) == []
 
     retransform(settings, stream, MILD)
-    told: list[tuple[int, int]] = []
-    done = replay(stream, settings, spark, on_progress=lambda at, total: told.append((at, total)))
+    progress: list[tuple[int, int]] = []
+    done = replay(stream, settings, spark, on_progress=lambda at, total: progress.append((at, total)))
     assert (done.plans, done.read, done.published, done.dead_again) == ((1, 2), 6, 6, 0)
     live = published(settings, stream)
     assert {at: json.loads(item.value or b"")["n"] for at, item in live.items()} == {(0, n): n for n in range(6)}
-    # Of the plan that was begun before; the one behind it has nothing to do.
-    first = [item for item in told if item != (0, 0)]
+    # Of the plan that was started before; the plan after it has nothing to do.
+    first = [item for item in progress if item != (0, 0)]
     assert first == sorted(first)
     assert (first[0], first[-1]) == ((0, 6), (6, 6))
-    assert told == first + [(0, 0)] * (len(told) - len(first))
-    assert len(told) >= len(first) + 2
+    assert progress == first + [(0, 0)] * (len(progress) - len(first))
+    assert len(progress) >= len(first) + 2
 
 
-def test_the_table_of_a_replay_adds_up_and_gives_an_example_of_each_kind_that_was_left(
+def test_the_table_of_a_replay_adds_up_and_shows_an_example_of_each_skipped_kind(
     settings: Settings, make_stream: MakeStream
 ) -> None:
     stream = make_stream(topic="unused", speed={"topic": "live", "dead_letter_topic": "dead"})
@@ -355,20 +355,19 @@ def test_the_table_of_a_replay_adds_up_and_gives_an_example_of_each_kind_that_wa
     )
     out = StringIO()
     print_replayed(Console(file=out, width=100, soft_wrap=True), run, done, done.to_value())
-    *lines, told = out.getvalue().splitlines()
-    found = dict(re.findall(r"(?m)^│ (\S.*?) +│ +([\d,]+) │$", "\n".join(lines)))
-    assert found == {
+    *lines, last = out.getvalue().splitlines()
+    assert {row["Result"]: row["Records"] for row in read_tables("\n".join(lines), "Records")} == {
         "published to live": "1,200",
         "dead again, back on dead": "40",
-        "further copies of one letter": "2",
-        "not this stream's, left there": "4",
+        "duplicate dead letters": "2",
+        "not this stream's, skipped": "4",
         "read": "1,246",
     }
     assert lines[0] == f"Dead letters of stream {stream.name} on dead"
     assert lines[-4:] == [
-        "left  4 of another stream: e.g. partition 1 offset 7, stream [b]another[/b]",
-        "9 of them had been delivered by a replay that was cut off.",
-        "5 offsets were taken by retention before any replay.",
+        "skipped 4 of another stream: for example partition 1 offset 7, stream [b]another[/b]",
+        "9 of them were delivered by an earlier, interrupted replay.",
+        "Retention deleted 5 offsets before any replay.",
         f"saved as s3://{settings.bucket}/{run.key('replay')}",
     ]
-    assert json.loads(told) == {"stream": stream.name, "run": "a-run", **json.loads(json.dumps(asdict(done)))}
+    assert json.loads(last) == {"stream": stream.name, "run": "a-run", **json.loads(json.dumps(asdict(done)))}

@@ -1,4 +1,4 @@
-"""The source topic changes under an exactly-once stream: made again, given partitions, emptied by retention."""
+"""Changes of an exactly-once stream's source topic: recreated, with new partitions, emptied by retention."""
 
 import json
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def run_on(
     topic_id: str,
     deliver: Callable[[TransactionBatches, DataFrame, int], None] = TransactionBatches.deliver,
 ) -> TransactionBatches:
-    """The stream's query without the checks of its start, as it is in a stream that has been running for long."""
+    """The stream's query without the checks at its start, as in a stream that has been running for long."""
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
     limits = prepare_topics(stream, settings, partitions=1)
@@ -106,7 +106,7 @@ def run_on(
     return batches
 
 
-def test_a_topic_made_again_under_the_running_stream_stops_it_before_anything_of_the_new_one_is_delivered(
+def test_a_recreated_topic_stops_the_stream_before_it_delivers_new_records(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     stream = make_stream(speed=exactly_once(make_topic))
@@ -119,15 +119,15 @@ def test_a_topic_made_again_under_the_running_stream_stops_it_before_anything_of
 
     batches = run_on(spark, settings, stream, old)
     assert isinstance(batches.failure, ConflictError)
-    said = (batches.failure.expected, batches.failure.found, batches.failure.where)
-    assert said == (f"topic id {old}", f"topic id {new}", stream.topic)
+    fields = (batches.failure.expected, batches.failure.found, batches.failure.where)
+    assert fields == (f"topic id {old}", f"topic id {new}", stream.topic)
     assert live(settings, stream) == before == [((0, n), n) for n in range(10)]
     assert markers(settings, stream, old) == [10]
     with pytest.raises(ConflictError, match=rf"belongs to another log.*{old}.*checkpoints/{stream.name}/speed/"):
         speed(spark, stream, settings, available_now=True)
 
 
-def test_partitions_that_the_source_gets_while_the_stream_runs_are_delivered_once_with_markers_of_their_own(
+def test_new_source_partitions_are_delivered_once_with_their_own_markers(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     stream = make_stream(speed=exactly_once(make_topic, trigger_seconds=0))
@@ -157,7 +157,7 @@ def test_partitions_that_the_source_gets_while_the_stream_runs_are_delivered_onc
     assert markers(settings, stream, topic_id) == [15, 10, 15]
 
 
-def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
+def test_a_range_that_retention_deleted_moves_the_marker_and_is_reported(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -169,7 +169,7 @@ def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
     topic_id = source_id(settings, stream)
     produce(stream.topic, rows(range(10)))
     speed(spark, stream, settings, available_now=True)
-    # Of a partition that is new there is not even a task.
+    # A new partition does not even have a task.
     add_partitions(settings, stream.topic, 2)
     produce(stream.topic, [*rows(range(10, 20)), *rows(range(20, 30), 1)])
     expire(settings, stream.topic, 0, 20)
@@ -188,7 +188,7 @@ def test_a_range_that_retention_took_in_whole_moves_the_marker_and_is_told(
     ]
 
 
-def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafka_has_it_is_refused(
+def test_a_batch_that_does_not_read_its_planned_range_is_refused(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -201,7 +201,7 @@ def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafk
     produce(stream.topic, rows(range(10)))
 
     def replanned(batches: TransactionBatches, frame: DataFrame, batch: int) -> None:
-        """Another driver, which saw more, puts its plan over this one's."""
+        """Another driver, which saw more records, overwrites this one's plan."""
         key = f"{batches.checkpoint.prefix}offsets/{batch}"
         body = store.get(key) or b""
         assert b'"1":0' in body
@@ -214,7 +214,7 @@ def test_a_range_of_the_write_ahead_log_that_the_batch_does_not_read_though_kafk
     assert "expected [0, 4), found no offsets, of a log that starts at 0" in str(batches.failure)
 
 
-def test_a_live_topic_with_fewer_partitions_than_the_source_cannot_keep_its_partitions_at_the_start_or_later(
+def test_a_live_topic_with_too_few_partitions_is_refused_at_start_and_later(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     growing = make_stream(speed=exactly_once(make_topic, partitioning="source"))
@@ -230,6 +230,6 @@ def test_a_live_topic_with_fewer_partitions_than_the_source_cannot_keep_its_part
     )
     with pytest.raises(ConfigError) as caught:
         prepare_topics(stream, settings, partitions=3)
-    said = (caught.value.expected, caught.value.found, caught.value.where)
-    assert said == (f"at least 3 of {stream.speed.topic}", 2, f"stream {stream.name}")
+    fields = (caught.value.expected, caught.value.found, caught.value.where)
+    assert fields == (f"at least 3 of {stream.speed.topic}", 2, f"stream {stream.name}")
     assert f"Give {stream.speed.topic} as many partitions as {stream.topic}" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The speed stream, end to end: real broker, real S3; as a process where signals and kills matter."""
+"""The speed stream with a real broker and real S3; as a process in tests of signals and kills."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from tidemark.stack.local import LocalStack
 START_MS = 1_700_000_000_000
 KEYS = (b"a", b"\xff\x00", b"", None)
 SCHEMA = "n BIGINT, name STRING, at TIMESTAMP"
-# Doubles n, keeps the rest, and does not want n = 13.
+# Doubles n, keeps the rest, and rejects n = 13.
 TRANSFORM = """\
 from pyspark.sql import functions as F
 
@@ -48,7 +48,7 @@ def value(n: int) -> bytes:
 
 
 def live_value(n: int) -> dict[str, object]:
-    """What must come out for ``value(n)``, worked out here in plain Python."""
+    """The expected output for ``value(n)``, computed in plain Python."""
     return {
         "twice": 2 * n,
         "name": f"name {n} é" if n % 3 else None,
@@ -68,7 +68,7 @@ def coordinates(item: Delivered) -> dict[str, str]:
 
 
 @pytest.mark.conformance(22, 24)
-def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_rest_on_the_dead_letter_topic(
+def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -146,7 +146,7 @@ def test_every_good_record_arrives_once_with_its_values_and_coordinates_and_the_
 
 
 @pytest.mark.conformance(22)
-def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show_by_their_coordinates(
+def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
     stack: LocalStack,
     spark: SparkSession,
     settings: Settings,
@@ -158,8 +158,8 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
     stream = make_stream(
         partitions=2, speed={"topic": "live_kill", "dead_letter_topic": "dead_kill", "trigger_seconds": 0}
     )
-    # All of it is there before the start, so that the first batch holds all of it: whatever was delivered at the
-    # kill belongs to the one batch that begins again.
+    # All records exist before the start, so that the first batch has all of them: what was delivered before the
+    # kill belongs to the one batch that is repeated.
     records: list[Record] = [
         (KEYS[n % 4], b'{"n":%d}' % n if n % 10 else b"{", START_MS, n % 2, []) for n in range(20_000)
     ]
@@ -176,7 +176,7 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
         app.wait_until(lambda: delivered_so_far() > 0)
         app.kill()
         assert app.process.returncode == -signal.SIGKILL
-    store.delete(f"{checkpoint}commits/0")  # where the kill came a moment too late: as if it had not
+    store.delete(f"{checkpoint}commits/0")  # if the kill came a moment too late
 
     speed(spark, stream, settings, available_now=True)
     delivered = read_topic(settings, "live_kill") + read_topic(settings, "dead_kill")
@@ -189,7 +189,7 @@ def test_killed_in_mid_run_and_started_again_nothing_is_lost_and_duplicates_show
 
 
 @pytest.mark.conformance(22)
-def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_retention_took_meanwhile(
+def test_after_sigterm_the_next_start_continues_and_reports_lost_offsets(
     stack: LocalStack,
     spark: SparkSession,
     settings: Settings,
@@ -219,7 +219,7 @@ def test_sigterm_ends_it_with_exit_0_and_the_next_start_goes_on_and_names_what_r
     assert sorted(item.source[1] for item in read_topic(settings, "live_term")) == [*range(10), *range(17, 30)]
 
 
-def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
+def test_a_recreated_topic_is_refused_with_the_checkpoint_to_remove(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(speed={"topic": "live_new", "dead_letter_topic": "dead_new"})
@@ -241,7 +241,7 @@ def test_a_topic_made_again_is_refused_with_the_checkpoint_to_remove(
     assert (beat.state, beat.error) == ("failed", f"ConflictError: {caught.value}")
 
 
-def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
+def test_sigterm_during_the_start_stops_the_stream_after_it(
     stack: LocalStack, make_stream: MakeStream, tmp_path: Path
 ) -> None:
     stream = make_stream(speed={"topic": "live_early", "dead_letter_topic": "dead_early"})
@@ -252,7 +252,7 @@ def test_sigterm_while_it_starts_is_kept_until_it_can_stop(
         assert app.events("stopped")
 
 
-def test_an_explained_error_ends_the_application_with_one_line_and_exit_code_1(
+def test_an_error_ends_the_application_with_one_line_and_exit_code_1(
     stack: LocalStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []
@@ -264,6 +264,6 @@ def test_an_explained_error_ends_the_application_with_one_line_and_exit_code_1(
     monkeypatch.setattr(sys, "argv", ["speed_stream.py", "flights", "--available-now"])
     with pytest.raises(SystemExit) as caught:
         stream_app(refuse, "about")
-    # Python prints such a code, and ends with 1.
+    # Python prints such a code, and exits with 1.
     assert caught.value.code == "ConflictError: a stream is refused: expected this, found that"
     assert ran == [("flights", stack.settings.kafka_bootstrap, True)]

@@ -37,11 +37,11 @@ def at(brokers: Cluster, settings: Settings) -> Settings:
     return settings.model_copy(update={"speed_kafka_bootstrap": brokers.bootstrap})
 
 
-def told(found: tuple[Finding, ...] | list[Finding]) -> list[tuple[str, str, str, str]]:
-    return [(item.which, item.setting, item.found, item.wanted) for item in found]
+def values(found: tuple[Finding, ...] | list[Finding]) -> list[tuple[str, str, str, str]]:
+    return [(item.resource, item.setting, item.found, item.expected) for item in found]
 
 
-def test_every_dangerous_setting_of_existing_topics_is_told_with_both_sides_and_a_way_to_mend_it(
+def test_every_dangerous_setting_of_existing_topics_is_a_finding_with_a_fix(
     brokers: Cluster, settings: Settings, make_stream: MakeStream
 ) -> None:
     live = brokers.create(
@@ -52,7 +52,7 @@ def test_every_dangerous_setting_of_existing_topics_is_told_with_both_sides_and_
 
     found = findings(stream, at(brokers, settings))
 
-    assert told(found) == [
+    assert values(found) == [
         (f"topic {live}", "min.insync.replicas", "1", "2"),
         (f"topic {live}", "unclean.leader.election.enable", "true", "false"),
         (f"topic {live}", "cleanup.policy", "compact", "delete"),
@@ -60,13 +60,13 @@ def test_every_dangerous_setting_of_existing_topics_is_told_with_both_sides_and_
         (f"topic {dead}", "retention.ms", str(DAY_MS), f"at least {7 * DAY_MS}"),
     ]
     alter = f"kafka-configs.sh --bootstrap-server {brokers.bootstrap} --alter --topic"
-    assert found[0].mend == f"{alter} {live} --add-config min.insync.replicas=2"
-    assert found[4].mend == f"{alter} {dead} --add-config retention.ms={7 * DAY_MS}"
-    assert "kafka-reassign-partitions.sh" in found[3].mend
-    assert all(item.why in str(item) and item.mend in str(item) for item in found)
+    assert found[0].fix == f"{alter} {live} --add-config min.insync.replicas=2"
+    assert found[4].fix == f"{alter} {dead} --add-config retention.ms={7 * DAY_MS}"
+    assert "kafka-reassign-partitions.sh" in found[3].fix
+    assert all(item.why in str(item) and item.fix in str(item) for item in found)
 
 
-def test_topics_the_platform_creates_on_three_brokers_have_none_and_are_known_to_all_brokers_at_once(
+def test_created_topics_have_no_findings_and_are_known_to_all_brokers_at_once(
     brokers: Cluster, settings: Settings, make_stream: MakeStream
 ) -> None:
     live, dead = unique("live"), unique("dead")
@@ -83,7 +83,7 @@ def test_topics_the_platform_creates_on_three_brokers_have_none_and_are_known_to
     assert findings(stream, at(brokers, settings)) == ()
 
 
-def test_one_broker_of_its_own_is_no_finding(settings: Settings, make_stream: MakeStream) -> None:
+def test_a_cluster_with_one_broker_has_no_finding(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream(speed={"topic": unique("live"), "dead_letter_topic": unique("dead")})
     assert findings(stream, settings) == ()  # not created yet
     assert ensure_topic(settings.kafka_bootstrap, stream.speed.topic, partitions=1)
@@ -91,15 +91,15 @@ def test_one_broker_of_its_own_is_no_finding(settings: Settings, make_stream: Ma
     assert findings(stream, settings) == ()
 
 
-def test_a_cluster_that_does_not_answer_is_a_finding_and_no_error(
+def test_a_cluster_that_does_not_answer_is_a_finding_not_an_error(
     settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemark.kafka.topics.TIMEOUT_S", 1)
     stream: Stream = make_stream()
     nobody = settings.model_copy(update={"speed_kafka_bootstrap": "127.0.0.1:1"})
     (found,) = findings(stream, nobody)
-    assert (found.which, found.setting, found.wanted) == ("cluster 127.0.0.1:1", "settings", "to be readable")
-    assert "Kafka could not return the brokers' settings" in found.found
+    assert (found.resource, found.setting, found.expected) == ("cluster 127.0.0.1:1", "settings", "to be readable")
+    assert "Kafka could not tell the brokers' settings" in found.found
 
 
 def test_the_command_prints_every_finding(
@@ -114,10 +114,10 @@ def test_the_command_prints_every_finding(
     )
     monkeypatch.setattr("tidemark.cli.topics.connect", lambda _stack: at(brokers, settings))
     assert not print_findings(None, stream.name)
-    assert f"topic {stream.speed.topic}: replication factor is 1, wanted 3" in capsys.readouterr().out
+    assert f"topic {stream.speed.topic}: replication factor is 1, expected 3" in capsys.readouterr().out
 
 
-# What no test can set up on brokers that run: cases as values.
+# Cases as values that no test can set up on running brokers.
 THREE = topics.Cluster(
     bootstrap="b:9092",
     brokers=3,
@@ -136,17 +136,19 @@ THREE = topics.Cluster(
         (1, 1, "1", []),
         (2, 1, "1", [("replication factor", "1", "2")]),
         (2, 2, "1", [("min.insync.replicas", "1", "2")]),
-        (2, 2, "2", [("replication factor", "2", "above 2, with min.insync.replicas left as it is")]),
+        (2, 2, "2", [("replication factor", "2", "above 2, with min.insync.replicas unchanged")]),
         (3, 3, "2", []),
-        (3, 3, "3", [("replication factor", "3", "above 3, with min.insync.replicas left as it is")]),
+        (3, 3, "3", [("replication factor", "3", "above 3, with min.insync.replicas unchanged")]),
         (5, 5, "1", [("min.insync.replicas", "1", "3")]),
         (9, 1, "2", [("replication factor", "1", "3")]),
     ],
 )
-def test_copies_and_copies_in_sync(brokers: int, copies: int, in_sync: str, expected: list[tuple[str, ...]]) -> None:
+def test_durability_findings_by_brokers_replicas_and_in_sync_replicas(
+    brokers: int, copies: int, in_sync: str, expected: list[tuple[str, ...]]
+) -> None:
     topic = Topic(name="t", replicas=copies, config={**SOUND, "min.insync.replicas": in_sync})
     found = durability(topic, replace(THREE, brokers=brokers))
-    assert [(item.setting, item.found, item.wanted) for item in found] == expected
+    assert [(item.setting, item.found, item.expected) for item in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -163,19 +165,19 @@ def test_copies_and_copies_in_sync(brokers: int, copies: int, in_sync: str, expe
         ({"message.timestamp.before.max.ms": "3600000"}, False, True, ["message.timestamp.before.max.ms"]),
     ],
 )
-def test_what_a_live_topic_does_to_records(
+def test_dangerous_settings_of_a_live_topic(
     config: dict[str, str], *, keyed: bool, exactly_once: bool, expected: list[str]
 ) -> None:
     topic = Topic(name="t", replicas=3, config={**SOUND, **config})
     assert [item.setting for item in live_topic(topic, THREE, keyed=keyed, exactly_once=exactly_once)] == expected
 
 
-def test_a_compacted_dead_letter_topic() -> None:
+def test_a_compacted_dead_letter_topic_is_a_finding() -> None:
     topic = Topic(name="t", replicas=3, config={**SOUND, "cleanup.policy": "compact"})
     assert [item.setting for item in dead_letter_topic(topic, THREE, exactly_once=False)] == ["cleanup.policy"]
 
 
-def test_what_exactly_once_delivery_needs_of_the_brokers_the_least_of_which_counts() -> None:
+def test_exactly_once_needs_are_checked_against_the_weakest_broker() -> None:
     assert exactly_once_needs(THREE, transactions_topic=False) == []
     poor = {
         "offsets.retention.minutes": ("10080", "600000", "600000"),
@@ -191,14 +193,17 @@ def test_what_exactly_once_delivery_needs_of_the_brokers_the_least_of_which_coun
         ("cluster b:9092", "transaction.state.log.min.isr", "1", "at least 2"),
     ]
     found = exactly_once_needs(cluster, transactions_topic=False)
-    assert told(found) == expected
-    assert found[0].mend.startswith("offsets.retention.minutes=525600 in every broker's server.properties")
-    assert told(exactly_once_needs(cluster, transactions_topic=True)) == expected[:2]
-    hidden = replace(THREE, config={})
-    assert [item.found for item in exactly_once_needs(hidden, transactions_topic=True)] == ["not told", "not told"]
+    assert values(found) == expected
+    assert found[0].fix.startswith("offsets.retention.minutes=525600 in every broker's server.properties")
+    assert values(exactly_once_needs(cluster, transactions_topic=True)) == expected[:2]
+    unreported = replace(THREE, config={})
+    assert [item.found for item in exactly_once_needs(unreported, transactions_topic=True)] == [
+        "not reported",
+        "not reported",
+    ]
 
 
-def test_brokers_settings_are_those_in_force(brokers: Cluster) -> None:
+def test_broker_configs_returns_the_effective_settings(brokers: Cluster) -> None:
     found = broker_configs(brokers.bootstrap)
     assert len(found) == 3
     assert {item["node.id"] for item in found} == {"1", "2", "3"}

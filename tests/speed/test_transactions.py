@@ -1,4 +1,4 @@
-"""Exactly-once delivery of one task against a real broker (conformance 23, without Spark)."""
+"""Exactly-once delivery of one task with a real broker, without Spark."""
 
 import signal
 from collections.abc import Iterator
@@ -28,15 +28,13 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.speed.exactly_once import transactions
-from tidemark.speed.exactly_once.marker import marker_offset, marker_reader, read_marker
-from tidemark.speed.exactly_once.transactions import Marker, Sink, deliver, marker
+from tidemark.speed.exactly_once.marker import Marker, Sink, marker, marker_offset, marker_reader, read_marker
+from tidemark.speed.exactly_once.transactions import deliver
 
 pytestmark = pytest.mark.conformance(23)
 
 
-def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_records_arrive_unchanged_and_in_their_partition(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, dead, sink = make_topic(3), make_topic(), make_sink()
     headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "", "value": b""}]
     rows = [
@@ -65,9 +63,7 @@ def test_records_arrive_as_they_are_and_in_the_partition_that_they_name(
     assert marker(sink, LOG) == Marker(position=8, batch=0)
 
 
-def test_a_row_without_a_partition_goes_where_javas_producer_puts_its_key(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_a_row_without_a_partition_uses_javas_partition_for_its_key(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     # Kafka's own test vectors, clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java, testMurmur2
     hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
     live, sink = make_topic(7), make_sink()
@@ -77,7 +73,7 @@ def test_a_row_without_a_partition_goes_where_javas_producer_puts_its_key(
     assert found == {key: (value & 0x7FFFFFFF) % 7 for key, value in hashes.items()}
 
 
-def test_a_long_range_is_several_transactions_and_the_next_begins_where_it_ended(
+def test_a_long_range_is_several_transactions_and_the_next_one_continues(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(), make_sink(records=4)
@@ -86,9 +82,9 @@ def test_a_long_range_is_several_transactions_and_the_next_begins_where_it_ended
     assert deliver(parts, first, sink) == delivered(first, good=13, transactions=4)
     assert deliver([numbered(live, 30, 31, 32, 33)], second, sink) == delivered(second, good=4, transactions=1)
     assert values(sink.bootstrap, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
-    # Spark runs its last batch again after a restart.
-    again = deliver([numbered(live, 30, 31, 32, 33)], second, sink)
-    assert again == delivered(second, skipped=4, transactions=0)
+    # Spark repeats its last batch after a restart.
+    repeated = deliver([numbered(live, 30, 31, 32, 33)], second, sink)
+    assert repeated == delivered(second, skipped=4, transactions=0)
     assert values(sink.bootstrap, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
 
 
@@ -103,14 +99,14 @@ def test_a_range_without_a_row_moves_the_marker(make_sink: MakeSink) -> None:
     assert deliver([], third, sink) == delivered(third, transactions=0)
 
 
-def test_a_killed_process_and_its_open_transaction_leave_nothing_lost_or_doubled(
+def test_a_killed_process_with_an_open_transaction_loses_and_duplicates_nothing(
     make_topic: MakeTopic, make_sink: MakeSink
 ) -> None:
     live, sink = make_topic(), make_sink(records=4)
     wanted = span(0, 20, first=True)
     child = Child.start(live, [range(7)], wanted, sink)
     assert child.reached() == "0"
-    # Four records are committed; the other three are at the broker, in a transaction that nobody will end.
+    # Four records are committed. The other three are in a transaction that will not be ended.
     wait_until(
         lambda: len(values(sink.bootstrap, live, isolation="read_uncommitted", wait=False)) == 7, "seven are written"
     )
@@ -122,7 +118,7 @@ def test_a_killed_process_and_its_open_transaction_leave_nothing_lost_or_doubled
     assert len(messages(sink.bootstrap, live, isolation="read_uncommitted")) == 18 + 3
 
 
-def test_a_process_that_wakes_up_after_its_successor_adds_nothing(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_a_process_that_wakes_up_after_its_successor_writes_nothing(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink(records=4)
     wanted = span(0, 20, first=True)
     child = Child.start(live, [range(7), range(7, 20)], wanted, sink)
@@ -130,14 +126,14 @@ def test_a_process_that_wakes_up_after_its_successor_adds_nothing(make_topic: Ma
     child.process.send_signal(signal.SIGSTOP)
     deliver([numbered(live, *range(20))], wanted, sink)
     child.process.send_signal(signal.SIGCONT)
-    said = child.ended()
-    assert "ConflictError: a transactional id is another attempt's now" in said
-    assert f"{sink.group}-{LOG.partition}" in said
+    output = child.ended()
+    assert "ConflictError: another attempt uses the transactional id now" in output
+    assert f"{sink.group}-{LOG.partition}" in output
     assert values(sink.bootstrap, live) == list(range(20))
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
-def test_an_earlier_attempt_can_commit_nothing_once_the_marker_is_read(
+def test_an_earlier_attempt_cannot_commit_after_the_marker_is_read(
     make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(0, 8, first=True)
@@ -181,9 +177,7 @@ def test_a_commit_that_fails_moves_no_marker(
 
 
 @pytest.mark.parametrize("before", [0, 3, 4], ids=["nothing", "an-open-transaction", "a-committed-one"])
-def test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on(
-    before: int, make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_a_fenced_attempt_says_who_continues(before: int, make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink(records=4)
     wanted = span(0, 8, first=True)
 
@@ -197,24 +191,22 @@ def test_an_attempt_that_is_fenced_with_rows_to_come_says_who_goes_on(
     assert values(sink.bootstrap, live) == list(range(8))
 
 
-def test_a_transaction_that_outlived_its_time_out_is_not_taken_for_a_successor(
-    make_topic: MakeTopic, make_sink: MakeSink
-) -> None:
+def test_an_expired_transaction_is_not_reported_as_a_successor(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink(timeout_s=1)
 
     def slow() -> Iterator[pa.RecordBatch]:
         yield numbered(live, 0)
-        # The broker writes the abort's marker behind the record.
+        # The broker writes the abort marker after the record.
         wait_until(lambda: _end(sink.bootstrap, live) == 2, "the broker ends the transaction")
         yield numbered(live, 1)
 
-    # With a second only, no call is sure of an answer on a busy machine.
+    # On a busy machine, a call may take longer than one second.
     with pytest.raises((ConflictError, ServiceError), match=r"beyond its time-out of 1 s|did not"):
         deliver(slow(), span(0, 2, first=True), sink)
     assert values(sink.bootstrap, live) == []
 
 
-def test_a_failing_source_leaves_nothing_to_be_seen(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_a_failing_source_leaves_nothing_visible(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink()
 
     def failing() -> Iterator[pa.RecordBatch]:
@@ -227,7 +219,7 @@ def test_a_failing_source_leaves_nothing_to_be_seen(make_topic: MakeTopic, make_
     assert marker(sink, LOG) is None
 
 
-def test_a_failed_attempts_dead_letters_are_not_seen(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_a_failed_attempts_dead_letters_are_not_visible(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, dead, sink, wanted = make_topic(), make_topic(), make_sink(), span(0, 2, first=True)
     rows = [row(live, 0), row(dead, 1, _good=False)]
 
@@ -242,7 +234,7 @@ def test_a_failed_attempts_dead_letters_are_not_seen(make_topic: MakeTopic, make
     assert (values(sink.bootstrap, live), values(sink.bootstrap, dead)) == ([0], [1])
 
 
-def test_rows_that_are_not_the_spans_are_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
+def test_rows_outside_the_range_are_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(), make_sink()
     cases = (
         ([3, 3], 2, r"expected an offset in \[4, 9\).*found 3"),

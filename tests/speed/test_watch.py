@@ -1,4 +1,4 @@
-"""What the speed stream says after a batch, for progress as Spark reports it."""
+"""The speed stream's log lines after a batch, for progress in Spark's format."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ from tidemark.speed import stream as speed
 
 
 def progress(stream: Stream, batch: int, start: int | None, end: int, rows: int) -> dict[str, Any]:
-    """Of one partition; two of the rows are dead letters."""
+    """Progress of one partition; two of the rows are dead letters."""
     return {
         "batchId": batch,
         "numInputRows": rows,
@@ -33,11 +33,11 @@ def progress(stream: Stream, batch: int, start: int | None, end: int, rows: int)
     }
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def log_lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_batch_is_one_line_with_its_range_rows_lag_and_time(
+def test_a_batch_is_one_log_line_with_range_rows_lag_and_time(
     settings: Settings, make_stream: MakeStream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = make_stream()
@@ -46,14 +46,14 @@ def test_a_batch_is_one_line_with_its_range_rows_lag_and_time(
     watch(progress(stream, 0, None, 10, 10))
     watch(progress(stream, 1, 10, 14, 4))
     common = {"event": "batch", "layer": "speed", "stream": stream.name, "lag": 3, "seconds": 1.5, "dead_lettered": 2}
-    lines = [{key: value for key, value in line.items() if key != "time"} for line in told(capsys)]
+    lines = [{key: value for key, value in line.items() if key != "time"} for line in log_lines(capsys)]
     assert lines == [
         {**common, "batch": 0, "rows": 10, "offsets": {"0": [None, 10]}, "published": 8},
         {**common, "batch": 1, "rows": 4, "offsets": {"0": [10, 14]}, "published": 2},
     ]
 
 
-def test_a_hole_above_the_log_start_is_no_loss_and_one_below_is_named_even_if_kafka_did_not_answer_at_first(
+def test_only_a_hole_before_the_log_start_is_reported_as_lost(
     settings: Settings,
     make_stream: MakeStream,
     produce: Produce,
@@ -65,7 +65,7 @@ def test_a_hole_above_the_log_start_is_no_loss_and_one_below_is_named_even_if_ka
     topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
     watch = speed.Watch(stream, settings, topic_id)
     watch(progress(stream, 1, 4, 8, 3))
-    assert [line["event"] for line in told(capsys)] == ["batch"]
+    assert [line["event"] for line in log_lines(capsys)] == ["batch"]
 
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     (deleted,) = admin.delete_records([TopicPartition(stream.topic, 0, 12)]).values()
@@ -78,18 +78,18 @@ def test_a_hole_above_the_log_start_is_no_loss_and_one_below_is_named_even_if_ka
         away.setattr(speed, "describe_topic", silent)
         watch(progress(stream, 2, 8, 15, 3))
     watch(progress(stream, 3, 15, 20, 5))
-    _, unchecked, _, lost = told(capsys)
+    _, unchecked, _, lost = log_lines(capsys)
     assert (unchecked["event"], unchecked["error"]) == ("unchecked", "Kafka does not answer")
     assert (lost["event"], lost["batch"], lost["partition"], lost["start"], lost["end"]) == ("lost", 2, 0, 8, 12)
 
 
 def test_another_topic_id_stops_the_stream(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream()
-    with pytest.raises(ConflictError, match=r"made again while the stream ran.*expected topic id gone"):
+    with pytest.raises(ConflictError, match=r"recreated while the stream ran.*expected topic id gone"):
         speed.Watch(stream, settings, "gone")(progress(stream, 1, 4, 8, 3))
 
 
-def test_the_monitor_is_told_what_a_batch_had_and_where_it_ended(make_stream: MakeStream) -> None:
+def test_the_monitor_gets_each_batchs_counts_and_end(make_stream: MakeStream) -> None:
     assert speed.figures(progress(make_stream(), 4, 10, 14, 4)) == BatchFigures(
         batch=4, ends={0: 14}, seconds=1.5, records=4, dead_letters=2
     )

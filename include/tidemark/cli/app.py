@@ -1,4 +1,4 @@
-"""The commands. What is slow to import waits inside the command that needs it, so that --help is quick."""
+"""The commands. Slow imports stand inside the command that needs them, so that --help is quick."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ from tidemark.core.errors import TidemarkError
 
 app = typer.Typer(
     name="tidemark",
-    help="Kafka topics in S3 and back in Kafka, with every day proven complete.",
+    help="Archive Kafka topics to S3, deliver them transformed, and prove every day complete.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 Stack = Annotated[
     str | None,
-    typer.Option(help="A local stack by name (local, demo). Without it: TIDEMARK_* variables, else the one that runs."),
+    typer.Option(help="A local stack (local, demo). [default: TIDEMARK_* variables, or else the running stack]"),
 ]
 
 
@@ -30,7 +30,7 @@ def up(
     streams: Annotated[bool, typer.Option("--streams", help="Run every stream's archive and speed layer too.")] = False,
     airflow: Annotated[bool, typer.Option("--airflow", help="Run Airflow with the reconcile DAGs too.")] = False,
 ) -> None:
-    """Start a local stack (Kafka and an S3 server), say where it is, and keep it up until Ctrl-C."""
+    """Start a local stack (Kafka and an S3 server), print its addresses, and run it until Ctrl-C."""
     from tidemark.cli.up import run_stack
 
     run_stack(name, with_streams=streams, with_airflow=airflow)
@@ -67,7 +67,7 @@ def where(
 
 @app.command()
 def report(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, any stream.")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: any stream]")] = None,
     stack: Stack = None,
 ) -> None:
     """Show the verdict of the last reconcile run, and where its report is."""
@@ -81,11 +81,12 @@ def days(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     from_day: Annotated[
-        str | None, typer.Option("--from", help="First day. [default: of the last 30, the first since one was sealed]")
+        str | None,
+        typer.Option("--from", help="First day. [default: the first sealed or archived one, at most 30 days back]"),
     ] = None,
     to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: yesterday]")] = None,
     grace_hours: Annotated[
-        int, typer.Option(min=0, max=8760, help="How long after its end a day may be without a seal.")
+        int, typer.Option(min=0, max=8760, help="Hours after its end until a day without a seal is overdue.")
     ] = 6,
     stack: Stack = None,
 ) -> None:
@@ -154,7 +155,7 @@ def verify(
 
 @app.command()
 def health(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name; without it, every stream.")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: every stream]")] = None,
     *,
     stale_seconds: Annotated[float, typer.Option(min=0, help="A stream with an older heartbeat is unhealthy.")] = 60,
     stack: Stack = None,
@@ -193,9 +194,9 @@ def replay(
 
     A replay that was killed continues at the next start.
     """
-    from tidemark.cli.replay import replay_letters
+    from tidemark.cli.replay import replay_dead_letters
 
-    replay_letters(stack, stream)
+    replay_dead_letters(stack, stream)
 
 
 @app.command()
@@ -203,7 +204,7 @@ def delivery(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     start: Annotated[
-        str | None, typer.Option("--from", help="A day, or a moment, in the stream's time zone. [default: yesterday]")
+        str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. [default: yesterday]")
     ] = None,
     end: Annotated[
         str | None, typer.Option("--to", help="The last day, or the moment after the span. [default: the same day]")
@@ -262,7 +263,7 @@ def maintain(
 @app.command()
 def demo(
     *,
-    leave: Annotated[bool, typer.Option("--exit", help="Leave at the end instead of staying up until Ctrl-C.")] = False,
+    leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False,
 ) -> None:
     """Replay two days of real departures, damage the archive, reconcile it, and prove the days complete.
 
@@ -274,7 +275,7 @@ def demo(
 
 
 def main() -> None:
-    """The command's entry point: an explained failure is one paragraph on standard error and exit code 1."""
+    """The command's entry point. A TidemarkError becomes one paragraph on standard error and exit code 1."""
     try:
         app()
     except TidemarkError as error:

@@ -1,4 +1,4 @@
-"""Which deployment a command talks to."""
+"""The deployment that a command uses."""
 
 import os
 
@@ -7,10 +7,9 @@ from tidemark.settings import ENV_FILE_VARIABLE, Settings, settings
 
 
 def connect(stack: str | None) -> Settings:
-    """Settings of the local stack named, else of the ``TIDEMARK_*`` variables, else of the local stack that runs.
+    """The settings of the named local stack, or else of the ``TIDEMARK_*`` variables, or else of the running stack.
 
-    Raises ConfigError when there is no such stack, it does not run, none or more than one runs, or settings are
-    incomplete.
+    Raises ConfigError for an unknown or stopped stack, for incomplete settings, and if it cannot choose one stack.
     """
     if stack is None and any(name.startswith("TIDEMARK_") for name in os.environ):
         return settings()
@@ -20,8 +19,8 @@ def connect(stack: str | None) -> Settings:
         running = running_stacks(PROJECT)
         if len(running) != 1:
             raise ConfigError(
-                "which deployment?",
-                expected="one local stack that runs, or TIDEMARK_* variables",
+                "cannot tell which deployment to use",
+                expected="one running local stack, or TIDEMARK_* variables",
                 found=f"running: {', '.join(running)}" if running else "neither",
                 hint="Name one with --stack" if running else "Start one with 'tidemark up'",
             )
@@ -31,8 +30,8 @@ def connect(stack: str | None) -> Settings:
         raise ConfigError("no such local stack", expected=f"a file {file}", found=stack)
     if stack not in running_stacks(PROJECT):
         hint = f"Start it with 'tidemark up --name {stack}'"
-        raise ConfigError("the local stack does not run", found=stack, hint=hint)
+        raise ConfigError("the local stack is not running", found=stack, hint=hint)
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
-        del os.environ[name]  # of another deployment: a variable would win over the stack's file
+        del os.environ[name]  # another deployment's variable would override the stack's file
     os.environ[ENV_FILE_VARIABLE] = str(file)
     return settings()

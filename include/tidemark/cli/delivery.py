@@ -1,46 +1,43 @@
-"""``tidemark delivery``: the live and the dead-letter topic against the archive, over any span."""
+"""``tidemark delivery``: the live topic and the dead-letter topic compared with the archive."""
 
-import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tidemark.cli.connect import connect
+from tidemark.cli.output import make_table, open_console
+from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
 from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
 from tidemark.delivery_audit.report import EXIT_CODES
 from tidemark.delivery_audit.span import parse_span
 from tidemark.run import Run, run_name
-from tidemark.spark.session import quiet_session
-from tidemark.stack.java import BRIEF_JVM, java_command
 
 HOURS_MAX = 48
 EXAMPLES_MAX = 5
 COLOURS = {"pass": "green", "findings": "red", "unknown": "yellow"}
-COLUMNS = ("archived", "delivered", "missing", "duplicated", "unexpected", "replayed", "pending", "not_archived")
+OTHERS = ("missing", "duplicated", "unexpected", "replayed", "pending", "not_archived")
 
 
 def print_delivery(stack: str | None, stream_name: str, start: str | None, end: str | None) -> int:
-    """Audit, print and save; the exit code of the verdict. Raises what ``audit_delivery`` and ``parse_span`` raise."""
+    """Audit the delivery, print and save the result. Return the exit code of the verdict.
+
+    Raises what ``audit_delivery`` and ``parse_span`` raise.
+    """
     settings = connect(stack)
     now = datetime.now(UTC)
     run = Run.open(stream_name, run_name(f"delivery-{now:%Y%m%dT%H%M%S%fZ}"), settings)
     span = parse_span(start, end, run.stream.zone, now)
-    java_command()
-    os.environ.update(BRIEF_JVM)
-    console = Console(soft_wrap=True)
-    with console.status("starting Spark, some ten seconds"):
-        spark = quiet_session(settings, f"tidemark-delivery-{stream_name}")
-    try:
-        with console.status("comparing topics and archive"):
-            audit_delivery(run, spark, span)
-    finally:
-        spark.stop()
+    console = open_console()
+    with (
+        command_spark(settings, f"tidemark-delivery-{stream_name}", console) as spark,
+        console.status("comparing topics and archive"),
+    ):
+        audit_delivery(run, spark, span)
     value = run.require(DELIVERY)
     print_audit(console, value)
     console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(DELIVERY.name)}"))
@@ -48,22 +45,19 @@ def print_delivery(stack: str | None, stream_name: str, start: str | None, end: 
     return EXIT_CODES[value["verdict"]]
 
 
-def print_audit(console: Console, value: dict[str, Any]) -> None:
-    """The verdict, a row per hour and partition in which something is not right, and examples."""
+def print_audit(console: Console, value: Mapping[str, Any]) -> None:
+    """The verdict, one row per hour and partition with a finding, and examples."""
     console.print(Text(f"{value['stream']}: {value['verdict']}", style=COLOURS[value["verdict"]]))
     console.print(Text(f"{value['from']} to {value['to']} ({value['time_zone']})"))
-    table = Table()
-    table.add_column("hour")
-    table.add_column("partition", justify="right")
-    for name in COLUMNS:
-        table.add_column(name.replace("_", " "), justify="right")
-    wrong = [item for item in value["hours"] if item["examples"]]
-    for item in wrong[:HOURS_MAX]:
-        table.add_row(item["hour"], str(item["partition"]), *(f"{item[name]:,}" for name in COLUMNS))
-    if len(wrong) > HOURS_MAX:
-        table.add_row(f"and {len(wrong) - HOURS_MAX:,} more", "", *("" for _ in COLUMNS))
+    names = ("Hour", "Partition", "Archived", "Delivered", "Other counts")
+    table = make_table(*names, numbers=names[1:4], fold=("Other counts",))
+    with_findings = [item for item in value["hours"] if item["examples"]]
+    for item in with_findings[:HOURS_MAX]:
+        table.add_row(item["hour"], str(item["partition"]), *_counts(item))
+    if len(with_findings) > HOURS_MAX:
+        table.add_row(f"and {len(with_findings) - HOURS_MAX:,} more")
     table.add_section()
-    table.add_row("the whole span", "", *(f"{value['counts'][name]:,}" for name in COLUMNS))
+    table.add_row("the whole span", "", *_counts(value["counts"]))
     console.print(table)
     for sentence in value["sentences"]:
         console.print(Text(sentence))
@@ -71,7 +65,12 @@ def print_audit(console: Console, value: dict[str, Any]) -> None:
         console.print(Text(line))
 
 
-def _examples(value: dict[str, Any]) -> Iterator[str]:
+def _counts(item: Mapping[str, int]) -> tuple[str, str, str]:
+    others = ", ".join(f"{item[name]:,} {name.replace('_', ' ')}" for name in OTHERS if item[name])
+    return f"{item['archived']:,}", f"{item['delivered']:,}", others
+
+
+def _examples(value: Mapping[str, Any]) -> Iterator[str]:
     shown: Counter[str] = Counter()
     for item in value["hours"]:
         for example in item["examples"]:

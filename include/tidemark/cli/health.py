@@ -1,56 +1,24 @@
-"""``tidemark health``: what every stream last said of itself, how long Kafka keeps the rest, and if that is well."""
+"""``tidemark health``: the health of every stream, and its exit code."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from tidemark.archive.ledger.ledger import read_archived
-from tidemark.archive.retention import Retention, read_retention
+from tidemark.archive.retention import Retention
 from tidemark.cli.connect import connect
+from tidemark.cli.output import fits, make_table, open_console
 from tidemark.core.errors import ConfigError, TidemarkError
-from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
-from tidemark.core.layout import Layout
-from tidemark.definitions.stream import load_stream, stream_names
-from tidemark.s3 import ObjectStore
-from tidemark.settings import Settings
-
-LAYERS = ("archive", "speed", "departures")
-_AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """One layer of one stream; ``heartbeat`` is None where it never wrote any.
-
-    ``retention`` is what waits to be archived: of the archive layer only, and an error where it can't be told.
-    """
-
-    stream: str
-    layer: str
-    heartbeat: Heartbeat | None
-    age_seconds: float
-    alive: bool
-    retention: Retention | TidemarkError | None
-
-    @property
-    def well(self) -> bool:
-        """Alive, and with time left."""
-        if isinstance(self.retention, TidemarkError):
-            return False
-        return self.alive and not (self.retention is not None and self.retention.late)
+from tidemark.core.heartbeat import Heartbeat
+from tidemark.definitions.stream import stream_names
+from tidemark.inspect.health import LayerHealth, read_health
 
 
 def print_health(stack: str | None, stream: str | None, *, stale_seconds: float) -> bool:
-    """Print the table; whether every heartbeat is there, young enough and not of a failed stream, and Kafka keeps what
-    is not archived for longer than the stream's alarm says.
+    """Print one row per layer. Return whether every layer is healthy.
 
-    Raises ConfigError where there is no such stream, FormatError for a heartbeat that does not parse.
+    Raises ConfigError for an unknown stream, FormatError for a heartbeat that does not parse.
     """
     settings = connect(stack)
     names = stream_names(settings.streams_dir)
@@ -61,87 +29,59 @@ def print_health(stack: str | None, stream: str | None, *, stale_seconds: float)
             found=stream,
             where=str(settings.streams_dir),
         )
-    console = Console(soft_wrap=True)
+    console = open_console()
     with console.status("reading heartbeats and manifests"):
         found = read_health(settings, [stream] if stream else names, stale_seconds=stale_seconds, now=datetime.now(UTC))
-    console.print(_table(found, stale_seconds))
-    for line in (line for item in found for line in _alarms(item)):
-        console.print(Text(line, style="red"))
-    return all(item.well for item in found)
+    print_layers(console, found, stale_seconds)
+    return all(item.healthy for item in found)
 
 
-def read_health(settings: Settings, streams: Sequence[str], *, stale_seconds: float, now: datetime) -> list[Health]:
-    """Each stream's layers; but for the archive, one that never ran is left out: not every deployment has it."""
-    store = ObjectStore(settings)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="retention") as pool:
-        retentions = dict(zip(streams, pool.map(partial(_retention, settings, store, now), streams), strict=True))
-    found = []
-    for stream in streams:
-        layout = Layout(prefix=settings.prefix, stream=stream)
-        for layer in LAYERS:
-            key = layout.heartbeat_key(layer)
-            body = store.get(key)
-            heartbeat = None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
-            if heartbeat is None and layer != "archive":
-                continue
-            age = max((now - heartbeat.time).total_seconds(), 0.0) if heartbeat else 0.0
-            alive = heartbeat is not None and heartbeat.state != "failed" and age <= stale_seconds
-            found.append(
-                Health(
-                    stream=stream,
-                    layer=layer,
-                    heartbeat=heartbeat,
-                    age_seconds=age,
-                    alive=alive,
-                    retention=retentions[stream] if layer == "archive" else None,
-                )
-            )
-    return found
+def print_layers(console: Console, found: Sequence[LayerHealth], stale_seconds: float) -> None:
+    """One row per layer, then the last errors and the retention alarms, each on a line of its own.
+
+    On a narrow terminal each stream has a table of its own, with its name above it.
+    """
+    whole = make_table("Stream", "Layer", "State", "Age", "Lag", "Retention", fold=())
+    by_stream = {
+        item.stream: make_table("Layer", "State", "Age", "Lag", "Retention", fold=("Lag", "Retention"))
+        for item in found
+    }
+    for item in found:
+        row = (item.layer, *_state(item, stale_seconds), _retention(item.retention))
+        whole.add_row(item.stream, *row)
+        by_stream[item.stream].add_row(*row)
+    if fits(console, whole):
+        console.print(whole)
+    else:
+        for stream, table in by_stream.items():
+            console.print(Text(stream, style="bold"))
+            console.print(table)
+    for item in found:
+        if item.heartbeat is not None and item.heartbeat.error:
+            # As Text: an error is never taken for markup.
+            console.print(Text(f"Last error of {item.stream} {item.layer}: {item.heartbeat.error}", style="red"))
+        for line in _alarms(item):
+            console.print(Text(line, style="red"))
 
 
-def _retention(settings: Settings, store: ObjectStore, now: datetime, name: str) -> Retention | TidemarkError:
-    """From the archive and Kafka, not from the heartbeat: a stream that is dead or never ran needs it most."""
-    try:
-        stream = load_stream(name, settings.streams_dir)
-        history = read_archived(store, Layout(prefix=settings.prefix, stream=name), stream).history()
-        return read_retention(settings.kafka_bootstrap, stream, history, now)
-    except TidemarkError as error:
-        return error
+def _state(item: LayerHealth, stale_seconds: float) -> tuple[Text, str, str]:
+    """State, age and lag."""
+    if item.heartbeat is None:
+        return Text("never started", style="red"), "", ""
+    stale = ", stale" if item.age_seconds > stale_seconds else ""
+    state = Text(f"{item.heartbeat.state}{stale}", style="green" if item.alive else "red")
+    return state, _duration(item.age_seconds), _lag(item.heartbeat)
 
 
-def _alarms(item: Health) -> Sequence[str]:
+def _alarms(item: LayerHealth) -> tuple[str, ...]:
     if item.retention is None:
         return ()
     if isinstance(item.retention, TidemarkError):
-        return (f"{item.stream}: how long Kafka keeps what is not archived can't be told: {item.retention}",)
+        return (f"{item.stream}: cannot tell how long Kafka keeps what is not archived: {item.retention}",)
     return item.retention.lines()
 
 
-def _table(found: Sequence[Health], stale_seconds: float) -> Table:
-    table = Table(
-        "Stream", "Layer", "State", "Age", "Lag", "Retention", "Last error", title="Streams", title_justify="left"
-    )
-    for item in found:
-        heartbeat = item.heartbeat
-        if heartbeat is None:
-            never = Text("no heartbeat: never started", style="red")
-            table.add_row(item.stream, item.layer, never, "", "", _time_left(item.retention))
-            continue
-        stale = item.age_seconds > stale_seconds
-        state = f"{heartbeat.state}, stale" if stale else heartbeat.state
-        table.add_row(
-            item.stream,
-            item.layer,
-            Text(state, style="green" if item.alive else "red"),
-            _duration(item.age_seconds),
-            _lag(heartbeat),
-            _time_left(item.retention),
-            Text(heartbeat.error or ""),  # never taken for markup
-        )
-    return table
-
-
-def _time_left(retention: Retention | TidemarkError | None) -> Text:
+def _retention(retention: Retention | TidemarkError | None) -> Text:
     if retention is None:
         return Text("")
     if isinstance(retention, TidemarkError):

@@ -1,14 +1,14 @@
-"""``tidemark report``: where the last reconcile run's report is."""
+"""``tidemark report``: the verdict of the last reconcile run, and where its report is."""
 
 import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rich.console import Console
 from rich.text import Text
 
 from tidemark.cli.connect import connect
+from tidemark.cli.output import open_console
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import stream_names
@@ -19,13 +19,13 @@ COLOURS = {"failed": "red", "complete": "green", "unchanged": "green"}
 
 
 def print_last_report(stack: str | None, stream: str | None) -> None:
-    """Print the newest report's verdict and place; raises ConfigError where there is none."""
+    """Print the newest report's verdict and location. Raises ConfigError if there is none."""
     settings = connect(stack)
     store = ObjectStore(settings)
     names = stream_names(settings.streams_dir)
     if stream is not None and stream not in names:
         raise ConfigError("no such stream", expected=f"one of: {', '.join(names) or 'none'}", found=stream)
-    console = Console(soft_wrap=True)
+    console = open_console()
     with console.status("reading reports"):
         reports = [
             report for name in ([stream] if stream else names) for report in _reports(store, settings, name) if report
@@ -49,7 +49,7 @@ def _reports(store: ObjectStore, settings: Settings, stream: str) -> list[dict[s
 
 
 def _local_path(settings: Settings, key: str) -> Path | None:
-    """The page's file, where the S3 server is a local stack's: a browser can open that."""
+    """The report as a file that a browser can open, if the S3 server is a local stack's."""
     if urlsplit(settings.s3_endpoint or "").hostname != "127.0.0.1":
         return None
     folder = Path(settings.catalog_uri.removeprefix("jdbc:sqlite:")).parent

@@ -1,22 +1,22 @@
-"""``tidemark topics``: the output topics' settings, before a stream meets what is dangerous about them."""
+"""``tidemark topics``: dangerous settings of a stream's output topics."""
 
-from rich.console import Console
 from rich.markup import escape
 
 from tidemark.cli.connect import connect
+from tidemark.cli.output import open_console
 from tidemark.definitions.stream import load_stream
 from tidemark.speed.topics import findings
 
 
 def print_findings(stack: str | None, name: str) -> bool:
-    """Print a paragraph per dangerous setting; whether there is none.
+    """Print a paragraph per dangerous setting. Return whether there is none.
 
-    Raises ConfigError for a stream that is not there or wrong. Topics that do not exist yet have none.
+    A topic that does not exist yet has none. Raises ConfigError for an unknown or invalid stream.
     """
     settings = connect(stack)
     stream = load_stream(name, settings.streams_dir)
     found = findings(stream, settings)
-    console = Console(soft_wrap=True)
+    console = open_console()
     if not found:
         console.print(f"{escape(name)}: no dangerous setting found", highlight=False)
     for item in found:

@@ -1,13 +1,13 @@
-"""``tidemark verify``: a sealed day's proof, derived anew and compared."""
+"""``tidemark verify``: recompute a sealed day's proof and compare it."""
 
 import json
 import sys
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tidemark.cli.connect import connect
+from tidemark.cli.output import make_table, open_console
 from tidemark.cli.versions import parse_day
 from tidemark.verify.day import verify_day
 from tidemark.verify.result import EXIT_CODES, ProofPart, Verification
@@ -18,7 +18,7 @@ VERDICTS = {"proven": "green", "disproven": "red", "unknown": "yellow"}
 
 
 def print_verification(stack: str | None, stream: str, day: str, version: int | None, *, as_json: bool) -> int:
-    """Verify and print; the exit code of the verdict. Raises what ``verify_day`` raises."""
+    """Verify and print. Return the exit code of the verdict. Raises what ``verify_day`` raises."""
     settings = connect(stack)
     with Console(stderr=True).status("reading seals and manifests") as status:
         found = verify_day(
@@ -28,19 +28,18 @@ def print_verification(stack: str | None, stream: str, day: str, version: int | 
         json.dump(found.to_value(), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        _print(Console(soft_wrap=True), found)
+        print_proof(open_console(), found)
     return EXIT_CODES[found.verdict]
 
 
-def _print(console: Console, found: Verification) -> None:
+def print_proof(console: Console, found: Verification) -> None:
+    """The verdict, one row per check, and every difference with both sides."""
     title = f"{found.stream} {found.day}, version {found.version}: {found.verdict}"
     console.print(Text(title, style=VERDICTS[found.verdict]))
     if found.lost:
-        console.print(Text(f"with a known loss: retention took {found.lost:,} offsets", style="yellow"))
+        console.print(Text(f"with a recorded loss: retention deleted {found.lost:,} offsets", style="yellow"))
     console.print(Text(found.seal))
-    table = Table()
-    for name in ("check", "result", "derived from"):
-        table.add_column(name)
+    table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:
         table.add_row(check.name, Text(_status(check), style=COLOURS[check.status]), Text(check.looked_at))
     console.print(table)
@@ -50,7 +49,7 @@ def _print(console: Console, found: Verification) -> None:
             console.print(Text(text, style="red"))
         if check.total > SHOWN_MAX:
             console.print(
-                Text(f"{check.name}: {check.total - SHOWN_MAX:,} more differences; --json has the first ones")
+                Text(f"{check.name}: {check.total - SHOWN_MAX:,} more differences; --json shows more of them")
             )
         for line in (*check.unknown, *check.notes):
             console.print(Text(f"{check.name}: {line}", style="yellow" if line in check.unknown else ""))

@@ -1,12 +1,11 @@
-"""``tidemark versions`` and ``tidemark rollback``: a day's versions, and one of them brought back."""
+"""``tidemark versions`` and ``tidemark rollback``: list a day's versions, and go back to one of them."""
 
-import os
 from datetime import UTC, date, datetime
 
-from rich.console import Console
 from rich.text import Text
 
 from tidemark.cli.connect import connect
+from tidemark.cli.output import open_console
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
@@ -18,27 +17,27 @@ REASONS = {"requested": "rebuilt on request", "late": "rebuilt for late records"
 
 
 def print_versions(stack: str | None, stream_name: str, day: str) -> None:
-    """Print every version of the day; raises what ``day_versions`` raises."""
+    """Print every version of the day. Raises what ``day_versions`` raises."""
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)
-    console = Console(soft_wrap=True)
+    console = open_console()
     with console.status("reading seals and tables"):
         found = day_versions(settings, stream, parse_day(day))
     console.print(f"{found.day} of stream {found.stream}", style="bold")
     for item in found.versions:
         console.print(Text(_title(item), style="bold green" if item.published else "bold"))
         for label, value in _fields(item).items():
-            console.print(Text(f"  {label:<21}{value}"))  # never folded: snapshots are there to be copied
+            console.print(Text(f"  {label:<21}{value}"))  # never folded, so that snapshots can be copied
     if found.unsealed:
-        told = f"The day's rows are those of run {found.unsealed}, not sealed: let it finish, or repeat it."
-        console.print(Text(told, style="yellow"))
+        text = f"Run {found.unsealed} published the day's rows and has not sealed them. Let it finish, or repeat it."
+        console.print(Text(text, style="yellow"))
 
 
 def _title(item: Version) -> str:
     seal = item.seal
     why = REASONS[seal.reason] if seal.rolled_back_to is None else f"rolled back to version {seal.rolled_back_to}"
-    now = ", what readers see now" if item.published else ""
-    return f"Version {seal.version}: {why}{now}{', its snapshots have expired' if item.expired else ''}"
+    current = ", current" if item.published else ""
+    return f"Version {seal.version}: {why}{current}{', snapshots expired' if item.expired else ''}"
 
 
 def _fields(item: Version) -> dict[str, str]:
@@ -58,39 +57,30 @@ def _fields(item: Version) -> dict[str, str]:
 
 def _changes(found: Difference | None) -> str:
     if found is None:
-        return "unknown: its rows were gone when this version was made"
+        return "unknown: its snapshots had expired when this version was sealed"
     return f"{found.added:,} added, {found.removed:,} removed, {found.changed:,} changed"
 
 
 def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> None:
-    """Roll the day back and say which version it has now; raises what ``rollback_day`` raises."""
+    """Roll the day back and print its new version. Raises what ``rollback_day`` raises."""
+    from tidemark.cli.spark import command_spark
     from tidemark.reconcile.rollback import rollback_day
-    from tidemark.spark.session import quiet_session
-    from tidemark.stack.java import BRIEF_JVM, java_command
 
     wanted, settings = parse_day(day), connect(stack)
     run = Run.open(stream_name, run_name(f"rollback-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)
-    java_command()
-    os.environ.update(BRIEF_JVM)
-    console = Console(soft_wrap=True)
-    with console.status("starting Spark, some ten seconds"):
-        spark = quiet_session(settings, f"tidemark-rollback-{stream_name}")
-    try:
-        with console.status("rolling back"):
-            seal = rollback_day(run, spark, day=wanted, version=version)
-    finally:
-        spark.stop()
+    console = open_console()
+    with command_spark(settings, f"tidemark-rollback-{stream_name}", console) as spark, console.status("rolling back"):
+        seal = rollback_day(run, spark, day=wanted, version=version)
     already = run.require(ROLLBACK).already
-    now = "has the rows of" if already else "is rolled back to"
-    behind = ", nothing to do" if already else ""
-    console.print(Text(f"{wanted} of stream {stream_name} {now} version {version}{behind}"))
+    result = "already has the rows of" if already else "is rolled back to"
+    console.print(Text(f"{wanted} of stream {stream_name} {result} version {version}"))
     console.print(Text(f"version {seal.version}: {seal.rows_published:,} rows in snapshot {seal.snapshot_id}"))
     console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(ROLLBACK.name)}"))
 
 
 def parse_day(text: str) -> date:
-    """An ISO date; raises ConfigError for anything else."""
+    """Parse an ISO date. Raises ConfigError for anything else."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError("not a day", expected="YYYY-MM-DD", found=text) from error
+        raise ConfigError("invalid day", expected="YYYY-MM-DD", found=text) from error

@@ -1,27 +1,27 @@
-"""``tidemark where``: one record's object, manifest, seal and snapshot."""
+"""``tidemark where``: the object, manifest, seal and snapshot of one record."""
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.inspect.locate import Located, Origin, RecordCopy, Sealed, locate
+from tidemark.cli.output import open_console
+from tidemark.inspect.locate import CompactedBatch, Located, RecordCopy, SealedVersion, locate
 
 
 def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:
-    """Print every copy in the archive and every version of the day that holds the record."""
+    """Print every copy in the archive, and every version of the record's day. Raises what ``locate`` raises."""
     settings = connect(stack)
-    console = Console(soft_wrap=True)
+    console = open_console()
     with console.status("reading manifests and seals"):
         found = locate(settings, stream, topic, partition, offset)
     console.print(f"{found.topic}, partition {found.partition}, offset {found.offset}", style="bold")
-    moment = found.event_time.isoformat() if found.event_time else "unknown: the offset came out as no row"
+    moment = found.event_time.isoformat() if found.event_time else "unknown: the offset has no row"
     console.print(f"day {found.day or 'unknown'}, event time {moment}")
     for title, fields in (*_copies(found), *map(_sealed, found.seals)):
         console.print(Text(title, style="bold"))
         for label, value in fields.items():
-            console.print(Text(f"  {label:<21}{value}"))  # never folded: keys are there to be copied
+            console.print(Text(f"  {label:<21}{value}"))  # never folded, so that keys can be copied
     if not found.seals:
         console.print("Not sealed yet: no reconcile run has published the day.")
 
@@ -30,7 +30,7 @@ Block = tuple[str, dict[str, str]]
 
 
 def _copies(found: Located) -> list[Block]:
-    """The copies, those that a seal's rebuild read first."""
+    """The copies. Those that a rebuild read come first."""
     used = {(seal.writer, seal.batch) for seal in found.seals}
 
     def was_used(copy: RecordCopy) -> bool:
@@ -38,12 +38,12 @@ def _copies(found: Located) -> list[Block]:
 
     return [
         (
-            "Copy in the archive" + (", the one used" if was_used(copy) else ""),
+            "Copy in the archive" + (", used by a rebuild" if was_used(copy) else ""),
             {
-                "object": copy.object or "none: the offset came out as no row",
+                "object": copy.object or "none: the offset has no row",
                 "manifest": copy.manifest,
                 "committed range": f"{copy.range}, batch {copy.batch} of writer {copy.writer}",
-                **({"compacted from": _told(copy.origins)} if copy.origins else {}),
+                **({"compacted from": _batches(copy.compacted_from)} if copy.compacted_from else {}),
                 "topic id": copy.log.topic_id,
             },
         )
@@ -51,12 +51,12 @@ def _copies(found: Located) -> list[Block]:
     ]
 
 
-def _told(origins: Sequence[Origin]) -> str:
-    return ", before that ".join(f"batch {item.batch} of writer {item.writer}" for item in origins)
+def _batches(found: Sequence[CompactedBatch]) -> str:
+    return ", before that ".join(f"batch {item.batch} of writer {item.writer}" for item in found)
 
 
-def _sealed(seal: Sealed) -> Block:
-    match seal.standing:
+def _sealed(seal: SealedVersion) -> Block:
+    match seal.status:
         case ("published", _):
             title = "Published"
         case ("quarantined", reason):
@@ -64,9 +64,9 @@ def _sealed(seal: Sealed) -> Block:
         case ("removed", duplicate):
             title = f"Removed: {duplicate}"
         case _ if seal.writer is None:
-            title = "Not part of this version: archived after it, or lost before"
+            title = "Not in this version: archived later, or lost"
         case _:
-            title = "Sealed, but in neither of the seal's snapshots"
+            title = "Sealed, but in neither snapshot of the seal"
     return title, {
         "seal": f"{seal.key} (version {seal.version})",
         "snapshot": str(seal.snapshot_id or "none"),

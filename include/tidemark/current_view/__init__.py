@@ -1,1 +1,1 @@
-"""The live view: the published table, and what the archive holds that is not in it."""
+"""The current view: the published table, and the archived records that are not in it."""

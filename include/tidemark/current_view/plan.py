@@ -1,7 +1,7 @@
-"""What the live view takes from the published table and what from the archive: values in, a value out.
+"""Which rows of the current view come from the published table, and which from the archive.
 
-Per day, each offset of a log counts for one of the two, so no row can come twice; and what the table can't be trusted
-to have whole counts for the archive, so none is missing. The objects to read are the planner's.
+For each day, every offset of a log belongs to exactly one of the two, so no row comes twice. Offsets that the table may
+not have completely belong to the archive, so no row is missing. The planner chooses the objects to read.
 """
 
 from bisect import bisect_right
@@ -26,26 +26,26 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDay:
-    """The offsets that the publication of a day has read, and what its seal says of them where there is one."""
+    """The offsets that the publication of a day has read, and what its seal says of them if there is one."""
 
     ranges: Ranges
     sealed: Mapping[TopicPartition, SeenLog] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """Offsets of which the archive has several copies that may differ in their rows; ``best`` is the densest."""
+class CopyConflict:
+    """Offsets with several copies in the archive that may differ in their rows; ``best`` is the densest."""
 
     range: OffsetRange
     best: Copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class ArchivePart:
     """Offsets of a log whose records of one day come from the archive.
 
-    ``first_offset`` is the lowest that may hold one, ``records_max`` how many there are at most: exactly so many unless
-    a range starts or ends between the day's first and last record in an object.
+    ``first_offset`` is the lowest offset that may have such a record. ``records_max`` is the number of records, or an
+    upper bound if a range starts or ends between the day's first and last record in an object.
     """
 
     day: date
@@ -56,7 +56,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
+class StalePart:
     """Offsets of a log whose published rows of one day are left out, because the archive has a better copy now."""
 
     day: date
@@ -66,38 +66,38 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPosition:
-    """How far a log has come.
+    """The progress of a log.
 
-    Every archived record below offset ``published_to`` was published or quarantined; the archive ends at
-    ``archived_to`` and has not got ``gaps``, and ``behind_max`` of its records are not published, at most (see Cut).
+    Every archived record below offset ``published_to`` was published or quarantined. The archive ends at
+    ``archived_to``, without ``gaps``. At most ``unpublished_max`` of its records are not published (see ArchivePart).
     """
 
     log: TopicPartition
     published_to: int
     archived_to: int
-    behind_max: int
+    unpublished_max: int
     gaps: OffsetSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentPlan:
-    """The view is the published rows without those ``withheld``, and the rows of ``slices`` inside ``cuts``."""
+    """The view: the published rows without ``stale_parts``, and the rows of ``slices`` inside ``archive_parts``."""
 
-    cuts: tuple[Cut, ...]
-    withheld: tuple[Withheld, ...]
+    archive_parts: tuple[ArchivePart, ...]
+    stale_parts: tuple[StalePart, ...]
     slices: tuple[Slice, ...]
     positions: tuple[LogPosition, ...]
 
 
-def find_doubts(history: History) -> dict[TopicPartition, tuple[Doubt, ...]]:
-    """Of each log the offsets with several copies, of which one at least has holes; disjoint, in order."""
+def find_conflicts(history: History) -> dict[TopicPartition, tuple[CopyConflict, ...]]:
+    """The offsets of each log with several copies, at least one of them with holes; disjoint and in order."""
     targets = _targets(history)
     committed = history.committed(targets, (), {})
-    return {target.log: found for target in targets if (found := tuple(_doubts(target, committed[target.log])))}
+    return {target.log: found for target in targets if (found := tuple(_conflicts(target, committed[target.log])))}
 
 
 def day_spans(parts: Iterable[Tables]) -> dict[Key, OffsetRange]:
-    """Per day and log with archived records the offsets from the first to the last of them."""
+    """The offsets from the first to the last archived record of each day and log."""
     spans: dict[Key, OffsetRange] = {}
     for part in parts:
         logs = part.ranges["log"].take(part.days["range"])
@@ -117,21 +117,21 @@ def plan_current(
     history: History,
     spans: Mapping[Key, OffsetRange],
     published: Mapping[date, PublishedDay],
-    doubts: Mapping[TopicPartition, Sequence[Doubt]],
+    conflicts: Mapping[TopicPartition, Sequence[CopyConflict]],
 ) -> CurrentPlan:
     """The view of everything in ``history``; ``published`` has the days with rows in the table.
 
-    ``spans`` and ``doubts`` are what ``day_spans`` and ``find_doubts`` say of the same archive. Costs as much as a plan
-    of the days that are not published.
+    ``spans`` and ``conflicts`` are the results of ``day_spans`` and ``find_conflicts`` for the same archive. This takes
+    as long as a plan of the days that are not published.
     """
     targets = _targets(history)
-    withheld = {
+    stale = {
         (day, log): ranges
         for (day, log), span in spans.items()
-        if day in published and log in doubts and (ranges := _stale(published[day], log, doubts[log], span))
+        if day in published and log in conflicts and (ranges := _stale(published[day], log, conflicts[log], span))
     }
     trusted: dict[date, Ranges] = {
-        day: {log: subtract(ranges, withheld.get((day, log), ())) for log, ranges in item.ranges.items()}
+        day: {log: subtract(ranges, stale.get((day, log), ())) for log, ranges in item.ranges.items()}
         for day, item in published.items()
     }
     # To the planner a published day was seen where the table is trusted. The view has no use for its version.
@@ -156,33 +156,38 @@ def plan_current(
         if (day, log) in spans
     }
     files = {file.key: file for copies in committed.values() for item in copies for file in item.files}
-    behind: dict[Key, list[tuple[int, int]]] = {}
-    slices = []
-    for item in plan.slices:
+    archive_parts, slices = _from_archive(plan.slices, files, left)
+    return CurrentPlan(
+        archive_parts=archive_parts,
+        stale_parts=tuple(StalePart(day=day, log=log, ranges=ranges) for (day, log), ranges in sorted(stale.items())),
+        slices=slices,
+        positions=_positions(plan.logs, archive_parts),
+    )
+
+
+def _from_archive(
+    slices: Iterable[Slice], files: Mapping[str, DataFile], left: Mapping[Key, OffsetSet]
+) -> tuple[tuple[ArchivePart, ...], tuple[Slice, ...]]:
+    """The parts that come from the archive, and the slices that have records of them."""
+    records: dict[Key, list[tuple[int, int]]] = {}
+    read = []
+    for item in slices:
         found = _to_take(item, files[item.key], left)
         for key, first_and_records in found.items():
-            behind.setdefault(key, []).append(first_and_records)
+            records.setdefault(key, []).append(first_and_records)
         if found:
-            slices.append(item)
-    cuts = tuple(
-        Cut(
+            read.append(item)
+    parts = tuple(
+        ArchivePart(
             day=day,
             log=log,
             ranges=left[day, log],
-            first_offset=min(first for first, _ in parts),
-            records_max=sum(records for _, records in parts),
+            first_offset=min(first for first, _ in counts),
+            records_max=sum(number for _, number in counts),
         )
-        for (day, log), parts in sorted(behind.items())
+        for (day, log), counts in sorted(records.items())
     )
-    of_log: dict[TopicPartition, list[Cut]] = {}
-    for cut in cuts:
-        of_log.setdefault(cut.log, []).append(cut)
-    return CurrentPlan(
-        cuts=cuts,
-        withheld=tuple(Withheld(day=day, log=log, ranges=ranges) for (day, log), ranges in sorted(withheld.items())),
-        slices=tuple(slices),
-        positions=tuple(_position(item, of_log.get(item.target.log, ())) for item in plan.logs),
-    )
+    return parts, tuple(read)
 
 
 def _targets(history: History) -> list[Target]:
@@ -192,35 +197,37 @@ def _targets(history: History) -> list[Target]:
     ]
 
 
-def _doubts(target: Target, copies: Sequence[Copy]) -> Iterable[Doubt]:
-    """Overlaps with a copy that has holes, each split so that one copy is the best of all of it."""
-    holed = normalise(copy.range for copy in copies if copy.rows < len(copy.range))
-    if not holed:
+def _conflicts(target: Target, copies: Sequence[Copy]) -> Iterable[CopyConflict]:
+    """Overlaps with a copy that has holes, split so that each has one best copy."""
+    with_holes = normalise(copy.range for copy in copies if copy.rows < len(copy.range))
+    if not with_holes:
         return
     whole = OffsetRange(start=target.start, end=target.end)
-    pieces = best_cover(whole, copies)
+    chunks = best_cover(whole, copies)
     for overlap in overlaps(whole, [copy.range for copy in copies]):
-        # An overlap lies in all of its copies or outside them, so one offset tells.
-        if not _parts(holed, overlap.range):
+        # A copy has all of an overlap or nothing of it, so one offset decides.
+        if not _parts(with_holes, overlap.range):
             continue
-        at = bisect_right(pieces, overlap.range.start, key=lambda piece: piece.range.end)
-        while at < len(pieces) and pieces[at].range.start < overlap.range.end:
-            inside = pieces[at].range.intersect(overlap.range)
+        index = bisect_right(chunks, overlap.range.start, key=lambda chunk: chunk.range.end)
+        while index < len(chunks) and chunks[index].range.start < overlap.range.end:
+            inside = chunks[index].range.intersect(overlap.range)
             if inside is not None:
-                yield Doubt(range=inside, best=copies[pieces[at].index])
-            at += 1
+                yield CopyConflict(range=inside, best=copies[chunks[index].index])
+            index += 1
 
 
-def _stale(published: PublishedDay, log: TopicPartition, doubts: Sequence[Doubt], span: OffsetRange) -> OffsetSet:
-    """The doubtful offsets of which the publication may have read a worse copy; all of them before it is sealed."""
+def _stale(
+    published: PublishedDay, log: TopicPartition, conflicts: Sequence[CopyConflict], span: OffsetRange
+) -> OffsetSet:
+    """The offsets of which the publication may have read a worse copy: without a seal, all with a conflict."""
     sealed = published.sealed.get(log) if published.sealed else None
-    first = bisect_right(doubts, span.start, key=lambda item: item.range.end)
-    inside = takewhile(lambda item: item.range.start < span.end, islice(doubts, first, None))
+    first = bisect_right(conflicts, span.start, key=lambda item: item.range.end)
+    inside = takewhile(lambda item: item.range.start < span.end, islice(conflicts, first, None))
     return normalise(item.range for item in inside if sealed is None or sealed.is_new(item.range, item.best))
 
 
 def _to_take(item: Slice, file: DataFile, left: Mapping[Key, OffsetSet]) -> dict[Key, tuple[int, int]]:
-    """The days of which the slice may have records to take: the lowest offset of one, and how many at most."""
+    """The days with records to take from the slice: the lowest offset, and an upper bound of their number."""
     found = {}
     for rows in file.days:
         span = OffsetRange(start=rows.first_offset, end=rows.last_offset + 1).intersect(item.range)
@@ -231,20 +238,26 @@ def _to_take(item: Slice, file: DataFile, left: Mapping[Key, OffsetSet]) -> dict
 
 
 def _parts(ranges: Sequence[OffsetRange], span: OffsetRange) -> OffsetSet:
-    """What of disjoint ranges in order lies inside the span."""
+    """The parts of disjoint, ordered ranges inside the span."""
     parts = []
-    at = bisect_right(ranges, span.start, key=lambda item: item.end)
-    while at < len(ranges) and (inside := ranges[at].intersect(span)) is not None:
+    index = bisect_right(ranges, span.start, key=lambda item: item.end)
+    while index < len(ranges) and (inside := ranges[index].intersect(span)) is not None:
         parts.append(inside)
-        at += 1
+        index += 1
     return tuple(parts)
 
 
-def _position(found: LogPlan, cuts: Sequence[Cut]) -> LogPosition:
-    return LogPosition(
-        log=found.target.log,
-        published_to=min((cut.first_offset for cut in cuts), default=found.target.end),
-        archived_to=found.target.end,
-        behind_max=sum(cut.records_max for cut in cuts),
-        gaps=tuple(gap.range for gap in found.gaps),
+def _positions(logs: Iterable[LogPlan], parts: Iterable[ArchivePart]) -> tuple[LogPosition, ...]:
+    by_log: dict[TopicPartition, list[ArchivePart]] = {}
+    for part in parts:
+        by_log.setdefault(part.log, []).append(part)
+    return tuple(
+        LogPosition(
+            log=item.target.log,
+            published_to=min((part.first_offset for part in by_log.get(item.target.log, ())), default=item.target.end),
+            archived_to=item.target.end,
+            unpublished_max=sum(part.records_max for part in by_log.get(item.target.log, ())),
+            gaps=tuple(gap.range for gap in item.gaps),
+        )
+        for item in logs
     )

@@ -1,8 +1,8 @@
-"""The live view, pinned: one snapshot of the published table and one state of the archive. Needs no Spark.
+"""The current view, pinned: one snapshot of the published table and one state of the archive. Needs no Spark.
 
-What the table holds of a day is told by the table itself: its files name the snapshot that added them, and that one's
-summary the offsets that were read; of a snapshot that expired the seal that names it. Seals alone could not tell: they
-are written after the rows are published, and stay when the table goes back to an earlier snapshot.
+The table itself says which offsets it has of a day: its files name the snapshot that added them, and the snapshot's
+summary lists the offsets that were read. If that snapshot expired, its seal lists them. Seals alone are not enough:
+they are written after publication, and they stay when the table is set back to an earlier snapshot.
 """
 
 import json
@@ -18,7 +18,7 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
 from tidemark.core.seal import Seal
-from tidemark.current_view.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_doubts, plan_current
+from tidemark.current_view.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_conflicts, plan_current
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -30,22 +30,23 @@ from tidemark.tables.snapshots import DayFiles, day_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A stream at one moment: nothing published, rolled back or archived later changes what is read through it.
+    """A stream at one moment. Nothing that is published, rolled back or archived later changes what it reads.
 
-    ``snapshot_id`` is None before the first publication. ``foreign_days`` have rows in the table that no publication of
-    Tidemark put there; with Spark they come from the archive instead. ``plan.positions`` say per log up to which offset
-    the published rows are complete, and how many archived records are behind them; ``plan.cuts`` the same per day.
+    ``snapshot_id`` is None before the first publication. ``days_not_ours`` have rows in the table that Tidemark did not
+    publish; with Spark, these days come from the archive. ``plan.positions`` give for each log the offset up to which
+    the published rows are complete, and the number of archived records after it; ``plan.archive_parts`` give the same
+    by day.
     """
 
     stream: Stream
     settings: Settings
     snapshot_id: int | None
-    foreign_days: tuple[date, ...]
+    days_not_ours: tuple[date, ...]
     plan: CurrentPlan
     table: Table | None = field(repr=False)
 
     def published(self) -> DataScan:
-        """The published rows of the pinned snapshot: pyiceberg's ``filter``, ``select``, ``to_arrow_batch_reader``.
+        """A pyiceberg scan of the pinned snapshot's published rows.
 
         Raises IncompleteError before the first publication.
         """
@@ -61,7 +62,7 @@ class View:
 
 
 def pin(settings: Settings, stream_name: str) -> View:
-    """The stream as it is now. The table first: whatever it has by then, the archive has when that is read.
+    """Pin the stream's current state. The table is read before the archive, which therefore has all of its records.
 
     Raises ConfigError for an unknown stream, and what ``read_archived`` raises for a damaged archive.
     """
@@ -73,45 +74,47 @@ def pin(settings: Settings, stream_name: str) -> View:
     archived = read_archived(store, layout, stream)
     parts = [*(item.tables for item in archived.segments), *archived.tables]
     history = History(parts)
-    doubts = find_doubts(history)
+    conflicts = find_conflicts(history)
     whole = {day: own for day, own in files.items() if len(own.added_by) == 1 and not own.deletions}
-    told = {day: _told(table, day, own) for day, own in whole.items() if table}
-    unsure = [day for day, ranges in told.items() if ranges is None or doubts]
-    seals = _seals(store, layout, unsure, files)
-    published = {day: item for day, ranges in told.items() if (item := _published(ranges, seals.get(day))) is not None}
+    found = {day: _ranges(table, day, own) for day, own in whole.items() if table}
+    needs_seal = [day for day, ranges in found.items() if ranges is None or conflicts]
+    seals = _seals(store, layout, needs_seal, files)
+    published = {day: item for day, ranges in found.items() if (item := _published(ranges, seals.get(day))) is not None}
     return View(
         stream=stream,
         settings=settings,
         snapshot_id=table.metadata.current_snapshot_id if table else None,
-        foreign_days=tuple(sorted(files.keys() - published.keys())),
+        days_not_ours=tuple(sorted(files.keys() - published.keys())),
         plan=plan_current(
             stream=stream.name,
             history=history,
             spans=day_spans(parts),
             published=published,
-            doubts=doubts,
+            conflicts=conflicts,
         ),
         table=table,
     )
 
 
-def _told(table: Table, day: date, files: DayFiles) -> Ranges | None:
-    """The offsets that the summary of the day's snapshot tells; None where it is gone or tells nothing of the day, or
-    other rows than there are."""
+def _ranges(table: Table, day: date, files: DayFiles) -> Ranges | None:
+    """The offsets in the summary of the day's snapshot.
+
+    None if the snapshot expired, or its summary does not name the day or gives another number of rows.
+    """
     (identity,) = files.added_by
     snapshot = table.snapshot_by_id(identity)
-    told = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    if RANGES_PROPERTY not in told or day.isoformat() not in json.loads(told.get(DAYS_PROPERTY, "[]")):
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    if RANGES_PROPERTY not in summary or day.isoformat() not in json.loads(summary.get(DAYS_PROPERTY, "[]")):
         return None
-    if ROWS_PROPERTY in told and json.loads(told[ROWS_PROPERTY]).get(day.isoformat(), 0) != files.rows:
+    if ROWS_PROPERTY in summary and json.loads(summary[ROWS_PROPERTY]).get(day.isoformat(), 0) != files.rows:
         return None
-    return parse_ranges(told[RANGES_PROPERTY], where=f"snapshot {identity}")
+    return parse_ranges(summary[RANGES_PROPERTY], where=f"snapshot {identity}")
 
 
 def _seals(
     store: ObjectStore, layout: Layout, days: Collection[date], files: Mapping[date, DayFiles]
 ) -> dict[date, Seal]:
-    """The seals of the days' rows: those that name the snapshot which added them, and as many as there are."""
+    """The seals of the days' rows: each names the snapshot that added them, and their number."""
     found = seals_by_day(store, layout, days)
     return {
         day: seal

@@ -1,1 +1,1 @@
-"""The delivery audit: what the live and the dead-letter topic hold, against the archive."""
+"""The delivery audit: compares the live topic and the dead-letter topic with the archive."""

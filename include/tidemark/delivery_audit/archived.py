@@ -1,6 +1,6 @@
-"""The truth of an audit: which archive objects hold the span's rows, and what is known of all other offsets.
+"""The expected side of an audit: the archive objects with the span's rows, and the state of all other offsets.
 
-The plan is the batch layer's own (``tidemark.core.planner``), so that an audit sees the very rows that a rebuild sees.
+The plan comes from ``tidemark.core.planner``, so that an audit reads the same rows as a rebuild.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,14 +18,14 @@ from tidemark.kafka.positions import Watermarks, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 
-# Of an offset without a row of the span: it has a row of another time; it may have none; nobody archived it.
-State = Literal["dense", "holed", "unarchived"]
+# Of an offset without a row in the span. "dense": it has a row of another time. "has_holes": it may have no row.
+State = Literal["dense", "has_holes", "unarchived"]
 _Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]  # as ``History.files_with_holes``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What is known of a range's offsets; ranges of one log share none."""
+class KnownRange:
+    """The state of a range's offsets. Ranges of one log do not overlap."""
 
     log: TopicPartition
     range: OffsetRange
@@ -34,18 +34,18 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedRows:
-    """``slices`` hold every archived row of the span (and others); ``holed`` every row of ranges with holes that may
-    have a record of the span's time, so that a delivered offset can be told from a hole.
+    """``slices`` contain every archived row of the span, and others. ``with_holes`` contain every row of ranges with
+    holes that may have a record in the span, to tell a delivered offset from a hole.
 
-    ``unarchived`` are the offsets that may belong to the span and that no manifest holds. ``rows_min`` and
-    ``rows_max`` bound the span's rows by what the manifests say. ``earliest_us`` is the least record timestamp of the
-    objects in ``slices``, in µs; None where there are none.
+    ``unarchived`` are the offsets that may belong to the span and are in no manifest. ``rows_min`` and ``rows_max``
+    are the bounds of the span's rows that the manifests give. ``earliest_us`` is the smallest record timestamp of the
+    objects in ``slices``, in µs: None without slices.
     """
 
     slices: tuple[Slice, ...]
-    holed: tuple[Slice, ...]
-    known: tuple[Known, ...]
-    unarchived: tuple[Known, ...]
+    with_holes: tuple[Slice, ...]
+    known: tuple[KnownRange, ...]
+    unarchived: tuple[KnownRange, ...]
     topic_ids: tuple[str, ...]
     current_id: str
     rows_min: int
@@ -54,14 +54,16 @@ class ArchivedRows:
 
 
 def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: History) -> ArchivedRows:
-    """Plan the span's reading. The history must have been read before, so that none of it reaches past Kafka's ends
-    asked here. Raises ServiceError where the topic does not exist."""
+    """Find the archived rows of the span. Read the history before this call, so that it ends before Kafka's logs.
+
+    Raises ServiceError if the topic does not exist.
+    """
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-    first, behind = (positions_at(settings.kafka_bootstrap, logs, moment) for moment in (span.start, span.end))
+    first, after = (positions_at(settings.kafka_bootstrap, logs, moment) for moment in (span.start, span.end))
     marks = {mark.log: mark for mark in watermarks(settings.kafka_bootstrap, logs)}
     extents = history.extents()
     days = span.days(stream.zone)
-    targets = _targets(marks, extents, behind)
+    targets = _targets(marks, extents, after)
     committed = history.committed(targets, days, {})
     plan = plan_committed(
         stream=stream.name,
@@ -78,9 +80,9 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
     exact = span.whole_days(stream.zone)
     return ArchivedRows(
         slices=plan.slices,
-        holed=tuple(item for log in plan.logs for item in _holed(log, files)),
+        with_holes=tuple(item for log in plan.logs for item in _with_holes(log, files)),
         known=tuple(item for log in plan.logs for item in _known(log, marks.get(log.target.log))),
-        unarchived=tuple(item for log in plan.logs for item in _unarchived(log, plan.slices, first, behind, marks)),
+        unarchived=tuple(item for log in plan.logs for item in _unarchived(log, plan.slices, first, after, marks)),
         topic_ids=tuple(sorted({log.topic_id for log in (*extents, *logs)})),
         current_id=logs[0].topic_id,
         rows_min=sum(rows for rows, item in zip(counts, plan.slices, strict=True) if exact and item.whole),
@@ -92,14 +94,17 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
 def _targets(
     marks: Mapping[TopicPartition, Watermarks],
     extents: Mapping[TopicPartition, tuple[int, int]],
-    behind: Mapping[TopicPartition, int | None],
+    after: Mapping[TopicPartition, int | None],
 ) -> list[Target]:
-    """As far as the archive goes, and further to where the span ends in Kafka; of a log that is gone, the archive."""
+    """Each log up to its end in the archive, or to the span's end in Kafka if that is later.
+
+    ``after`` has the first offset after the span. A log that Kafka no longer has ends with the archive.
+    """
     targets = []
     for log, mark in marks.items():
         start, end = extents.get(log, (mark.log_start, mark.log_start))
         first = min(start, mark.log_start)
-        last = max(end, _bounded(behind[log], mark))
+        last = max(end, _bounded(after[log], mark))
         targets.append(
             Target(log=log, start=first, end=last, log_start=mark.log_start, high_watermark=mark.high_watermark)
         )
@@ -110,15 +115,15 @@ def _targets(
 
 
 def _bounded(position: int | None, mark: Watermarks) -> int:
-    """A position found by time, inside what read-committed readers see; the end where there is none."""
+    """A position found by time, at most the end for read-committed consumers; that end if there is no position."""
     return mark.high_watermark if position is None else min(position, mark.high_watermark)
 
 
-def _holed(plan: LogPlan, files: _Files) -> Iterable[Slice]:
+def _with_holes(plan: LogPlan, files: _Files) -> Iterable[Slice]:
     log = plan.target.log
-    holed = {hole.range for hole in plan.holes}
+    with_holes = {hole.range for hole in plan.holes}
     for used in plan.used:
-        if used.range not in holed:
+        if used.range not in with_holes:
             continue
         for file in files.get((used.writer, used.batch, log, used.committed), ()):
             if file.first_offset < used.range.end and file.last_offset >= used.range.start:
@@ -126,32 +131,32 @@ def _holed(plan: LogPlan, files: _Files) -> Iterable[Slice]:
                 yield Slice(key=file.key, log=log, range=used.range, whole=whole)
 
 
-def _known(plan: LogPlan, mark: Watermarks | None) -> Iterable[Known]:
+def _known(plan: LogPlan, mark: Watermarks | None) -> Iterable[KnownRange]:
     log = plan.target.log
-    used, holed = [item.range for item in plan.used], [hole.range for hole in plan.holes]
+    used, with_holes = [item.range for item in plan.used], [hole.range for hole in plan.holes]
     written = range_or_none(0, mark.high_watermark) if mark else None
     ranges: tuple[tuple[State, OffsetSet], ...] = (
-        ("dense", subtract(used, holed)),
-        ("holed", normalise(holed)),
+        ("dense", subtract(used, with_holes)),
+        ("has_holes", normalise(with_holes)),
         ("unarchived", subtract([written] if written else [], used)),
     )
     for state, found in ranges:
         for item in found:
-            yield Known(log=log, range=item, state=state)
+            yield KnownRange(log=log, range=item, state=state)
 
 
 def _unarchived(
     plan: LogPlan,
     slices: Iterable[Slice],
     first: Mapping[TopicPartition, int | None],
-    behind: Mapping[TopicPartition, int | None],
+    after: Mapping[TopicPartition, int | None],
     marks: Mapping[TopicPartition, Watermarks],
-) -> Iterable[Known]:
-    """Gaps between the first and the last offset that may be of the span, by the rows archived and by Kafka's times."""
+) -> Iterable[KnownRange]:
+    """Gaps between the first and the last offset that may be in the span, by archived rows and Kafka's timestamps."""
     log = plan.target.log
     ranges = [item.range for item in slices if item.log == log]
     if log in marks:
-        start, end = (_bounded(found[log], marks[log]) for found in (first, behind))
+        start, end = (_bounded(found[log], marks[log]) for found in (first, after))
         if start < end:
             ranges.append(OffsetRange(start=start, end=end))
     if not ranges:
@@ -160,4 +165,4 @@ def _unarchived(
     for gap in plan.gaps:
         inside = gap.range.intersect(window)
         if inside is not None:
-            yield Known(log=log, range=inside, state="unarchived")
+            yield KnownRange(log=log, range=inside, state="unarchived")

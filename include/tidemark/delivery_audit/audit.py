@@ -1,4 +1,4 @@
-"""The audit of a span: both sides fixed in the one order that is safe, compared, checked, and saved as a run's step."""
+"""The audit of a span: fix both sides, compare them, check the counts, and save the result as a step of a run."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.archived import ArchivedRows, Known, find_archived
+from tidemark.delivery_audit.archived import ArchivedRows, KnownRange, find_archived
 from tidemark.delivery_audit.compare import Sides, compare
 from tidemark.delivery_audit.output_topics import Output, open_output, output_ends, safe_since
 from tidemark.delivery_audit.report import FORMAT, Bounds, Tally, Unarchived, sentences
@@ -32,10 +32,10 @@ DELIVERY = RunStep("delivery", dict[str, Any])
 
 
 def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
-    """Compare the output topics with the archive; the result is step ``delivery`` of the run.
+    """Compare the output topics with the archive, and save the result as the run's step ``delivery``.
 
-    Raises ConfigError for a transformation that breaks its contract, IncompleteError where objects of the archive are
-    gone or the counts contradict each other, ServiceError where Kafka, S3 or a Spark job fails.
+    Raises ConfigError for a transformation that breaks its contract, IncompleteError for missing archive objects or
+    contradictory counts, ServiceError if Kafka, S3 or a Spark job fails.
     """
     with run.step(DELIVERY) as attempt:
         stream, settings = run.stream, run.settings
@@ -54,8 +54,11 @@ def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
 
 
 def _fix(run: Run, span: TimeSpan) -> Sides:
-    """The stream's position before the topics' ends: what is below it was delivered below them. The archive last: what
-    was delivered is archived by then, where it can be."""
+    """Fix both sides, in the only safe order.
+
+    The stream's positions come before the topics' ends: what is below the positions was delivered before those ends.
+    The archive comes last, so that it contains what was delivered, as far as possible.
+    """
     store, layout, stream, settings = run.store, run.layout, run.stream, run.settings
     sink = settings.speed_bootstrap
     positions = speed_positions(store, layout)
@@ -73,13 +76,13 @@ def _fix(run: Run, span: TimeSpan) -> Sides:
 
 
 def _earliest(archived: ArchivedRows, span: TimeSpan) -> datetime:
-    """The least timestamp that a source record of the span may have."""
+    """The smallest timestamp that a source record of the span may have."""
     earliest_us = span.start_us if archived.earliest_us is None else min(span.start_us, archived.earliest_us)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=max(earliest_us, 0))
 
 
 def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, int]:
-    """Per source log the next offset that the speed stream delivers; none where it never ran.
+    """The next offset that the speed stream delivers, by source log; empty if it never ran.
 
     Raises FormatError for a checkpoint that does not parse.
     """
@@ -102,12 +105,12 @@ def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, 
 
 
 def _replayed(store: ObjectStore, layout: Layout, topic_id: str) -> dict[TopicPartition, int]:
-    """Per log of the dead-letter topic, up to where its letters were replayed."""
+    """The end of the replayed dead letters, by log of the dead-letter topic."""
     plan = ReplayPlans.of(store, layout, topic_id).last()
-    return {} if plan is None else {item.log: item.until for item in plan.readings}
+    return {} if plan is None else {item.log: item.end for item in plan.ranges}
 
 
-def _unarchived(item: Known) -> Unarchived:
+def _unarchived(item: KnownRange) -> Unarchived:
     log, span = item.log, item.range
     return Unarchived(topic_id=log.topic_id, partition=log.partition, start=span.start, end=span.end)
 
@@ -137,7 +140,7 @@ def _value(stream: Stream, span: TimeSpan, sides: Sides, tally: Tally) -> dict[s
 
 
 def _archive_ranges(archived: ArchivedRows) -> list[dict[str, Any]]:
-    """Per log the offsets of the objects with rows of the span, as far as they were read."""
+    """The offsets of the objects that were read, by log."""
     logs = sorted({item.log for item in archived.slices})
     found = []
     for log in logs:
@@ -150,14 +153,14 @@ def _archive_ranges(archived: ArchivedRows) -> list[dict[str, Any]]:
 def _topic(output: Output) -> dict[str, Any]:
     return {
         "topic": output.topic,
-        "doubt": output.doubt,
+        "incomplete": output.incomplete,
         "partitions": [
             {
                 "partition": item.log.partition,
                 "start": item.end if item.range is None else item.range.start,
                 "end": item.end,
                 "log_start": item.log_start,
-                "hidden": item.hidden,
+                "open_transaction": item.open_transaction,
             }
             for item in output.readings
         ],

@@ -1,7 +1,7 @@
-"""The comparison, in Spark: archived rows and delivered records side by side, one shuffle by source coordinates.
+"""The comparison in Spark: archived rows and delivered records, brought together by one shuffle by source coordinates.
 
-Every archived row of the span gets one ``outcome``, and every record read from an output topic gets one. Only their
-counts per hour and source partition come back, with the first and the last example of each.
+Every archived row of the span and every record of an output topic gets one ``outcome``. The result is the counts per
+hour and source partition, with the first and the last example of each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidemark.archive.read import read_slices
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.archived import ArchivedRows, Known
+from tidemark.delivery_audit.archived import ArchivedRows, KnownRange
 from tidemark.delivery_audit.output_topics import Output
 from tidemark.delivery_audit.report import Example, RecordGroup
 from tidemark.delivery_audit.span import TimeSpan
@@ -40,10 +40,10 @@ _MS_DIGITS, _ATTEMPT_DIGITS = r"^-?\d{1,15}$", r"^\d{1,9}$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Both sides, fixed: what of the archive is read, what of the topics, and what decides over an absent record.
+    """Both sides of the comparison, fixed.
 
-    ``positions``: per source log the next offset that the speed stream will deliver. ``replayed``: per dead-letter
-    log the offset up to which its letters were replayed.
+    ``positions``: the next offset that the speed stream delivers, by source log. ``replayed``: the end of the replayed
+    dead letters, by log of the dead-letter topic.
     """
 
     archived: ArchivedRows
@@ -56,12 +56,12 @@ class Sides:
 def compare(
     spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides
 ) -> tuple[RecordGroup, ...]:
-    """The counts of all outcomes; see ``tidemark.delivery_audit.report`` for the words.
+    """The counts of all outcomes, which ``tidemark.delivery_audit.report`` defines.
 
-    Raises ConfigError for a transformation that breaks its contract, IncompleteError where objects of the archive are
-    gone; an action's own failures are Spark's.
+    Raises ConfigError for a transformation that breaks its contract, IncompleteError for missing archive objects, and
+    Spark's errors.
     """
-    offsets = count(item.range for item in (*sides.archived.slices, *sides.archived.holed))
+    offsets = count(item.range for item in (*sides.archived.slices, *sides.archived.with_holes))
     offsets += count([*sides.live.ranges.values(), *sides.dead.ranges.values()])
     tasks = max(4, ceil(offsets / ROWS_PER_TASK))
     both = _expected(spark, stream, settings, span, sides).unionByName(
@@ -72,8 +72,10 @@ def compare(
 
 
 def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
-    """Archived rows, once each: those of the span with what they must come out as; others, where they must be known,
-    with their coordinates only. ``position`` is the stream's own in their log, null where nobody knows it."""
+    """Archived rows, once each: rows in the span with their expected records, other rows with their coordinates only.
+
+    ``position`` is the speed stream's position in the row's log, null if unknown.
+    """
     transform = load_transform(stream, settings.streams_dir)
     inside = F.unix_micros("event_time").between(span.start_us, span.end_us - 1)
     parts: list[DataFrame] = []
@@ -96,9 +98,9 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
                     .alias("row"),
                 )
             )
-        holed = [item for item in sides.archived.holed if item.log.topic_id == topic_id]
-        if holed:
-            rows = read_slices(spark, settings, holed).where(~inside)
+        with_holes = [item for item in sides.archived.with_holes if item.log.topic_id == topic_id]
+        if with_holes:
+            rows = read_slices(spark, settings, with_holes).where(~inside)
             parts.append(
                 rows.select(
                     F.lit(topic_id).alias("topic_id"),
@@ -115,10 +117,10 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
 
 
 def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
-    """The output topics' records with what their headers say; ``state`` is what is known of the offset they name."""
-    there = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
-    parts = [read_ranges(spark, there, item.ranges) for item in (sides.live, sides.dead) if item.ranges]
-    stamp = _header("timestamp")
+    """The output topics' records with the values of their headers; ``state`` is the state of their source offset."""
+    live_cluster = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
+    parts = [read_ranges(spark, live_cluster, item.ranges) for item in (sides.live, sides.dead) if item.ranges]
+    timestamp = _header("timestamp")
     own_us = F.unix_micros("timestamp")
     replayed = reduce(
         lambda found, item: found | ((F.col("out_partition") == item[0].partition) & (F.col("out_offset") < item[1])),
@@ -137,7 +139,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
         F.coalesce(_part("stream", STREAM_PATTERN, 1) != stream.name, F.lit(False)).alias("other_stream"),
         F.coalesce(_part("stream", STREAM_PATTERN, 2) == str(stream.version), F.lit(False)).alias("this_version"),
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
-        F.when(stamp.rlike(_MS_DIGITS), stamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
+        F.when(timestamp.rlike(_MS_DIGITS), timestamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
         _content(F.col("key"), F.col("value")).alias("content"),
     )
     records = records.withColumn("replayed_letter", ~F.col("on_live") & replayed)
@@ -154,8 +156,8 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
     located = records.join(F.broadcast(known), found, "left").drop("_id", "_partition", "_start", "_end")
     named = F.col("topic_id").isNotNull() & F.col("source_partition").isNotNull() & F.col("source_offset").isNotNull()
     in_span = F.col("claimed_us").between(span.start_us, span.end_us - 1)
-    # A record without coordinates is alone with its own, so that none shares a group, and no group gets large. So is
-    # another stream's: of the same source topic its coordinates are those of this stream's rows.
+    # A record without coordinates gets a group of its own, so that no group gets large. So does another stream's
+    # record: with the same source topic, it has the coordinates of this stream's rows.
     placed = named & ~F.col("other_stream")
     return located.select(
         F.when(placed, F.col("topic_id")).otherwise(F.concat(F.lit("?"), "out_topic")).alias("topic_id"),
@@ -170,6 +172,31 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
 
 def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
     """Each row of both sides with ``outcome`` and ``kind``; the rules are in docs/delivery.md."""
+    rows = _compared(both)
+    kind = _kind(sides)
+    outcomes = rows.select("*", kind.alias("kind")).select(
+        "*", F.when(F.col("is_row"), _row_outcome()).otherwise(_record_outcome()).alias("outcome")
+    )
+    has_kind = F.col("outcome").isin("unexpected", "pending", "not_archived")
+    outside = F.col("outcome").isin("outside", "other_stream")
+    return outcomes.select(
+        "is_row",
+        "outcome",
+        F.when(has_kind, F.col("kind")).alias("kind"),
+        "on_live",
+        F.when(~outside, F.coalesce(F.col("truth")["hour_us"], F.col("claimed_hour_us"))).alias("hour_us"),
+        F.when(~outside, F.col("source_partition")).alias("partition"),
+        F.struct("source_offset", "out_topic", "out_partition", "out_offset").alias("example"),
+    )
+
+
+def _compared(both: DataFrame) -> DataFrame:
+    """Each row of both sides, compared with the archived row of its source offset.
+
+    New columns: ``is_row``; ``truth``, the archived row, null if there is none; ``expected``: the record's archived row
+    is in the span; ``right``: the record is a right copy of it; ``first``: the first right copy; ``repeated``: a later
+    right copy of the same attempt; ``arrived``: the archived row has a right copy; ``touched``: it has any record.
+    """
     group = Window.partitionBy(*_SOURCE)
     is_row = F.col("out_topic").isNull()
     rows = both.select("*", F.max("row").over(group).alias("truth"), is_row.alias("is_row"))
@@ -183,80 +210,77 @@ def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
         F.coalesce(expected & same & F.col("on_live") & truth["good"], F.lit(False)).alias("right_live"),
     )
     rows = rows.select("*", F.max("right_live").over(group).alias("has_live"))
-    settled = F.when(F.col("has_live"), F.col("replayed_letter")).otherwise(F.col("too_large"))
-    right_letter = F.col("same") & ~F.col("on_live") & (~truth["good"] | settled)
-    rows = rows.select("*", F.coalesce(F.col("right_live") | right_letter, F.lit(False)).alias("right"))
+    # A good row may have a dead letter if it was replayed, or was too large for the live topic.
+    good_but_dead = F.when(F.col("has_live"), F.col("replayed_letter")).otherwise(F.col("too_large"))
+    right_dead = F.col("same") & ~F.col("on_live") & (~truth["good"] | good_but_dead)
+    rows = rows.select("*", F.coalesce(F.col("right_live") | right_dead, F.lit(False)).alias("right"))
     order = [F.col("on_live").desc(), F.col("attempt"), F.col("out_topic"), F.col("out_partition"), F.col("out_offset")]
     first = F.row_number().over(Window.partitionBy(*_SOURCE, "right").orderBy(*order)) == 1
-    # On the live topic one copy is right, of a letter one for each attempt.
+    # One copy on the live topic is right, and one dead letter of each attempt.
     attempt = F.when(F.col("on_live"), F.lit(-1)).otherwise(F.col("attempt"))
     rows = rows.select("*", first.alias("first"), attempt.alias("at_attempt"))
-    again = F.row_number().over(Window.partitionBy(*_SOURCE, "right", "at_attempt").orderBy(*order)) > 1
-    rows = rows.select(
+    repeated = F.row_number().over(Window.partitionBy(*_SOURCE, "right", "at_attempt").orderBy(*order)) > 1
+    return rows.select(
         "*",
-        again.alias("again"),
+        repeated.alias("repeated"),
         F.max("right").over(group).alias("arrived"),
         F.max(~F.col("is_row")).over(group).alias("touched"),
     )
+
+
+def _kind(sides: Sides) -> Column:
+    """Why a row of ``_compared`` is pending, unexpected or not archived; null for other rows."""
+    truth = F.col("truth")
     version = F.when(F.col("this_version"), "").otherwise("_other_version")
     wrong_topic = F.col("on_live") != truth["good"]
-    kind = (
+    return (
         F.when(F.col("is_row"), F.when(F.col("row.in_span"), _absence(sides)))
         .when(F.col("expected"), F.concat(F.when(wrong_topic, "wrong_topic").otherwise("changed"), version))
-        .when(truth.isNull() & F.col("claimed_in_span") & ~F.col("other_stream"), _stranger(sides))
+        .when(truth.isNull() & F.col("claimed_in_span") & ~F.col("other_stream"), _without_row(sides))
     )
-    record = (
-        F.when(
-            F.col("right"), F.when(F.col("first"), "delivered").when(F.col("again"), "duplicated").otherwise("replayed")
-        )
+
+
+def _row_outcome() -> Column:
+    return (
+        F.when(~F.col("row.in_span"), "outside")
+        .when(F.col("arrived"), "delivered")
+        .when(F.col("touched"), "mismatched")
+        .when(F.col("kind").isNull(), "missing")
+        .otherwise("pending")
+    )
+
+
+def _record_outcome() -> Column:
+    right = F.when(F.col("first"), "delivered").when(F.col("repeated"), "duplicated").otherwise("replayed")
+    return (
+        F.when(F.col("right"), right)
         .when(F.col("expected"), "unexpected")
         .when(F.col("other_stream"), "other_stream")
         .when(F.col("kind").isNull(), "outside")
         .when(F.col("kind") == "not_archived", "not_archived")
         .otherwise("unexpected")
     )
-    row = (
-        F.when(~F.col("row.in_span"), "outside")
-        .when(F.col("arrived"), "delivered")
-        .when(F.col("touched"), "unlike")
-        .when(F.col("kind").isNull(), "missing")
-        .otherwise("pending")
-    )
-    outcomes = rows.select("*", kind.alias("kind")).select(
-        "*", F.when(F.col("is_row"), row).otherwise(record).alias("outcome")
-    )
-    told = F.col("outcome").isin("unexpected", "pending", "not_archived")
-    outside = F.col("outcome").isin("outside", "other_stream")
-    return outcomes.select(
-        "is_row",
-        "outcome",
-        F.when(told, F.col("kind")).alias("kind"),
-        "on_live",
-        F.when(~outside, F.coalesce(truth["hour_us"], F.col("claimed_hour_us"))).alias("hour_us"),
-        F.when(~outside, F.col("source_partition")).alias("partition"),
-        F.struct("source_offset", "out_topic", "out_partition", "out_offset").alias("example"),
-    )
 
 
 def _absence(sides: Sides) -> Column:
-    """Why an archived row that arrived nowhere is not missing yet; null where it is."""
-    behind = F.col("position").isNull() | (F.col("source_offset") >= F.col("position"))
-    # What nobody has delivered of a log that is gone will not come any more.
-    behind &= F.col("topic_id") == sides.archived.current_id
-    doubt = F.when(F.col("row.good"), F.lit(sides.live.doubt)).otherwise(F.lit(sides.dead.doubt))
-    return F.when(behind, "not_delivered").otherwise(doubt)
+    """Why an archived row without a record is pending; null if it is missing."""
+    not_delivered = F.col("position").isNull() | (F.col("source_offset") >= F.col("position"))
+    # Nothing more is delivered of a log that Kafka no longer has.
+    not_delivered &= F.col("topic_id") == sides.archived.current_id
+    incomplete = F.when(F.col("row.good"), F.lit(sides.live.incomplete)).otherwise(F.lit(sides.dead.incomplete))
+    return F.when(not_delivered, "not_delivered").otherwise(incomplete)
 
 
-def _stranger(sides: Sides) -> Column:
-    """What a record without an archived row is, null where its row is known to be of another time."""
+def _without_row(sides: Sides) -> Column:
+    """The kind of a record without an archived row in the span; null if its row is known to be outside the span."""
     known = list(sides.archived.topic_ids)
-    gone = F.col("topic_id") != sides.archived.current_id
+    other_topic = F.col("topic_id") != sides.archived.current_id
     return (
         F.when(~F.col("named"), "no_coordinates")
         .when(~F.col("topic_id").isin(known), "other_log")
-        .when(F.col("state") == "holed", "no_such_record")
+        .when(F.col("state") == "has_holes", "no_such_record")
         .when(F.col("state") == "dense", None)
-        .when((F.col("state") == "unarchived") | gone, "not_archived")
+        .when((F.col("state") == "unarchived") | other_topic, "not_archived")
         .otherwise("no_such_record")
     )
 
@@ -278,18 +302,18 @@ def _collected(outcomes: DataFrame) -> tuple[RecordGroup, ...]:
     )
 
 
-def _known_row(item: Known) -> tuple[str, int, int, int, str]:
+def _known_row(item: KnownRange) -> tuple[str, int, int, int, str]:
     return item.log.topic_id, item.log.partition, item.range.start, item.range.end, item.state
 
 
 def _header(name: str) -> Column:
-    """The text of the last header ``tidemark.<name>``, null where there is none."""
+    """The text of the last header ``tidemark.<name>``, null if there is none."""
     found = F.filter("headers", lambda header: header["key"] == f"tidemark.{name}")
     return F.try_element_at(found, F.lit(-1))["value"].cast("string")
 
 
 def _part(name: str, pattern: str, group: int) -> Column:
-    """A group of the pattern that the header's text must have; null where it has not."""
+    """A group of the pattern that the header's text must match; null if it does not."""
     return F.nullif(F.regexp_extract(_header(name), pattern, group), F.lit(""))
 
 
@@ -299,13 +323,13 @@ def _number(name: str, digits: str) -> Column:
 
 
 def _content(key: Column, value: Column) -> Column:
-    """64 bits of key and value; null is not empty."""
+    """A 64-bit hash of key and value. Null and empty differ."""
     parts = [key, value]
     return F.xxhash64(*(item.isNull() for item in parts), *(F.coalesce(item, F.lit(b"")) for item in parts))
 
 
 def hour_start(micros: Column, time_zone: str) -> Column:
-    """The start of the hour in the time zone, in µs since the epoch: an hour that comes twice is two."""
+    """The start of the hour in the time zone, in µs since the epoch. A repeated hour counts as two hours."""
     local = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(micros), time_zone))
     return micros - F.pmod(local, F.lit(HOUR_US))
 

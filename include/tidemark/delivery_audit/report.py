@@ -1,21 +1,21 @@
-"""The result of an audit: counts, verdict and examples. Plain values; the comparison in Spark fills them.
+"""The result of an audit: counts, verdict and examples.
 
-What became of an archived row of the span, exactly one of:
+An archived row of the span has one of these outcomes:
 
-    delivered   a right copy of it is on the topic it belongs to
-    unlike      it is on a topic, but in no right copy: its copies are ``unexpected``
+    delivered   the right topic has a right copy of it
+    mismatched  it was delivered, but no copy matches; its copies are ``unexpected``
     missing     it is on neither topic
-    pending     the same, but it may yet come, or have been there: ``kind`` says why
+    pending     it is on neither topic, but may come later or may have been there; ``kind`` is the reason
 
-and of a record read from an output topic:
+A record of an output topic has one of these:
 
     delivered     the first right copy of an archived row of the span
-    duplicated    a further one
-    replayed      a dead letter beside the outcome of its replay
-    unexpected    ``kind`` says why
-    not_archived  of a source offset that the archive does not hold yet
-    outside       of another time
-    other_stream  of another stream that has the same output topic, whenever it was
+    duplicated    a further right copy
+    replayed      a dead letter whose replay has another outcome
+    unexpected    ``kind`` is the reason
+    not_archived  its source offset is not archived yet
+    outside       outside the span
+    other_stream  of another stream with the same output topic, at any time
 """
 
 from collections import Counter
@@ -29,31 +29,31 @@ from tidemark.core.errors import IncompleteError
 FORMAT = 1
 Verdict = Literal["pass", "findings", "unknown"]
 EXIT_CODES: dict[str, int] = {"pass": 0, "findings": 1, "unknown": 2}
-ROWS = ("delivered", "unlike", "missing", "pending")
+ROWS = ("delivered", "mismatched", "missing", "pending")
 RECORDS = ("delivered", "duplicated", "replayed", "unexpected", "not_archived", "outside", "other_stream")
 WITHOUT_HOUR = ("outside", "other_stream")
 FINDINGS = ("missing", "duplicated", "unexpected")
 SHOWN = (*FINDINGS, "pending", "not_archived")
 WHY = {
-    "not_delivered": "the speed stream has not come to them, or nobody knows how far it is",
-    "retention": "Kafka may have deleted them from the output topic since",
+    "not_delivered": "the speed stream has not delivered them yet, or its position is unknown",
+    "retention": "Kafka may have deleted them from the output topic",
     "compacted": "the output topic is compacted, which deletes records",
-    "open_transaction": "an open transaction on the output topic hides what is behind it",
+    "open_transaction": "an open transaction on the output topic hides the records after it",
 }
 UNEXPECTED = {
-    "no_coordinates": "without the tidemark.* headers that say where a record came from",
+    "no_coordinates": "without the tidemark.* headers that name the source record",
     "other_log": "of a source topic id that neither Kafka nor the archive knows",
-    "no_such_record": "of an offset that is no record",
-    "wrong_topic": "on the live topic instead of the dead-letter topic, or the other way round",
-    "wrong_topic_other_version": "on the wrong topic for the definition of today, by another version of it",
+    "no_such_record": "of a source offset without a record",
+    "wrong_topic": "on the live topic instead of the dead-letter topic, or the reverse",
+    "wrong_topic_other_version": "on the wrong topic for the current definition, from another version",
     "changed": "with another key or value than the transformation gives",
-    "changed_other_version": "with another key or value than the transformation of today gives, by another version",
+    "changed_other_version": "with another key or value than the current transformation gives, from another version",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A source offset, and where its record is on an output topic (``at`` is the offset there); None for a row."""
+    """A source offset, and its record's place on an output topic (``at`` is the offset there); None for a row."""
 
     offset: int
     topic: str | None
@@ -63,9 +63,11 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGroup:
-    """Rows (``is_row``) or records that share outcome, kind, hour and source partition: their number, and the first and
-    the last of them by source offset. ``on_live`` is the topic of records; ``hour_us`` and ``partition`` are None
-    outside the span and of another stream."""
+    """Rows (``is_row``) or records with the same outcome, kind, hour and source partition.
+
+    ``examples`` are the first and the last of them by source offset. ``on_live`` is the topic of records. ``hour_us``
+    and ``partition`` are None outside the span and for another stream.
+    """
 
     is_row: bool
     outcome: str
@@ -79,7 +81,7 @@ class RecordGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unarchived:
-    """Source offsets ``[start, end)`` that may belong to the span and that no manifest holds."""
+    """Source offsets ``[start, end)`` that may belong to the span and are in no manifest."""
 
     topic_id: str
     partition: int
@@ -89,7 +91,7 @@ class Unarchived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What the manifests and Kafka say, to hold the counts against: rows of the span, and offsets read."""
+    """Bounds of the counts, from the manifests and from Kafka: rows of the span, and offsets read."""
 
     rows_min: int
     rows_max: int
@@ -110,7 +112,7 @@ class Tally:
         return sum(group.count for group in self.groups if not group.is_row and group.outcome == outcome)
 
     def found(self, outcome: str) -> int:
-        """Rows, or records, of an outcome that is only of one of the two."""
+        """Rows and records with an outcome."""
         return self.rows(outcome) + self.records(outcome)
 
     def kinds(self, outcome: str) -> dict[str, int]:
@@ -128,15 +130,14 @@ class Tally:
 
     @property
     def verdict(self) -> Verdict:
-        """``unknown`` where something may still be wrong, ``pass`` only where everything was seen and is right."""
+        """``unknown`` if something may still be wrong, ``pass`` only if everything was read and is right."""
         if any(self.found(outcome) for outcome in FINDINGS):
             return "findings"
         open_ends = self.rows("pending") or self.records("not_archived") or self.unarchived
         return "unknown" if open_ends or not self.archived or not self.records("delivered") else "pass"
 
     def require_balance(self, bounds: Bounds) -> None:
-        """Raises IncompleteError where the counts contradict each other, the manifests or Kafka: then none of them can
-        be trusted."""
+        """Raise IncompleteError if the counts contradict each other, the manifests or Kafka: none is reliable then."""
         read = sum(self.records(outcome) for outcome in RECORDS)
         counted = sum(group.count for group in self.groups if not group.is_row)
         for problem, holds, expected, found in (
@@ -147,7 +148,7 @@ class Tally:
                 self.records("delivered"),
             ),
             (
-                "the span's rows are not those of the manifests",
+                "the span's rows contradict the manifests",
                 bounds.rows_min <= self.archived <= bounds.rows_max,
                 f"{bounds.rows_min} to {bounds.rows_max}",
                 self.archived,
@@ -159,7 +160,7 @@ class Tally:
                 raise IncompleteError(f"an audit's counts do not balance: {problem}", expected=expected, found=found)
 
     def counts(self) -> dict[str, int]:
-        """Every count by name. The first is the sum of the four that follow it."""
+        """Every count by name. The first is the sum of the four after it."""
         return {
             "archived": self.archived,
             **{outcome: self.rows(outcome) for outcome in ROWS},
@@ -167,7 +168,7 @@ class Tally:
         }
 
     def hours(self, zone: tzinfo) -> list[dict[str, Any]]:
-        """Per hour and source partition, in order: its counts, and the first and last example of what is wrong."""
+        """Counts and examples of findings per hour and source partition, in order."""
         found: dict[tuple[int, int], list[RecordGroup]] = {}
         for group in self.groups:
             if group.hour_us is not None and group.partition is not None:
@@ -188,8 +189,8 @@ class Tally:
 
 
 def _examples(groups: Iterable[RecordGroup]) -> list[dict[str, Any]]:
-    wrong = [item for item in groups if item.outcome in SHOWN]
-    order = sorted(wrong, key=lambda item: (SHOWN.index(item.outcome), item.kind or "", str(item.on_live)))
+    shown = [item for item in groups if item.outcome in SHOWN]
+    order = sorted(shown, key=lambda item: (SHOWN.index(item.outcome), item.kind or "", str(item.on_live)))
     return [
         {"outcome": group.outcome, "kind": group.kind, "count": group.count, **asdict(example)}
         for group in order
@@ -203,17 +204,17 @@ def _local(hour_us: int, zone: tzinfo) -> str:
 
 def sentences(tally: Tally) -> list[str]:
     """The verdict in words."""
-    said = []
+    lines = []
     for outcome, words in (("pending", WHY), ("unexpected", UNEXPECTED)):
-        said += [f"{n:,} {outcome}: {words[kind]}" for kind, n in tally.kinds(outcome).items()]
+        lines += [f"{n:,} {outcome}: {words[kind]}" for kind, n in tally.kinds(outcome).items()]
     if tally.records("not_archived"):
-        said.append(f"{tally.records('not_archived'):,} delivered records are of offsets that are not archived")
-    said += [
-        f"offsets [{item.start}, {item.end}) of partition {item.partition} may be of the span and are not archived"
+        lines.append(f"{tally.records('not_archived'):,} delivered records have source offsets that are not archived")
+    lines += [
+        f"offsets [{item.start}, {item.end}) of partition {item.partition} may be in the span and are not archived"
         for item in tally.unarchived
     ]
     if not tally.archived:
-        said.append("the archive has no row of the span")
+        lines.append("the archive has no row of the span")
     elif not tally.records("delivered"):
-        said.append("no record of the span was found on the output topics")
-    return said
+        lines.append("no record of the span was found on the output topics")
+    return lines

@@ -1,4 +1,4 @@
-"""The span of an audit: from days or moments in the stream's time zone to two instants."""
+"""The span of an audit: two instants, parsed from days or times in the stream's time zone."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -30,21 +30,21 @@ class TimeSpan:
         return micros(self.end)
 
     def days(self, zone: tzinfo) -> tuple[date, ...]:
-        """Every calendar day that has an instant of the span."""
+        """Every calendar day that overlaps the span."""
         return days_between(day_of(self.start, zone), day_of(self.end - timedelta(microseconds=1), zone))
 
     def whole_days(self, zone: tzinfo) -> bool:
-        """Whether it is made of whole calendar days."""
+        """Whether the span consists of whole calendar days."""
         days = self.days(zone)
         return (self.start, self.end) == (day_start(days[0], zone), day_end(days[-1], zone))
 
 
 def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) -> TimeSpan:
-    """The span from ``start`` to ``end``: ISO days, the last one included, or moments, the last one not.
+    """The span from ``start`` to ``end``: ISO days, the last one included, or times, the last one excluded.
 
-    A moment without an offset is in ``zone``; of one that comes twice the first is meant, and one that the clocks skip
-    is told as if they had not been put forward. Without ``end`` the span ends with the day it starts on; without both
-    it is yesterday. Raises ConfigError for other text, an end without a start, and an end at or before the start.
+    A time without an offset is in ``zone``: a repeated local time means the first one, a skipped one counts as if the
+    clocks had not changed. Without ``end`` the span ends with the day of its start. Without both it is yesterday.
+    Raises ConfigError for other text, an end without a start, and an end at or before the start.
     """
     if start is None:
         if end is not None:
@@ -65,6 +65,6 @@ def _instant(text: str, zone: tzinfo, *, last: bool) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            "neither a day nor a moment", expected="such as 2013-01-14 or 2013-01-14T09:30", found=text
+            "neither a day nor a time", expected="such as 2013-01-14 or 2013-01-14T09:30", found=text
         ) from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)

@@ -1,1 +1,1 @@
-"""The demo: two days of real departures, damaged as life does it, and proven complete again."""
+"""The demo: two days of real departures, damaged in realistic ways, and proven complete."""

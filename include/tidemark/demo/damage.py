@@ -1,4 +1,4 @@
-"""The archive's state as the demo needs it, and the two things it destroys in it."""
+"""The archive as the demo sees it: its state, and the demo's two kinds of damage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tidemark.s3 import ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A manifest that was deleted, and per partition the offsets that no other manifest holds."""
+    """A deleted manifest, and the offsets by partition that no other manifest holds."""
 
     key: str
     gaps: Mapping[int, OffsetSet]
@@ -24,7 +24,7 @@ class Loss:
 
 
 class DamagedArchive:
-    """One stream's archive of a topic with a single life (one topic id)."""
+    """One stream's archive of a topic that was never recreated."""
 
     def __init__(self, store: ObjectStore, layout: Layout) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class DamagedArchive:
         return all(not subtract(_below(end), held.get(partition, ())) for partition, end in ends.items())
 
     def writer_holds(self, ends: Mapping[int, int], *, not_writers: frozenset[str]) -> str | None:
-        """A writer, other than those, that has archived all of it by itself; None where there is none yet."""
+        """A writer other than ``not_writers`` that archived every offset below the ends; None if there is none yet."""
         found = self.manifests()
         for writer in sorted({item.writer for item in found.values()} - not_writers):
             held = _held({key: item for key, item in found.items() if item.writer == writer})
@@ -53,29 +53,29 @@ class DamagedArchive:
         return frozenset(item.writer for item in self.manifests().values())
 
     def lose_checkpoint(self) -> int:
-        """Delete the archive stream's checkpoint; the number of objects it had."""
+        """Delete the archive stream's checkpoint. Return the number of its objects."""
         keys = [item.key for item in self._store.list(self._layout.checkpoint_prefix("archive"))]
         for key in keys:
             self._store.delete(key)
         return len(keys)
 
     def lose_manifest(self) -> Loss:
-        """Delete a manifest of whose offsets no other manifest holds any, but not its writer's last.
+        """Delete a manifest whose offsets are in no other manifest, and which is not its writer's last.
 
-        Raises StackError where there is none.
+        Raises StackError if there is none.
         """
         found = self.manifests()
         last: dict[str, int] = {}
         for item in found.values():
             last[item.writer] = max(item.batch, last.get(item.writer, 0))
         for key, item in sorted(found.items()):
-            mine = _held({key: item})
+            held = _held({key: item})
             others = _held({other: value for other, value in found.items() if other != key})
-            gaps = {partition: subtract(ranges, others.get(partition, ())) for partition, ranges in mine.items()}
-            if item.files and item.batch < last[item.writer] and gaps == mine:
+            gaps = {partition: subtract(ranges, others.get(partition, ())) for partition, ranges in held.items()}
+            if item.files and item.batch < last[item.writer] and gaps == held:
                 self._store.delete(key)
                 return Loss(key=key, gaps=gaps)
-        raise StackError("no manifest holds offsets that no other one holds", found=f"{len(found)} manifests")
+        raise StackError("no manifest has offsets of its own", found=f"{len(found)} manifests")
 
 
 def _below(end: int) -> OffsetSet:

@@ -1,4 +1,4 @@
-"""Sends the demo's events to Kafka and remembers where each ended up."""
+"""Sends the demo's events to Kafka and keeps the offset of each."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from tidemark.core.errors import ServiceError
 from tidemark.demo.source import PARTITIONS, Event
 from tidemark.kafka.topics import ensure_topic
 
-# Old timestamps would make the default retention delete the events at once.
-KEEP_FOR_EVER = {"retention.ms": "-1"}
+# The events have old timestamps: the default retention would delete them at once.
+NO_RETENTION = {"retention.ms": "-1"}
 FLUSH_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """An event Kafka acknowledged, and its place."""
+    """An event that Kafka acknowledged, and its place."""
 
     event: Event
     partition: int
@@ -26,44 +26,44 @@ class Sent:
 
 
 class EventLog:
-    """The topic under production. ``sent`` lists every acknowledged event, in order of arrival."""
+    """The demo's source topic. ``sent`` lists every acknowledged event, in order of arrival."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
         self.sent: list[Sent] = []
         self._bootstrap = bootstrap
-        ensure_topic(bootstrap, topic, partitions=PARTITIONS, config=KEEP_FOR_EVER)
+        ensure_topic(bootstrap, topic, partitions=PARTITIONS, config=NO_RETENTION)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
                 "delivery.timeout.ms": FLUSH_S * 1000,
-                "log_level": 0,  # the stack's supervisor reports a dead broker, and better
+                "log_level": 0,  # the supervisor reports a dead broker
             }
         )
 
     def produce(self, events: Sequence[Event], check: Callable[[], None]) -> None:
-        """Send the events and wait until each is acknowledged, calling ``check`` meanwhile.
+        """Send the events and wait until each is acknowledged; call ``check`` while waiting.
 
         Raises ServiceError for an event that could not be delivered.
         """
         results: dict[int, Sent | Exception] = {}
-        for at, event in enumerate(events):
+        for number, event in enumerate(events):
             self._producer.produce(
                 self.topic,
                 key=event.key.encode(),
                 value=event.value,
                 partition=event.partition,
                 timestamp=event.timestamp_ms,
-                on_delivery=_keep(results, at, event),
+                on_delivery=_keep(results, number, event),
             )
             self._producer.poll(0)
         deadline = time.monotonic() + FLUSH_S
         while self._producer.flush(0.5) > 0 and time.monotonic() < deadline:
             check()
-        for at in range(len(events)):
-            result = results.get(at, TimeoutError(f"not acknowledged within {FLUSH_S} s"))
+        for number in range(len(events)):
+            result = results.get(number, TimeoutError(f"not acknowledged within {FLUSH_S} s"))
             if isinstance(result, Exception):
                 raise ServiceError(
                     "an event could not be sent", found=result, where=f"{self.topic} at {self._bootstrap}"
@@ -71,18 +71,18 @@ class EventLog:
             self.sent.append(result)
 
     def ends(self) -> dict[int, int]:
-        """Per partition the offset behind the last event sent."""
+        """The offset after the last event sent, by partition."""
         ends = dict.fromkeys(range(PARTITIONS), 0)
         for item in self.sent:
             ends[item.partition] = max(ends[item.partition], item.offset + 1)
         return ends
 
 
-def _keep(results: dict[int, Sent | Exception], at: int, event: Event) -> Callable[[Any, Any], None]:
+def _keep(results: dict[int, Sent | Exception], number: int, event: Event) -> Callable[[Any, Any], None]:
     def keep(error: Any, message: Any) -> None:
         if error is not None:
-            results[at] = KafkaException(error)
+            results[number] = KafkaException(error)
         else:
-            results[at] = Sent(event=event, partition=message.partition(), offset=message.offset())
+            results[number] = Sent(event=event, partition=message.partition(), offset=message.offset())
 
     return keep

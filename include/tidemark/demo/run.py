@@ -1,4 +1,4 @@
-"""The demo, from an empty folder to a proven day: see ``demo``."""
+"""The demo, from an empty folder to two proven days."""
 
 import signal
 import sys
@@ -17,9 +17,9 @@ INTERRUPTED = 130
 
 
 def demo(exit_after: bool) -> int:
-    """Run the demo; its exit code: 0 where everything it states is true, 1 where not, 130 where it was interrupted.
+    """Run the demo. Return 0 if every statement is true, 1 if not, 130 if it was interrupted.
 
-    Unless ``exit_after``, everything stays up afterwards until Ctrl-C. Whatever happens, nothing is left running.
+    Unless ``exit_after``, everything keeps running until Ctrl-C. In the end nothing is left running.
     """
     with _terminated_as_interrupted(), Show() as show:
         scene = Demo(show, root=PROJECT)
@@ -27,12 +27,12 @@ def demo(exit_after: bool) -> int:
             passed = scene.play()
             show.console.print(show.times())
             if passed:
-                show.say("Everything the demo states is true.", "bold green")
+                show.say("Every statement is true.", "bold green")
             else:
-                show.say("Not everything is true: see the table above.", "bold red")
-            _farewell(show, scene)
+                show.say("Some statements are false: see the table above.", "bold red")
+            _print_addresses(show, scene)
             if not exit_after:
-                show.say("Everything stays up until Ctrl-C.", "bold")
+                show.say("Everything keeps running until Ctrl-C.", "bold")
                 _stay(show, scene)
         except KeyboardInterrupt:
             show.say("Interrupted.", "yellow")
@@ -45,7 +45,7 @@ def demo(exit_after: bool) -> int:
         finally:
             show.doing("stopping everything")
             scene.stop()
-            show.say("Everything is stopped. Its data stay: .venv/bin/tidemark up --name demo --airflow")
+            show.say("Everything is stopped. To use its data again: .venv/bin/tidemark up --name demo --airflow")
 
 
 def _stay(show: Show, scene: Demo) -> None:
@@ -58,7 +58,7 @@ def _stay(show: Show, scene: Demo) -> None:
         show.say("Stopping.")
 
 
-def _farewell(show: Show, scene: Demo) -> None:
+def _print_addresses(show: Show, scene: Demo) -> None:
     airflow = scene.airflow
     show.say(f"Airflow   {airflow.api.url}  user {USER}, password in {airflow.password_file}")
     show.say(f"Report    {scene.report_file}")
@@ -67,7 +67,7 @@ def _farewell(show: Show, scene: Demo) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """A SIGTERM ends the demo as Ctrl-C does: with everything stopped."""
+    """SIGTERM ends the demo like Ctrl-C: it stops everything first."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

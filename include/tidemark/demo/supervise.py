@@ -1,4 +1,4 @@
-"""Watches the demo's processes: what can be restarted is, aloud; without Kafka or S3 the demo ends."""
+"""Watches the demo's processes: restarts those that died, and ends the demo without Kafka or S3."""
 
 import time
 from collections import Counter
@@ -13,16 +13,16 @@ from tidemark.stack.processes import Managed, Processes
 
 RESTARTS_MAX = 3
 POLL_S = 0.5
-# How long a service may refuse calls (while it restarts, say) before that is an error.
+# How long a service may refuse calls, for example while it restarts.
 REFUSED_S = 90
 T = TypeVar("T")
 
 
 class Supervisor:
-    """Every wait of the demo goes through ``until``, which looks after the processes meanwhile."""
+    """Every wait of the demo goes through ``until``, which checks the processes while it waits."""
 
     def __init__(self, processes: Processes, show: Show, *, essential: frozenset[str], deadline: float) -> None:
-        """``essential``: names of processes that can't be replaced; ``deadline``: monotonic seconds for everything."""
+        """``essential``: processes that are not restarted. ``deadline``: the demo's end in monotonic seconds."""
         self._processes = processes
         self._show = show
         self._essential = essential
@@ -31,11 +31,11 @@ class Supervisor:
         self._background: list[Future[None]] = []
 
     def follow(self, work: Future[None]) -> None:
-        """Raise what this work on another thread raises, at the next check."""
+        """Watch work on another thread: the next check raises its error."""
         self._background.append(work)
 
     def check(self) -> None:
-        """Restart what died by itself; raises StackError where that is impossible or was done too often."""
+        """Restart dead processes. Raises StackError for an essential process, and after too many restarts."""
         for work in self._background:
             if work.done():
                 work.result()
@@ -43,7 +43,7 @@ class Supervisor:
             if managed.name == MIGRATION or not managed.died:
                 continue
             if managed.name in self._essential:
-                raise managed.failure("the demo can't go on: a process of the local stack died")
+                raise managed.failure("the demo cannot continue: a process of the local stack died")
             if self._restarts[managed.name] >= RESTARTS_MAX:
                 raise managed.failure(f"a process died again after {RESTARTS_MAX} restarts")
             self._restarts[managed.name] += 1
@@ -51,9 +51,9 @@ class Supervisor:
             managed.restart()
 
     def until(self, done: Callable[[], T | None], what: str, *, timeout_s: float) -> T:
-        """The first result of ``done`` that is neither None nor False, asked twice a second.
+        """Call ``done`` twice a second until its result is neither None nor False, and return that.
 
-        A ServiceError of ``done`` is waited out for a while. Raises StackError, naming ``what``, when time is up.
+        A ServiceError of ``done`` is ignored for a while. Raises StackError, with ``what``, when the time is up.
         """
         self._show.doing(what)
         began = time.monotonic()
@@ -70,7 +70,7 @@ class Supervisor:
                 refused_since = refused_since or time.monotonic()
                 if time.monotonic() - refused_since > REFUSED_S:
                     raise
-                self._show.doing(f"{what}; a service refuses calls at the moment: {error.problem}")
+                self._show.doing(f"{what}; a service refuses calls: {error.problem}")
             now = time.monotonic()
             if now > min(began + timeout_s, self._deadline):
                 limit = f"{timeout_s:g} s" if now > began + timeout_s else "the demo's time limit"

@@ -1,7 +1,7 @@
-"""What must be true at the end, found out without the code that made it so.
+"""The demo's statements, checked without the code that they are about.
 
-The expectation is read from the source file by another reader (pandas, in UTC) than the one that made the events; the
-published tables are read by pyiceberg, the live and dead-letter topics by a plain consumer.
+The expected rows are read from the source file with pandas in UTC, not with the code that made the events. The
+published tables are read with pyiceberg, the output topics with a plain consumer.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement, whether it holds, and both sides of it."""
+    """One statement, whether it is true, and both sides of it."""
 
     claim: str
     holds: bool
@@ -57,7 +57,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTopic:
-    """The records of an output topic by the place of their source; ``records`` counts duplicates."""
+    """The source places of an output topic's records; ``records`` counts duplicates too."""
 
     records: int
     places: frozenset[Place]
@@ -65,7 +65,7 @@ class OutputTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """The tables' rows: contents of the published ones with their day, and the places of both."""
+    """The tables' rows: the published ones with their day, and the source places of all rows."""
 
     rows: Counter[tuple[Any, ...]]
     places: tuple[Place, ...]
@@ -73,7 +73,7 @@ class TableRows:
 
 
 def expected_rows() -> Counter[tuple[Any, ...]]:
-    """Day and columns of every departure of the days, straight from the source file."""
+    """Day and columns of every departure of the days, from the source file."""
     table = pd.read_csv(source_file(), low_memory=False)
     scheduled = pd.to_datetime(table["time_hour"], utc=True) + pd.to_timedelta(table["minute"], unit="min")
     departed = scheduled + pd.to_timedelta(table["dep_delay"], unit="min")
@@ -102,7 +102,7 @@ def expected_rows() -> Counter[tuple[Any, ...]]:
 
 
 def published(settings: Settings, stream: Stream) -> TableRows:
-    """Everything readers of the tables see."""
+    """The rows that readers of the tables see."""
     rows = _load(settings, stream.table).scan().to_arrow().to_pylist()
     quarantine = _load(settings, stream.quarantine_table).scan().to_arrow().to_pylist()
     return TableRows(
@@ -113,7 +113,7 @@ def published(settings: Settings, stream: Stream) -> TableRows:
 
 
 def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> OutputTopic:
-    """Every record of an output topic, up to where it ends now; calls ``check`` meanwhile."""
+    """Every record of an output topic up to its current end; calls ``check`` while reading."""
     ends = {mark.log.partition: mark.high_watermark for mark in watermarks(bootstrap, describe_topic(bootstrap, topic))}
     consumer = Consumer(
         {
@@ -132,7 +132,7 @@ def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> OutputT
             check()
             for message in consumer.consume(num_messages=1000, timeout=READ_S):
                 if message.error() is not None:
-                    raise ServiceError("a topic can't be read", found=message.error(), where=topic)
+                    raise ServiceError("cannot read a topic", found=message.error(), where=topic)
                 places.add(_source(message))
                 records += 1
                 # Neither is None in a message without an error.
@@ -206,7 +206,7 @@ def findings(
 
 
 def gap_text(loss: Loss) -> str:
-    """The lost ranges in words."""
+    """The lost ranges as text."""
     return "; ".join(
         f"partition {partition} {', '.join(map(str, ranges))} ({count(ranges)} records)"
         for partition, ranges in sorted(loss.gaps.items())
@@ -214,7 +214,7 @@ def gap_text(loss: Loss) -> str:
 
 
 def _source(message: Message) -> Place:
-    """The place of the record that a live or dead-letter record was made from."""
+    """The place of an output record's source record."""
     headers: dict[str, Any] = dict(message.headers() or ())
     _topic, _topic_id, partition, offset = headers["tidemark.source"].decode().split(":")
     return int(partition), int(offset)
@@ -236,5 +236,5 @@ def _load(settings: Settings, name: str) -> Table:
 
 
 def _plain(value: Any) -> Any:
-    """Pandas' instants as Python's."""
+    """A pandas timestamp as a Python datetime."""
     return value.to_pydatetime() if isinstance(value, pd.Timestamp) else value

@@ -1,1 +1,1 @@
-"""Streams that show what can be built on the live topic; the platform does not know them."""
+"""Examples: streams that use the platform's parts. The platform does not depend on them."""

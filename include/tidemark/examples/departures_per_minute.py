@@ -1,12 +1,11 @@
 """A second stream on a stream's topic: departures per minute and airport, counted in event-time windows.
 
-It reads the source topic, not the live one. There each record is once; on an at-least-once live topic a repeated
-record would be counted again, and an exactly-once one would make this stream wait for the other's transactions.
+It reads the source topic, where each record exists once. On an at-least-once live topic, a repeated record would be
+counted twice; on an exactly-once live topic, this stream would wait for the other stream's transactions.
 
-The exactly-once mode can't hold a count: grouping moves rows away from the partition they were read from, and a
-transaction of one source partition covers only what its own task writes. So this repeats, and a repetition does no
-harm: each record says what a minute's count is by now, under the minute's and the airport's key, and the last one of
-a key is right.
+Exactly-once delivery does not support counts: grouping moves rows to other tasks, but a transaction belongs to one
+source partition. So this stream delivers at least once, and repetitions do no harm: each record has the current count
+under the key of its minute and airport, and the last record of a key is right.
 """
 
 from collections.abc import Mapping
@@ -41,10 +40,10 @@ from tidemark.speed.stream import PRODUCER
 from tidemark.speed.stream import figures as batch_figures
 
 LAYER = "departures"
-# How far behind the newest departure one may come and still be counted; Spark forgets a minute after that.
+# How late a departure may be to be counted, compared with the newest one. Spark drops a minute's count after that.
 LATENESS = "10 minutes"
 COLUMNS = ("origin", "departed_at")
-# Only the last value of a key counts: older ones go within an hour, and a week behind its last value the key too.
+# Only the last value of a key counts. Older values are deleted within an hour, keys a week after their last value.
 TOPIC_CONFIG = {
     "cleanup.policy": "compact,delete",
     "retention.ms": str(7 * 24 * 3_600_000),
@@ -55,17 +54,17 @@ _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX
 
 
 def run_departures(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
-    """Count until SIGTERM, or with ``available_now`` until everything there is was counted.
+    """Count until SIGTERM, or with ``available_now`` until all existing records are counted.
 
-    Creates its topic where it is missing. Raises ConfigError for a stream without the columns it needs, ConflictError
-    when the topic was made again, ServiceError when Kafka or S3 refuses or retention took records not yet counted.
+    Creates its topic if it is missing. Raises ConfigError for a stream without the needed columns, ConflictError for a
+    recreated topic, ServiceError if Kafka or S3 refuses, or retention deleted records before they were counted.
     """
     with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
         departures(spark, stream, settings, available_now=available_now)
 
 
 def departures(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
-    """``run_departures`` in a session that is there already."""
+    """``run_departures`` in an existing session."""
     with Monitor(stream, settings, layer=LAYER) as monitor:
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
         layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
@@ -75,7 +74,7 @@ def departures(spark: SparkSession, stream: Stream, settings: Settings, *, avail
 
         def on_batch(progress: Mapping[str, Any]) -> None:
             log_event("batch", layer=LAYER, stream=stream.name, **figures(progress))
-            monitor.batch(batch_figures({"observedMetrics": {}, **progress}))  # nothing is observed here
+            monitor.batch(batch_figures({"observedMetrics": {}, **progress}))  # this query has no observed metrics
 
         position = checkpoint.position() or {}
         query = start(spark, stream, settings, url, available_now=available_now)
@@ -91,9 +90,9 @@ def topic_of(stream: Stream) -> str:
 
 
 def departures_per_minute(rows: DataFrame) -> DataFrame:
-    """Rows of ``classify`` to (window: start of the minute, origin, count) of those that are good and departed.
+    """Count the good rows of ``classify`` with a departure: (window: start of the minute, origin, count).
 
-    As a stream, to be written in update mode: a minute appears again, with its whole count, each time it grows.
+    For a streaming write in update mode: a minute is written again, with its whole count, when the count grows.
     """
     return (
         rows.where(F.col(REASON).isNull() & F.col("departed_at").isNotNull())
@@ -105,8 +104,10 @@ def departures_per_minute(rows: DataFrame) -> DataFrame:
 
 
 def upserts(counts: DataFrame) -> DataFrame:
-    """Rows for Spark's Kafka sink. Key ``{"window":"2013-01-14T12:00:00Z","origin":"JFK"}``, value the same and
-    ``count``; both of them text of JSON, so that no airport (null) has a key as well, as compaction demands.
+    """Rows for Spark's Kafka sink, as JSON texts.
+
+    The key is ``{"window":"2013-01-14T12:00:00Z","origin":"JFK"}``; the value also has ``count``. A row without an
+    airport (null) has a key too, which a compacted topic requires.
     """
     return counts.select(
         F.to_json(F.struct("window", "origin"), _JSON).alias("key"),
@@ -117,17 +118,17 @@ def upserts(counts: DataFrame) -> DataFrame:
 def start(
     spark: SparkSession, stream: Stream, settings: Settings, checkpoint: str, *, available_now: bool
 ) -> StreamingQuery:
-    """The running query; ``checkpoint`` (a URL) holds its counts as well as its position.
+    """Start the query; ``checkpoint`` (a URL) stores its counts and its position.
 
-    A batch has no size limit: were partitions read to different times, the furthest one's watermark would drop what
-    the others have yet to bring. And it stops where retention took records: a count without them looks like any other.
+    A batch has no size limit. Otherwise partitions could be read up to different times, and the watermark of the most
+    advanced one would drop records of the others. The query fails on data loss, because a wrong count would not show.
     """
     source = kafka_source(spark, stream, settings, fail_on_data_loss=True)
     rows = classify(records(source, stream), stream, load_transform(stream, settings.streams_dir))
     missing = sorted(set(COLUMNS) - set(rows.columns))
     if missing:
         raise ConfigError(
-            "a stream without departures",
+            "the stream has no departures",
             expected=f"columns {', '.join(COLUMNS)}",
             found=f"no {', '.join(missing)} among {', '.join(rows.columns)}",
             where=f"transform of stream {stream.name}",
@@ -147,9 +148,9 @@ def start(
 
 
 def figures(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """A batch's log line: as of every stream, then the watermark, how many counts are open, changed, came too late.
+    """A batch's log fields: those of every stream, the watermark, and the numbers of open, changed and late counts.
 
-    Spark counts what came too late behind its grouping: minutes and airports of this batch, not records.
+    ``too_late`` counts pairs of minute and airport, not records: Spark counts after the grouping.
     """
     (state,) = progress["stateOperators"]
     return {

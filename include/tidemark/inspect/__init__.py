@@ -1,1 +1,1 @@
-"""Looking: where a record is, and how a stream is."""
+"""Read-only views of a stream: where a record is, and how healthy each layer is."""

@@ -1,4 +1,4 @@
-"""Where a record is: its objects, the manifests that committed them, and the seals and snapshots that published it."""
+"""Locate a record: its objects, the manifests that committed them, and the seals and snapshots that published it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,13 @@ from tidemark.tables.reader import KEPT, load_table, told_by_pyiceberg
 from tidemark.tables.seals import day_seals
 from tidemark.tables.snapshots import published_at, quarantined_at
 
+# With the reason of a quarantined record, or the record that was kept instead of a removed one.
 RecordStatus = tuple[Literal["published", "quarantined", "removed"], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """A batch that committed the offset and was compacted since."""
+class CompactedBatch:
+    """A batch that committed the offset and was compacted later."""
 
     writer: str
     batch: int
@@ -42,9 +43,9 @@ class Origin:
 class RecordCopy:
     """One committed range that holds the offset.
 
-    ``object`` is the key of the object with its row, None for an offset that came out as no row (a transaction marker,
-    an aborted or a compacted record). ``origins`` are the batches it came from, where its object was compacted, back to
-    the first.
+    ``object`` is the key of the object with its row. It is None for an offset without a row: a transaction marker, an
+    aborted record, or one that topic compaction removed. ``compacted_from`` lists the batches that held the row before
+    compactions, the latest one first.
     """
 
     log: TopicPartition
@@ -53,21 +54,21 @@ class RecordCopy:
     batch: int
     manifest: str
     object: str | None
-    origins: tuple[Origin, ...] = ()
+    compacted_from: tuple[CompactedBatch, ...] = ()
 
     @property
     def batches(self) -> tuple[tuple[str, int], ...]:
-        """Writer and batch of every manifest that commits this very row."""
-        return ((self.writer, self.batch), *((item.writer, item.batch) for item in self.origins))
+        """Writer and batch of every manifest that commits this row."""
+        return ((self.writer, self.batch), *((item.writer, item.batch) for item in self.compacted_from))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
-    """One version of the record's day.
+class SealedVersion:
+    """One sealed version of the record's day.
 
-    ``writer`` and ``batch`` name the copy its rebuild read; both are None where the seal was made before the offset
-    was archived, or counts it as lost. ``standing`` is what became of the record in the version's snapshots:
-    published, quarantined with the reason, or removed as a duplicate of another; None where neither has it.
+    ``writer`` and ``batch`` name the copy that the rebuild read. Both are None if the offset was archived after this
+    version, or counts as lost in it. ``status`` is the record's status in the version's snapshots, None if neither
+    snapshot has the record.
     """
 
     key: str
@@ -78,12 +79,12 @@ class Sealed:
     quarantine_snapshot_id: int | None
     writer: str | None
     batch: int | None
-    standing: RecordStatus | None
+    status: RecordStatus | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Everything the platform knows of one offset. ``day`` and ``event_time`` are None where no copy has its row."""
+    """Everything the platform knows about one offset. ``day`` and ``event_time`` are None if no copy has its row."""
 
     stream: str
     topic: str
@@ -92,15 +93,14 @@ class Located:
     day: date | None
     event_time: datetime | None
     copies: tuple[RecordCopy, ...]
-    seals: tuple[Sealed, ...]
+    seals: tuple[SealedVersion, ...]
 
 
 def locate(settings: Settings, stream_name: str, topic: str, partition: int, offset: int) -> Located:
-    """Find a record. A topic that was deleted and made again has the offset once per topic id, each with its copies.
+    """Find a record, by reading only the manifests that commit it. A recreated topic has the offset once per topic id.
 
-    Raises ConfigError for an unknown stream, a topic that is not the stream's or a partition it does not have, and
-    PositionError for an offset outside the log or not archived, ConflictError and FormatError where an object is gone
-    or damaged. Only the manifests that commit it are read.
+    Raises ConfigError for an unknown stream, topic or partition, PositionError for an offset outside the log or not
+    archived, ConflictError for a missing object, FormatError for a damaged one.
     """
     stream = load_stream(stream_name, settings.streams_dir)
     if topic != stream.topic:
@@ -124,7 +124,7 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
                     batch=manifest.batch,
                     manifest=layout.manifest_key(manifest.writer, manifest.batch),
                     object=key,
-                    origins=_origins(store, layout, manifest, item.log, offset),
+                    compacted_from=_compacted_from(store, layout, manifest, item.log, offset),
                 )
             )
     if not copies:
@@ -142,13 +142,13 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     )
 
 
-def _origins(
+def _compacted_from(
     store: ObjectStore, layout: Layout, manifest: Manifest, log: TopicPartition, offset: int
-) -> tuple[Origin, ...]:
-    """The batches that the offset came from, where compactions have written it anew: the last one's first."""
-    found: list[Origin] = []
+) -> tuple[CompactedBatch, ...]:
+    """The batches that held the offset before compactions, the latest one first."""
+    found: list[CompactedBatch] = []
     while replaced := next((item for item in manifest.replaces if item.log == log and offset in item.range), None):
-        found.append(Origin(writer=replaced.writer, batch=replaced.batch))
+        found.append(CompactedBatch(writer=replaced.writer, batch=replaced.batch))
         if replaced.writer != COMPACTION:
             break
         manifest, _ = require_manifest(store, layout, replaced.writer, replaced.batch)
@@ -175,7 +175,7 @@ def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, dateti
         from tidemark.spark.failures import WITHOUT_OBJECT
 
         raise ConflictError(
-            "a committed object is gone",
+            "a committed object is missing",
             expected=f"{file.bytes} bytes",
             found="no object",
             where=file.key,
@@ -190,7 +190,7 @@ def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, dateti
 
 def _seals(
     settings: Settings, stream: Stream, day: date, copies: Sequence[RecordCopy], offset: int
-) -> tuple[Sealed, ...]:
+) -> tuple[SealedVersion, ...]:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     logs = {copy.log for copy in copies}
     found = []
@@ -198,7 +198,7 @@ def _seals(
         uses = [(item.log, use) for item in seal.logs if item.log in logs and (use := item.use_of(offset)) is not None]
         log, used = uses[0] if uses else (None, None)
         found.append(
-            Sealed(
+            SealedVersion(
                 key=layout.seal_key(seal.day, seal.version),
                 day=seal.day,
                 version=seal.version,
@@ -207,14 +207,14 @@ def _seals(
                 quarantine_snapshot_id=seal.quarantine_snapshot_id,
                 writer=used.writer if used else None,
                 batch=_batch(copies, used) if used else None,
-                standing=standing(settings, stream, seal, log, offset) if log is not None else None,
+                status=record_status(settings, stream, seal, log, offset) if log is not None else None,
             )
         )
     return tuple(found)
 
 
 def _batch(copies: Sequence[RecordCopy], used: Used) -> int:
-    """The one batch that holds the offset, of those a used range stands for."""
+    """The batch that holds the offset, among those that the used range covers."""
     batches = (batch for copy in copies for writer, batch in copy.batches if writer == used.writer)
     return next((batch for batch in batches if used.batch <= batch <= used.last), used.batch)
 
@@ -247,18 +247,16 @@ def _explain_absence(
         expected=f"a manifest that holds offset {offset}",
         found=f"a gap below the archive's end {highest}" if inside else f"an archive that ends at {highest}",
         where=str(log),
-        hint="A reconcile run will refill the gap, if Kafka still holds it"
+        hint="The next reconcile run refills the gap, if Kafka still holds it"
         if inside
-        else "The archive stream will come to it",
+        else "The archive stream has not read it yet",
     )
 
 
-def standing(settings: Settings, stream: Stream, seal: Seal, log: TopicPartition, offset: int) -> RecordStatus | None:
-    """What became of a record in the snapshots of one seal: published, quarantined with its reason, or removed.
-
-    The latter as a duplicate by key, with the record that was kept. None where neither snapshot has it: it expired, or
-    the record's row is in no table.
-    """
+def record_status(
+    settings: Settings, stream: Stream, seal: Seal, log: TopicPartition, offset: int
+) -> RecordStatus | None:
+    """The record's status in the snapshots of one seal; None if both expired or neither has the record."""
     record = f"_topic_id = '{log.topic_id}' AND _kafka_partition = {log.partition} AND _offset = {offset}"
     record = f"_day = '{seal.day}' AND {record}"
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
@@ -268,15 +266,15 @@ def standing(settings: Settings, stream: Stream, seal: Seal, log: TopicPartition
         topic_id, partition, kept = (row.get(name) for name in KEPT)
         if kept is None:
             return "quarantined", str(row["reason"])
-        again = "" if topic_id == log.topic_id else f" of topic id {topic_id}"
-        return "removed", f"{row['reason']} of partition {partition}, offset {kept}{again}"
+        other_topic = "" if topic_id == log.topic_id else f" of topic id {topic_id}"
+        return "removed", f"{row['reason']} of partition {partition}, offset {kept}{other_topic}"
     return None
 
 
 def _table_rows(
     table: Table | None, snapshot_id: int | None, record: str, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The record's rows in a snapshot, of the columns those it has; none where there is no such table or snapshot."""
+    """The record's rows in a snapshot, with those of the columns that it has. None without the table or snapshot."""
     if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is None:
         return []
     scan = table.scan(row_filter=record, snapshot_id=snapshot_id)

@@ -4,7 +4,7 @@ What to remove is decided from the tables' metadata, without Spark; Iceberg's pr
 metadata first, then deletes the files that became unused. A kill in between leaves orphan files.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from json import loads
 from operator import attrgetter
@@ -18,13 +18,9 @@ from pyspark.sql import SparkSession
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
-from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
-from tidemark.maintenance.archive import Unfinished, abort_upload, maintain, maintain_ledger, unfinished_uploads
-from tidemark.maintenance.compaction import Compaction
+from tidemark.maintenance.archive import Unfinished, abort_upload, unfinished_uploads
 from tidemark.maintenance.expiry import ABANDONED_AFTER, Expiry, Snapshot, TableState, plan_expiry
-from tidemark.maintenance.replaced import delete_replaced
-from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
@@ -32,7 +28,6 @@ from tidemark.tables.reader import load_table
 from tidemark.tables.seals import seals_by_day
 from tidemark.tables.snapshot_summary import DAYS_PROPERTY, RUN_PROPERTY
 
-MAINTAIN = RunStep("maintain", dict[str, Any])
 _MAIN = "main"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,47 +83,6 @@ def maintain_tables(
             TableMaintenance(name=name, expiry=done, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
         )
     return tuple(found)
-
-
-def maintain_run(run: Run, spark: SparkSession) -> None:
-    """All maintenance of a stream: uploads older than a day, both tables, the ledger, small files. Saves maintain.json.
-
-    Raises what ``maintain``, ``maintain_tables``, ``maintain_ledger``, ``Compaction.run``, ``delete_replaced`` and
-    ``CompactedFiles.require_fit`` raise, in that order.
-    """
-    with run.step(MAINTAIN) as attempt:
-        out: dict[str, Any] = {}
-        attempt.result = out
-        now = datetime.now(UTC)
-        found = maintain(run.store, run.layout, before=now - timedelta(days=1))
-        out["uploads_aborted"] = [item.key for item in found.aborted]
-        out["objects_unlisted"] = [item.key for item in found.orphans]
-        tables = maintain_tables(spark, run.settings, run.stream, now=now, delete=True)
-        out["tables"] = {
-            item.name: {
-                "branches_dropped": sorted(item.expiry.branches),
-                "snapshots_expired": len(item.expiry.snapshots),
-                "snapshots_kept": item.expiry.kept,
-                "kept_for_unsealed": [f"{day}, published by run {name}" for day, name in item.expiry.unsealed],
-                "files_deleted": item.deleted,
-                "orphans_deleted": list(item.orphans),
-                "uploads_aborted": [upload.key for upload in item.uploads],
-            }
-            for item in tables
-        }
-        ledger = maintain_ledger(run.store, run.layout, run.stream)
-        out["ledger"] = {"manifests": ledger.manifests, "new": ledger.new, "segments": ledger.segments}
-        compaction = Compaction(store=run.store, layout=run.layout, stream=run.stream, now=now)
-        compacted = compaction.run()
-        out["compacted"] = asdict(compacted)
-        deleted = delete_replaced(run.store, run.layout, run.stream, now=now, delete=True, unfit=compacted.unfit)
-        out["replaced"] = {
-            "deleted": deleted.objects,
-            "bytes": deleted.bytes,
-            "waiting": deleted.waiting,
-            "kept": list(map(str, deleted.kept)),
-        }
-        compacted.require_fit()
 
 
 def _names(stream: Stream) -> tuple[str, str]:

@@ -48,7 +48,7 @@ _MEANINGS = (
     _Meaning(
         ("RecordTooLargeException", "RecordBatchTooLargeException"),
         ConfigError,
-        "a record is larger than Kafka accepts",
+        "a record is too large for Kafka",
         "Raise max.message.bytes of the topic it goes to, then start again",
     ),
     _Meaning(

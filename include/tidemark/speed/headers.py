@@ -1,4 +1,4 @@
-"""The headers that say which source record a live record was made from."""
+"""The headers that name the source record of an output record."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,17 +6,17 @@ import pyarrow.compute as pc
 
 from tidemark.core.offsets import TopicPartition
 
-# Behind "tidemark."; dead letters have the second line as well, behind the first. Few, because each costs every record.
+# Each name follows "tidemark.". Dead letters have the second group too, after the first.
 HEADERS = ("source", "timestamp", "stream")
 DEAD_LETTER_HEADERS = ("reason", "exception", "attempt")
 
-# Of ``tidemark.source``: topic, topic id, partition, offset. No part can hold a colon.
+# ``tidemark.source``: topic, topic id, partition, offset. No part can contain a colon.
 SOURCE_PATTERN = r"^([a-zA-Z0-9._-]{1,249}):([a-zA-Z0-9_-]{1,64}):([0-9]{1,10}):([0-9]{1,19})$"
-# Of ``tidemark.stream``: the stream's name and version.
+# ``tidemark.stream``: the stream's name and version.
 STREAM_PATTERN = r"^([^:]+):([0-9]{1,10})$"
 
 
-def log_text(log: TopicPartition) -> str:
+def source_prefix(log: TopicPartition) -> str:
     """``tidemark.source`` up to the offset."""
     return f"{log.topic}:{log.topic_id}:{log.partition}:"
 
@@ -27,41 +27,39 @@ def stream_text(stream: str, version: int) -> str:
 
 
 def add_coordinates(batch: pa.RecordBatch, log: TopicPartition, stream: str, version: int) -> pa.RecordBatch:
-    """Rows of ``output`` without coordinates, with them: the same headers as the JVM would make.
+    """Add the source coordinates to the headers of rows of ``output``; ``log`` is the source of all rows.
 
-    There they are more than a quarter of a row's work, and then have to come here in lists of pairs. ``log`` is the
-    source of all the rows.
+    The result equals the JVM's. Doing it here is faster: in the JVM it took more than a quarter of the time per row.
     """
     rows, width = batch.num_rows, len(HEADERS)
     columns = [
-        pc.binary_join_element_wise(log_text(log), batch.column("source_offset").cast(pa.string()), ""),
+        pc.binary_join_element_wise(source_prefix(log), batch.column("source_offset").cast(pa.string()), ""),
         milliseconds(batch.column("timestamp")).cast(pa.string()),
         pa.repeat(stream_text(stream, version), rows),
     ]
     row_by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
     names = pa.array([f"tidemark.{name}" for name in HEADERS]).take(np.tile(np.arange(width), rows))
     values = pa.concat_arrays(columns).cast(pa.binary()).take(row_by_row)
-    made = pa.ListArray.from_arrays(
+    coordinates = pa.ListArray.from_arrays(
         pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32)),
         pa.StructArray.from_arrays([names, values], names=["key", "value"]),
     )
-    at = batch.schema.get_field_index("headers")
     good = batch.column("_good").to_numpy(zero_copy_only=False)
     if not good.all():
-        made = _with_letters(made, np.flatnonzero(~good), batch.column("headers"))
-    return batch.set_column(at, "headers", made)
+        coordinates = _with_dead_letters(coordinates, np.flatnonzero(~good), batch.column("headers"))
+    return batch.set_column(batch.schema.get_field_index("headers"), "headers", coordinates)
 
 
-def _with_letters(made: pa.ListArray, dead: np.ndarray, given: pa.ListArray) -> pa.ListArray:
-    """The coordinates of all rows; at dead letters between the source's own headers and what is told of the letter."""
-    told = len(DEAD_LETTER_HEADERS)
-    pairs = zip(given.take(dead).to_pylist(), made.take(dead).to_pylist(), strict=True)
-    letters = pa.array([[*own[:-told], *coordinates, *own[-told:]] for own, coordinates in pairs], made.type)
-    rows = np.arange(len(made))
-    rows[dead] = len(made) + np.arange(len(dead))
-    return pa.concat_arrays([made, letters]).take(rows)
+def _with_dead_letters(coordinates: pa.ListArray, dead: np.ndarray, headers: pa.ListArray) -> pa.ListArray:
+    """Put a dead letter's coordinates between the source record's headers and ``DEAD_LETTER_HEADERS``."""
+    tail = len(DEAD_LETTER_HEADERS)
+    pairs = zip(headers.take(dead).to_pylist(), coordinates.take(dead).to_pylist(), strict=True)
+    dead_letters = pa.array([[*own[:-tail], *between, *own[-tail:]] for own, between in pairs], coordinates.type)
+    rows = np.arange(len(coordinates))
+    rows[dead] = len(coordinates) + np.arange(len(dead))
+    return pa.concat_arrays([coordinates, dead_letters]).take(rows)
 
 
 def milliseconds(column: pa.Array) -> pa.Array:
-    """Timestamps as Kafka counts them: ms since the epoch, rounded down."""
+    """Timestamps in Kafka's unit: ms since the epoch, rounded down."""
     return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())

@@ -1,4 +1,4 @@
-"""What the speed layer writes: every row once, as a record for the live topic or for the dead-letter topic."""
+"""The records of the speed layer: each row becomes one record, for the live topic or for the dead-letter topic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS, stream_text
 
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 
-# Every column, also one that is null, and times to the µs: the live record says what the published row says.
+# Null columns are kept and times have microseconds, so that a live record equals the published row.
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-# A reason is the transformation's own text. Longer ones are cut, so that room for headers can be planned.
+# A reason is the transformation's own text. It is truncated, so that the space for headers is bounded.
 _REASON_CHARACTERS = 4_000
 HEADER_ROOM_BYTES = 64 * 1024
-# Kafka's record batch of version 2: its head; a record's attributes, timestamp delta and offset delta; a length.
+# Kafka's record batch, version 2: its header; a record's attributes, timestamp delta and offset delta; a length.
 # https://kafka.apache.org/documentation/#recordbatch
 _BATCH_BYTES, _RECORD_BYTES, _LENGTH_BYTES = 61, 1 + 10 + 1, 5
-# Of a number: -9223372036854775808.
+# Of a 64-bit number: -9223372036854775808.
 _DIGITS = 20
 
 
@@ -38,23 +38,24 @@ class RecordLimits:
 def output(
     rows: DataFrame, stream: Stream, topic_id: str, *, record_limits: RecordLimits, with_coordinates: bool = True
 ) -> DataFrame:
-    """One record per row of ``classify``, in the rows' order, narrow.
+    """One record per row of ``classify``, in the rows' order, without a shuffle.
 
-    Columns: topic string, partition int (null: by the key), key and value binary, headers ``HEADERS_TYPE``, timestamp
-    (the source record's), source_partition int, source_offset bigint, and ``_good`` boolean to count by. Good rows go
-    to ``speed.topic`` as a JSON object of the stream's columns; rejected ones, and those that may be above the live
-    topic's limit, to ``speed.dead_letter_topic`` with their original bytes. An action fails at a record that may be
-    too large even for that. Without coordinates, ``add_coordinates`` puts them into the headers, batch by batch.
-    Raises ConfigError when ``speed.key`` names no usable column.
+    Columns: topic string, partition int (null: chosen by the key), key and value binary, headers ``HEADERS_TYPE``,
+    timestamp (the source record's), source_partition int, source_offset bigint, ``_good`` boolean.
+
+    Good rows go to ``speed.topic`` as a JSON object of the stream's columns. Rejected rows, and rows that may be larger
+    than the live topic's limit, go to ``speed.dead_letter_topic`` with their original bytes. An action fails at a
+    record that may be too large for both. Without coordinates, ``add_coordinates`` adds them to the headers later.
+    Raises ConfigError if ``speed.key`` names no usable column.
     """
     coordinates = _headers(_coordinates(stream, topic_id) if with_coordinates else {})
     key, value = live_record(rows, stream)
     made = rows.select("source", REASON, key.alias("_key"), value.alias("_value"))
-    told = made.select("source", "_key", "_value", _reason(stream, topic_id, record_limits.live).alias(REASON))
+    made = made.select("source", "_key", "_value", _reason(stream, topic_id, record_limits.live).alias(REASON))
     good = F.col(REASON).isNull()
     by_source = F.col("source.partition") if stream.speed.partitioning == "source" else F.lit(None)
     dead = _dead(stream, topic_id, coordinates, record_limits)
-    return told.select(
+    return made.select(
         F.when(good, stream.speed.topic).otherwise(stream.speed.dead_letter_topic).alias("topic"),
         F.when(good, by_source).cast("int").alias("partition"),
         F.when(good, F.col("_key")).otherwise(F.col("source.key")).alias("key"),
@@ -68,14 +69,17 @@ def output(
 
 
 def live_record(rows: DataFrame, stream: Stream) -> tuple[Column, Column]:
-    """Key and value (null for a rejected row) of the live record, over rows of ``classify``. Raises as ``output``."""
+    """Key and value of the live record, from rows of ``classify``. The value of a rejected row is null.
+
+    Raises as ``output``.
+    """
     own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, REASON)]
     value = F.to_json(F.struct(*(f"`{name}`" for name in own)), _JSON).cast("binary")
     return _key(rows, own, stream), F.when(F.col(REASON).isNull(), value)
 
 
 def _reason(stream: Stream, topic_id: str, limit: int) -> Column:
-    """Why a row is a dead letter; null where it is none."""
+    """Why a row is a dead letter; null for a good row."""
     size = _bytes("_key") + _bytes("_value") + _room(_names(stream, topic_id))
     large = F.concat(
         F.lit("a record of up to "),
@@ -90,18 +94,18 @@ def _reason(stream: Stream, topic_id: str, limit: int) -> Column:
 
 
 def _dead(stream: Stream, topic_id: str, coordinates: Column, limits: RecordLimits) -> Column:
-    """A dead letter's headers; at a record above the limit it is an error, because nowhere is left to keep it."""
+    """A dead letter's headers. Fails at a record above the limit, because no topic can keep it."""
     kind = (
         F.when(F.col(f"source.{REASON}").isNotNull(), "undecodable")
-        .when(F.col("_value").isNotNull(), "too_large")  # it was made into a live record
+        .when(F.col("_value").isNotNull(), "too_large")  # the row is good
         .otherwise("rejected")
     )
-    told = _headers(dict(zip(DEAD_LETTER_HEADERS, (F.col(REASON), kind, F.lit("0")), strict=True)))
-    theirs = F.octet_length(F.to_json("source.headers")) + 2 * _LENGTH_BYTES * F.size("source.headers")
+    added = _headers(dict(zip(DEAD_LETTER_HEADERS, (F.col(REASON), kind, F.lit("0")), strict=True)))
+    original = F.octet_length(F.to_json("source.headers")) + 2 * _LENGTH_BYTES * F.size("source.headers")
     room = _room({**_names(stream, topic_id), "reason": "", "exception": "undecodable", "attempt": "0"})
-    size = _bytes("source.key") + _bytes("source.value") + _bytes(REASON) + theirs + room
+    size = _bytes("source.key") + _bytes("source.value") + _bytes(REASON) + original + room
     error = F.concat(
-        F.lit("no topic takes this record: partition "),
+        F.lit("a record is too large for both output topics: partition "),
         F.col("source.partition").cast("string"),
         F.lit(" offset "),
         F.col("source.offset").cast("string"),
@@ -109,16 +113,16 @@ def _dead(stream: Stream, topic_id: str, coordinates: Column, limits: RecordLimi
         size.cast("string"),
         F.lit(
             f" bytes, and max.message.bytes of {stream.speed.dead_letter_topic} is {limits.dead_letter}."
-            " Raise that topic's limit and start again"
+            " Raise that topic's limit and restart the stream"
         ),
     )
     return F.when(size > limits.dead_letter, F.raise_error(error)).otherwise(
-        F.concat("source.headers", coordinates, told)
+        F.concat("source.headers", coordinates, added)
     )
 
 
 def _coordinates(stream: Stream, topic_id: str) -> dict[str, Column]:
-    """Header name behind ``tidemark.`` to its text. Numbers are decimal, the timestamp in ms since the epoch."""
+    """Each header's name (without ``tidemark.``) and text. Numbers are decimal, the timestamp in ms since the epoch."""
     partition = F.col("source.partition").cast("string")
     values = (
         F.concat(F.lit(f"{stream.topic}:{topic_id}:"), partition, F.lit(":"), F.col("source.offset").cast("string")),
@@ -129,7 +133,7 @@ def _coordinates(stream: Stream, topic_id: str) -> dict[str, Column]:
 
 
 def _headers(values: Mapping[str, Column]) -> Column:
-    # Without a cast to HEADERS_TYPE, which differs in nullability alone and would copy every row's list.
+    # No cast to HEADERS_TYPE: it differs only in nullability, and would copy every row's list.
     pairs = (
         F.struct(F.lit(f"tidemark.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
         for name, value in values.items()
@@ -138,18 +142,18 @@ def _headers(values: Mapping[str, Column]) -> Column:
 
 
 def _names(stream: Stream, topic_id: str) -> dict[str, str]:
-    """Texts as long as those of ``_coordinates`` can be."""
+    """The longest texts that ``_coordinates`` can give."""
     number = "9" * _DIGITS
     texts = (f"{stream.topic}:{topic_id}:{number}:{number}", number, stream_text(stream.name, stream.version))
     return dict(zip(HEADERS, texts, strict=True))
 
 
 def _room(headers: Mapping[str, str]) -> int:
-    """Bytes on the wire, at most, of a batch with one record of these headers, beside its key and value.
+    """The most bytes on the wire of a batch with one record with these headers, without its key and value.
 
-    Counting exactly would be more code per row than Java compiles.
+    An exact count would take more code per row than Java compiles.
     """
-    lengths = 4 + 2 * len(headers)  # of record, key, value and list; of each name and text
+    lengths = 4 + 2 * len(headers)  # of the record, key, value and list, and of each name and text
     texts = sum(len(f"tidemark.{name}{text}".encode()) for name, text in headers.items())
     return _BATCH_BYTES + _RECORD_BYTES + lengths * _LENGTH_BYTES + texts
 

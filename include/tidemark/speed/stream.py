@@ -1,8 +1,8 @@
 """The speed stream: Kafka → the stream's transformation → Kafka, at least once or exactly once.
 
-At least once it writes through Spark's own Kafka sink, which repeats records after a failure and can't set their
-timestamp; exactly once by transactions (``exactly_once.batches``). Either way every record carries its source's
-coordinates and timestamp in headers: duplicates can be counted, removed, and compared with the archive.
+At-least-once delivery uses Spark's Kafka sink, which repeats records after a failure and cannot set their timestamp.
+Exactly-once delivery uses transactions (``exactly_once.batches``). In both modes, headers carry the coordinates and
+the timestamp of the source record, so that duplicates can be found and records compared with the archive.
 """
 
 import time
@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.core.errors import ServiceError, TidemarkError
@@ -36,11 +37,10 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
-from tidemark.speed.exactly_once.batches import TransactionBatches, made_again, marker_topic, sink_of
-from tidemark.speed.exactly_once.marker import delivered_until
-from tidemark.speed.exactly_once.mode_change import take_over
+from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, recreated_topic, sink_of
+from tidemark.speed.exactly_once.marker import delivered_until, ensure_markers
+from tidemark.speed.exactly_once.mode_change import change_delivery_mode
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
-from tidemark.speed.exactly_once.transactions import ensure_markers
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
 from tidemark.speed.topics import diagnosed, findings
 
@@ -49,34 +49,34 @@ Spans = Mapping[int, Sequence[int]]
 ID_CHECK_S = 10.0
 _EARLIEST = -2  # in Spark's starting offsets
 LIMIT, RETENTION = "max.message.bytes", "retention.ms"
-# A new dead-letter topic takes at least this: the source's limit counts compressed bytes, and dead letters are not.
+# The smallest limit of a new dead-letter topic: the source's limit counts compressed bytes, but dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
 
-# Eight times the client's default: half the work for the broker, which gets headers with every record.
+# Eight times the client's default. With headers in every record, it halves the broker's work.
 BATCH_BYTES = 128 * 1024
 
 PRODUCER = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
-    # After this the batch fails, loudly, and is repeated by the next start.
+    # After this time the batch fails, and the next start repeats it.
     "kafka.delivery.timeout.ms": "120000",
     "kafka.linger.ms": "5",
 }
 
 
 def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
-    """Run the stream until SIGTERM, or with ``available_now`` until everything there is was delivered.
+    """Run the stream until SIGTERM, or with ``available_now`` until all existing records are delivered.
 
-    Creates the output topics where they are missing. Raises ConfigError for a transformation that breaks its contract
-    or does not go with exactly-once delivery, ConflictError when the topic was made again, PositionError when the
-    checkpoint and what was delivered don't fit, ServiceError when Kafka or S3 refuses.
+    Creates missing output topics. Raises ConfigError for a transformation that breaks its contract or cannot be
+    delivered exactly once, ConflictError for a recreated topic, PositionError if checkpoint and markers contradict each
+    other, ServiceError if Kafka or S3 refuses.
     """
     with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
         speed(spark, stream, settings, available_now=available_now)
 
 
 def speed(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
-    """``run_speed`` in a session that is there already."""
+    """``run_speed`` in an existing session."""
     with Monitor(stream, settings, layer=LAYER) as monitor:
         _run(spark, stream, settings, monitor, available_now=available_now)
     log_event("stopped", layer=LAYER, stream=stream.name)
@@ -88,17 +88,16 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     if exactly_once:
         require_exactly_once(spark, stream, transform)
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-    layout = Layout(prefix=settings.prefix, stream=stream.name)
-    store = ObjectStore(settings)
+    layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     url = bind_checkpoint(store, layout, LAYER, logs[0])
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
     position = checkpoint.position() or {}
     limits = prepare_topics(stream, settings, partitions=len(logs))
     sink = sink_of(stream, settings, logs[0].topic_id, limits)
-    take_over(checkpoint, stream.speed.delivery, logs, sink, stream.name)
-    # With a lost checkpoint: from the log's start, batches would end below the markers.
+    change_delivery_mode(checkpoint, stream.speed.delivery, logs, sink, stream.name)
+    # Without a checkpoint, batches from the log's start would end before the markers.
     starting = delivered_until(sink, logs) if exactly_once and not position else {}
-    # The speed layer may lose (R11), so that it never stops for what is gone; Watch says what was lost.
+    # The speed layer does not stop for records that retention deleted; Watch reports them.
     source = kafka_source(
         spark,
         stream,
@@ -121,15 +120,16 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         )
         writer = source.writeStream.foreachBatch(batches.deliver)
     else:
-        rows = classify(records(source, stream), stream, transform)
-        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
-        writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
-    query = start_query(
-        spark,
+        rows = output(
+            classify(records(source, stream), stream, transform), stream, logs[0].topic_id, record_limits=limits
+        )
+        writer = _spark_sink(rows, stream.speed.dead_letter_topic, settings, limits)
+    writer = (
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
-        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now)),
+        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
     )
+    query = start_query(spark, writer)
     log_event(
         "started",
         layer=LAYER,
@@ -139,31 +139,34 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         delivery=stream.speed.delivery,
     )
     monitor.started(str(query.id), {**starting, **position})
-    watch = Watch(stream, settings, logs[0].topic_id, starting)
+    _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor)
+
+
+def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor) -> None:
+    """Report each batch until the query ends. Raises its error, with what is wrong with the output topics."""
 
     def on_batch(progress: Mapping[str, Any]) -> None:
-        told = progress if batches is None else batches.counted(progress, LAYER)
-        monitor.batch(figures(told))
-        watch(told)
+        counted = progress if batches is None else batches.with_counts(progress, LAYER)
+        monitor.batch(figures(counted))
+        watch(counted)
 
     try:
         await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set)
     except TidemarkError as error:
-        told = error if batches is None or batches.failure is None else batches.failure
-        topics = (stream.speed.topic, stream.speed.dead_letter_topic)
-        raise diagnosed(told, settings.speed_bootstrap, topics) from error
+        cause = error if batches is None or batches.failure is None else batches.failure
+        raise watch.diagnosed(cause) from error
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
-    """Create the output topics where they are missing; what they take. ``partitions``: how many the source has.
+    """Create missing output topics, and return their record limits. ``partitions``: the source's number of partitions.
 
-    A new dead-letter topic has room for every record of the source. Raises ConfigError where records are to keep
-    their source's partition and the live topic has too few.
+    A new dead-letter topic accepts every record of the source. Raises ConfigError if records keep their source's
+    partition and the live topic has too few.
     """
     bootstrap, speed = settings.speed_bootstrap, stream.speed
     source = topic_config(settings.kafka_bootstrap, stream.topic)
     room = max(int(source[LIMIT]) + HEADER_ROOM_BYTES, DEAD_LETTER_BYTES)
-    # Records keep their source's timestamps then, so that a shorter time would take what the source still has.
+    # Exactly-once records keep the source's timestamps: with a shorter retention they would go before the source's.
     kept = {RETENTION: source[RETENTION]} if speed.delivery == "exactly_once" else {}
     ensure_topic(bootstrap, speed.topic, partitions=partitions, config=kept)
     ensure_topic(bootstrap, speed.dead_letter_topic, partitions=partitions, config={**kept, LIMIT: str(room)})
@@ -177,7 +180,7 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
 
 
 def figures(progress: Mapping[str, Any]) -> BatchFigures:
-    """A batch's numbers for the monitor. Spark repeats a batch whole, so that some may have been told before."""
+    """A batch's numbers for the monitor. Spark repeats whole batches, so records may be counted twice."""
     fields = batch_fields(progress)
     return BatchFigures(
         batch=fields["batch"],
@@ -193,15 +196,15 @@ def _dead_lettered(progress: Mapping[str, Any]) -> int:
 
 
 class Watch:
-    """Called after every batch: one log line, what retention took before it was read, and whether the log is the same.
+    """Called after every batch: logs it, reports offsets that retention deleted unread, and detects a recreated topic.
 
-    Spark's source goes on behind lost offsets and only warns; a topic made again it can't notice at all.
+    Spark's source only warns about lost offsets and continues after them. It does not notice a recreated topic.
     """
 
     def __init__(
         self, stream: Stream, settings: Settings, topic_id: str, starting: Mapping[int, int] = MappingProxyType({})
     ) -> None:
-        """``starting``: where the very first batch begins, by partition, as far as known; Spark does not say it."""
+        """``starting``: the first batch's start offsets by partition, where known; Spark does not report them."""
         self._stream = stream
         self._settings = settings
         self._topic_id = topic_id
@@ -231,8 +234,13 @@ class Watch:
         if self._suspects or time.monotonic() - self._checked_at >= ID_CHECK_S:
             self._check()
 
+    def diagnosed(self, error: TidemarkError) -> TidemarkError:
+        """The error, with what is wrong with the output topics now."""
+        speed = self._stream.speed
+        return diagnosed(error, self._settings.speed_bootstrap, (speed.topic, speed.dead_letter_topic))
+
     def _check(self) -> None:
-        """A broker that does not answer is no reason to stop: what is unchecked is checked after the next batch."""
+        """Check the batches with missing records. If a broker does not answer, the next call checks them again."""
         self._checked_at = time.monotonic()
         try:
             marks = watermarks(self._settings.kafka_bootstrap, self._same_logs())
@@ -246,11 +254,11 @@ class Watch:
     def _same_logs(self) -> Sequence[TopicPartition]:
         logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
         if logs[0].topic_id != self._topic_id:
-            raise made_again(self._stream.topic, self._topic_id, logs[0].topic_id)
+            raise recreated_topic(self._stream.topic, self._topic_id, logs[0].topic_id)
         return logs
 
     def _report_lost(self, batch: int, spans: Spans, marks: Sequence[Watermarks]) -> None:
-        """A hole may also be an aborted transaction or compaction; a loss is what lies below the log's start now."""
+        """Only offsets before the log's start are lost: aborted transactions and compaction leave holes, too."""
         for mark in marks:
             start, end = spans.get(mark.log.partition, (0, 0))
             if start < min(end, mark.log_start):
@@ -269,10 +277,10 @@ class Watch:
 
 
 def _spark_sink(sent: DataFrame, dead_letter_topic: str, settings: Settings, limits: RecordLimits) -> DataStreamWriter:
-    """At least once: Spark's own Kafka sink."""
-    # The topics' limits are what counts, not the client's default of 1 MB.
+    """Spark's Kafka sink, for at-least-once delivery."""
+    # The topics' limits decide, not the client's default of 1 MB.
     largest = max(limits.live, limits.dead_letter) + HEADER_ROOM_BYTES
-    # A batch of small records above a topic's limit would be split into the very same batches, again and again.
+    # The client would split a batch above a topic's limit into the same batches again, for ever.
     batch = min(limits.live, limits.dead_letter, BATCH_BYTES)
     records = sent.select("topic", "partition", "key", "value", "headers")
     dead = F.count_if(F.col("topic") == dead_letter_topic)

@@ -1,6 +1,6 @@
-"""Settings of the output topics and of their cluster that can lose, refuse or stop records, told before they do.
+"""Dangerous settings of the output topics and their cluster: settings that can lose or refuse records.
 
-Topics the platform creates have none of them; topics somebody else created may. Nothing here stops a stream.
+Topics that Tidemark creates have none of them. A finding is a warning: it never stops a stream.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 DAY_MS = 24 * 3600 * 1000
 DAY_MINUTES = 24 * 60
-# A live record is wanted until its day is rebuilt, a dead letter until somebody has looked at it and replayed it.
+# A live record is needed until its day is rebuilt, a dead letter until somebody replays it.
 LIVE_RETENTION_MS = 2 * DAY_MS
 DEAD_LETTER_RETENTION_MS = 7 * DAY_MS
 MARKER_RETENTION_DAYS = 365
-# What a transaction of the speed layer asks for; Kafka's own limit is 15 minutes.
+# The time-out of the speed layer's transactions. Kafka's default limit is 15 minutes.
 TRANSACTION_TIMEOUT_S = 120.0
 # Partitions that one error names.
-TOLD = 5
+NAMED_MAX = 5
 _NO_LIMIT = 2**63 - 1
-# Of brokers of another make, which may not have the setting.
-ASSUMED = {
+# For brokers that do not have the setting.
+DEFAULTS = {
     "cleanup.policy": "delete",
     "message.timestamp.before.max.ms": str(_NO_LIMIT),
     "message.timestamp.type": "CreateTime",
@@ -37,19 +37,18 @@ ASSUMED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One dangerous setting: of what (``which``), both sides, why it matters, and the command or step that mends it."""
+    """One dangerous setting of a ``resource``: its value, the recommended value, the reason, and how to fix it."""
 
-    which: str
+    resource: str
     setting: str
     found: str
-    wanted: str
+    expected: str
     why: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.which}: {self.setting} is {self.found}, wanted {self.wanted}: {self.why}. To mend it: {self.mend}"
-        )
+        state = f"{self.setting} is {self.found}, expected {self.expected}"
+        return f"{self.resource}: {state}: {self.why}. To fix it: {self.fix}"
 
     def fields(self) -> dict[str, str]:
         """For a log event."""
@@ -58,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as it is: ``replicas`` is the least number of copies of any partition, ``config`` what is in force."""
+    """A topic: ``replicas`` is the smallest number of replicas of any partition, ``config`` the effective settings."""
 
     name: str
     replicas: int
@@ -67,22 +66,22 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster as it is: its address, live brokers, and per setting the values its brokers have, all equal or not."""
+    """A cluster: its address, the number of live brokers, and each setting's value on every broker."""
 
     bootstrap: str
     brokers: int
     config: Mapping[str, tuple[str, ...]]
 
     def least(self, setting: str) -> int | None:
-        """The least value of a number that any broker has; None where none tells, as with some services."""
+        """The smallest value on any broker; None if no broker reports it, as with some hosted services."""
         return min((int(value) for value in self.config.get(setting, ())), default=None)
 
 
 def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
-    """What is dangerous about the stream's output topics and their cluster, the live topic first; () if nothing is.
+    """The dangerous settings of the stream's output topics and their cluster, the live topic's first.
 
-    For exactly-once delivery also what markers and transactions need. A topic that does not exist has no findings.
-    What can't be told, for want of a right or a broker, is a finding as well: no error is raised.
+    With exactly-once delivery, markers and transactions are checked too. A topic that does not exist has no findings.
+    Settings that cannot be read are a finding, not an error.
     """
     bootstrap, speed = settings.speed_bootstrap, stream.speed
     exactly_once = speed.delivery == "exactly_once"
@@ -91,7 +90,7 @@ def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
         live, dead_letters = (_topic(bootstrap, name) for name in (speed.topic, speed.dead_letter_topic))
         internal = [_topic(bootstrap, name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if exactly_once]
     except ServiceError as error:
-        return (_untold(bootstrap, error),)
+        return (_unreadable(bootstrap, error),)
     found: list[Finding] = []
     if live is not None:
         found += live_topic(live, cluster, keyed=speed.key is not None, exactly_once=exactly_once)
@@ -115,13 +114,13 @@ def _topic(bootstrap: str, name: str) -> Topic | None:
     replicas = copies(bootstrap, name)
     if replicas is None:
         return None
-    return Topic(name=name, replicas=replicas, config={**ASSUMED, **topic_config(bootstrap, name)})
+    return Topic(name=name, replicas=replicas, config={**DEFAULTS, **topic_config(bootstrap, name)})
 
 
 def diagnosed(error: TidemarkError, bootstrap: str, topics: Sequence[str]) -> TidemarkError:
-    """A ServiceError with what is wrong with the output topics now, where Kafka tells: clients say but that time is up.
+    """Add to a ServiceError which partitions cannot be written now: Kafka's client only says that it timed out.
 
-    Any other error as it is.
+    Other errors are returned unchanged.
     """
     if not isinstance(error, ServiceError):
         return error
@@ -131,13 +130,14 @@ def diagnosed(error: TidemarkError, bootstrap: str, topics: Sequence[str]) -> Ti
         return error
     if not short:
         return error
-    told = "; ".join(short[:TOLD]) + (f"; and {len(short) - TOLD} more" if len(short) > TOLD else "")
-    hint = f"Now {told}" if error.hint is None else f"Now {told}. {error.hint}"
+    more = f"; and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
+    state = f"Now {'; '.join(short[:NAMED_MAX])}{more}"
+    hint = state if error.hint is None else f"{state}. {error.hint}"
     return ServiceError(error.problem, expected=error.expected, found=error.found, where=error.where, hint=hint)
 
 
 def live_topic(topic: Topic, cluster: Cluster, *, keyed: bool, exactly_once: bool) -> list[Finding]:
-    """What is dangerous about a live topic; ``keyed``: the stream gives its records a key of its own."""
+    """The dangerous settings of a live topic; ``keyed``: the stream sets ``speed.key``."""
     found = durability(topic, cluster)
     if "compact" in topic.config["cleanup.policy"] and not keyed:
         found.append(
@@ -145,31 +145,31 @@ def live_topic(topic: Topic, cluster: Cluster, *, keyed: bool, exactly_once: boo
                 topic,
                 cluster,
                 "cleanup.policy",
-                wanted="delete",
-                why="Kafka refuses records without a key, which ends the stream, and keeps but the last of a key;"
-                " without speed.key records have the keys of the source",
+                expected="delete",
+                why="Kafka refuses records without a key, which stops the stream, and keeps only the last record of"
+                " each key; without speed.key, records have the keys of the source",
             )
         )
     return found + _times(topic, cluster, LIVE_RETENTION_MS, "until their day is rebuilt", exactly_once=exactly_once)
 
 
 def dead_letter_topic(topic: Topic, cluster: Cluster, *, exactly_once: bool) -> list[Finding]:
-    """What is dangerous about a dead-letter topic."""
+    """The dangerous settings of a dead-letter topic."""
     found = durability(topic, cluster)
     if "compact" in topic.config["cleanup.policy"]:
-        why = "dead letters with equal keys would replace each other, and one without a key ends the stream"
-        found.append(_of_topic(topic, cluster, "cleanup.policy", wanted="delete", why=why))
+        why = "dead letters with equal keys replace each other, and one without a key stops the stream"
+        found.append(_of_topic(topic, cluster, "cleanup.policy", expected="delete", why=why))
     needed = "until somebody has replayed them"
     return found + _times(topic, cluster, DEAD_LETTER_RETENTION_MS, needed, exactly_once=exactly_once)
 
 
 def durability(topic: Topic, cluster: Cluster) -> list[Finding]:
-    """Whether an acknowledged record outlives a broker, and whether the topic can be written without one."""
+    """Settings by which the loss of one broker loses acknowledged records, or makes the topic unwritable."""
     found = []
     in_sync = int(topic.config["min.insync.replicas"])
     most = min(cluster.brokers, 3)
     if topic.replicas == 1 and most > 1:
-        why = "with its only broker the partition is away, and with that broker's disk its records are lost"
+        why = "without its only broker a partition is unavailable, and without that broker's disk its records are lost"
         found.append(_replication(topic, cluster, str(most), why))
     if topic.replicas > 1 and in_sync == 1:
         found.append(
@@ -177,114 +177,114 @@ def durability(topic: Topic, cluster: Cluster) -> list[Finding]:
                 topic,
                 cluster,
                 "min.insync.replicas",
-                wanted=str(topic.replicas // 2 + 1),
-                why="a record that one broker alone has is acknowledged, and lost with that broker",
+                expected=str(topic.replicas // 2 + 1),
+                why="a record that only one broker has is acknowledged, and lost with that broker",
             )
         )
     if topic.replicas > 1 and in_sync >= topic.replicas:
-        wanted = f"above {in_sync}, with min.insync.replicas left as it is"
-        why = f"min.insync.replicas is {in_sync}: while any broker is away nothing can be delivered"
-        found.append(_replication(topic, cluster, wanted, why))
+        expected = f"above {in_sync}, with min.insync.replicas unchanged"
+        why = f"min.insync.replicas is {in_sync}: nothing can be delivered while any broker is unavailable"
+        found.append(_replication(topic, cluster, expected, why))
     if topic.config["unclean.leader.election.enable"] == "true":
         found.append(
             _of_topic(
                 topic,
                 cluster,
                 "unclean.leader.election.enable",
-                wanted="false",
-                why="a broker that lacks acknowledged records may become the leader, and they are lost",
+                expected="false",
+                why="a broker without some acknowledged records may become the leader, and they are lost",
             )
         )
     return found
 
 
 def _times(topic: Topic, cluster: Cluster, retention_ms: int, needed: str, *, exactly_once: bool) -> list[Finding]:
-    """What the topic does to records for their age. Exactly-once delivery gives them the source's timestamps."""
+    """Settings that act on a record's age. With exactly-once delivery, records have the source's timestamps."""
     found = []
     kept_ms = int(topic.config["retention.ms"])
     if "delete" in topic.config["cleanup.policy"] and 0 <= kept_ms < retention_ms:
-        why = f"its records are wanted {needed}"
-        found.append(_of_topic(topic, cluster, "retention.ms", wanted=f"at least {retention_ms}", why=why))
+        why = f"its records are needed {needed}"
+        found.append(_of_topic(topic, cluster, "retention.ms", expected=f"at least {retention_ms}", why=why))
     if not exactly_once:
         return found
     if topic.config["message.timestamp.type"] != "CreateTime":
-        why = "records get the time of their delivery; the source's timestamp is in the header alone"
-        found.append(_of_topic(topic, cluster, "message.timestamp.type", wanted="CreateTime", why=why))
+        why = "records get the time of their delivery; only the header has the source's timestamp"
+        found.append(_of_topic(topic, cluster, "message.timestamp.type", expected="CreateTime", why=why))
     elif int(topic.config["message.timestamp.before.max.ms"]) < _NO_LIMIT:
-        setting, wanted = "message.timestamp.before.max.ms", str(_NO_LIMIT)
-        why = "records keep the source's timestamp, and Kafka refuses an older one, which ends the stream"
-        found.append(_of_topic(topic, cluster, setting, wanted=wanted, why=why))
+        setting, expected = "message.timestamp.before.max.ms", str(_NO_LIMIT)
+        why = "records keep the source's timestamp, and Kafka refuses an older one, which stops the stream"
+        found.append(_of_topic(topic, cluster, setting, expected=expected, why=why))
     return found
 
 
 def exactly_once_needs(cluster: Cluster, *, transactions_topic: bool) -> list[Finding]:
-    """What the brokers' settings mean for markers and transactions; with ``transactions_topic`` that topic exists."""
+    """Broker settings that are dangerous for markers and transactions; ``transactions_topic``: that topic exists."""
     most = min(cluster.brokers, 3)
-    lost = "what was committed may be forgotten with one broker, and transactions left half done"
-    forgotten = "that long after the last delivery Kafka forgets what was delivered, and the stream stops with an error"
-    too_long = "Kafka refuses transactions that may take longer, which ends the stream"
+    lost = "the loss of one broker may lose commits, and leave transactions incomplete"
+    forgotten = "so long after the last delivery Kafka deletes the marker, and the stream stops with an error"
+    too_long = "Kafka refuses transactions that may take longer, which stops the stream"
     least = {
         "offsets.retention.minutes": (MARKER_RETENTION_DAYS * DAY_MINUTES, forgotten),
         "transaction.max.timeout.ms": (round(TRANSACTION_TIMEOUT_S * 1000), too_long),
     }
-    if not transactions_topic:  # with these the first transaction creates it
+    if not transactions_topic:  # the first transaction creates it with these settings
         least["transaction.state.log.replication.factor"] = (most, lost)
         least["transaction.state.log.min.isr"] = (most // 2 + 1, lost)
     found = []
-    for setting, (wanted, why) in least.items():
+    for setting, (expected, why) in least.items():
         value = cluster.least(setting)
-        if value is None or value < wanted:
-            found.append(_of_brokers(cluster, setting, value, wanted, why))
+        if value is None or value < expected:
+            found.append(_of_brokers(cluster, setting, value, expected, why))
     return found
 
 
-def _of_topic(topic: Topic, cluster: Cluster, setting: str, *, wanted: str, why: str) -> Finding:
-    value = wanted.removeprefix("at least ")
+def _of_topic(topic: Topic, cluster: Cluster, setting: str, *, expected: str, why: str) -> Finding:
+    value = expected.removeprefix("at least ")
     command = f"kafka-configs.sh --bootstrap-server {cluster.bootstrap} --alter --topic {topic.name}"
     return Finding(
-        which=f"topic {topic.name}",
+        resource=f"topic {topic.name}",
         setting=setting,
         found=topic.config[setting],
-        wanted=wanted,
+        expected=expected,
         why=why,
-        mend=f"{command} --add-config {setting}={value}",
+        fix=f"{command} --add-config {setting}={value}",
     )
 
 
-def _replication(topic: Topic, cluster: Cluster, wanted: str, why: str) -> Finding:
+def _replication(topic: Topic, cluster: Cluster, expected: str, why: str) -> Finding:
     command = f"kafka-reassign-partitions.sh --bootstrap-server {cluster.bootstrap} --execute"
-    lacking = "" if cluster.brokers > topic.replicas else f"first add a broker to the {cluster.brokers} there are; "
+    first = "" if cluster.brokers > topic.replicas else f"add a broker to the existing {cluster.brokers}; "
     return Finding(
-        which=f"topic {topic.name}",
+        resource=f"topic {topic.name}",
         setting="replication factor",
         found=str(topic.replicas),
-        wanted=wanted,
+        expected=expected,
         why=why,
-        mend=f"{lacking}write the brokers of each partition into FILE, {command} --reassignment-json-file FILE",
+        fix=f"{first}write the brokers of each partition into FILE, {command} --reassignment-json-file FILE",
     )
 
 
-def _of_brokers(cluster: Cluster, setting: str, value: int | None, wanted: int, why: str) -> Finding:
-    def told(number: int) -> str:
+def _of_brokers(cluster: Cluster, setting: str, value: int | None, expected: int, why: str) -> Finding:
+    def text(number: int) -> str:
         return f"{number} ({number / DAY_MINUTES:.3g} days)" if setting.endswith(".minutes") else str(number)
 
     return Finding(
-        which=f"cluster {cluster.bootstrap}",
+        resource=f"cluster {cluster.bootstrap}",
         setting=setting,
-        found="not told" if value is None else told(value),
-        wanted=f"at least {told(wanted)}",
+        found="not reported" if value is None else text(value),
+        expected=f"at least {text(expected)}",
         why=why,
         # None of these can be changed while a broker runs.
-        mend=f"{setting}={wanted} in every broker's server.properties, and restart one broker after the other",
+        fix=f"{setting}={expected} in every broker's server.properties, and restart one broker after the other",
     )
 
 
-def _untold(bootstrap: str, error: ServiceError) -> Finding:
+def _unreadable(bootstrap: str, error: ServiceError) -> Finding:
     return Finding(
-        which=f"cluster {bootstrap}",
+        resource=f"cluster {bootstrap}",
         setting="settings",
         found=str(error),
-        wanted="to be readable",
-        why="whether any is dangerous is not known",
-        mend="allow the stream's user DESCRIBE and DESCRIBE_CONFIGS on its topics and on the cluster",
+        expected="to be readable",
+        why="dangerous settings would go unnoticed",
+        fix="allow the stream's user DESCRIBE and DESCRIBE_CONFIGS on its topics and on the cluster",
     )

@@ -1,1 +1,1 @@
-"""The local stack: real Kafka and S3 servers as supervised child processes."""
+"""The local stack: Kafka and S3 servers as supervised child processes."""

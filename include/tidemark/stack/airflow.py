@@ -1,7 +1,7 @@
 """Airflow of the local stack: API server, scheduler and DAG processor as separate, supervised processes.
 
-State lives in ``.tidemark/<name>/airflow/``: ``airflow.cfg`` and ``passwords.json`` (mode 600, kept over restarts), the
-SQLite database, and the tasks' logs. Everything listens on 127.0.0.1 only.
+``.tidemark/<name>/airflow/`` holds ``airflow.cfg`` and ``passwords.json`` (mode 600, kept over restarts), the SQLite
+database, and the tasks' logs. Everything listens on 127.0.0.1 only.
 """
 
 import configparser
@@ -36,12 +36,12 @@ POLL_S = 0.5
 
 
 class LocalAirflow:
-    """Airflow beside a running LocalStack, whose processes it joins."""
+    """Airflow for a running LocalStack. Its processes belong to the stack's."""
 
     def __init__(
         self, stack: LocalStack, *, schedules: bool = True, extra_env: Mapping[str, str] | None = None
     ) -> None:
-        """With ``schedules`` off Airflow runs only what is triggered: unpausing a DAG starts nothing by itself."""
+        """Without ``schedules``, Airflow runs only what is triggered, even for unpaused DAGs."""
         self._extra_env = dict(extra_env or {})
         self.stack = stack
         self.home = stack.folder / "airflow"
@@ -63,22 +63,22 @@ class LocalAirflow:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables for ``airflow`` commands of this stack, beside the stack's own."""
+        """Variables for ``airflow`` commands of this stack, including the stack's own."""
         return {
             **self.stack.env,
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": self.stack.settings.spark_master}),
-            # spark-submit and airflow stand beside this Python.
+            # spark-submit and airflow are in this Python's folder.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "NO_COLOR": "1",
             **self._extra_env,
         }
 
     def start(self, *, supervised: bool = False) -> None:
-        """Migrate the database and start every component; returns once Airflow calls itself healthy.
+        """Migrate the database, start every component, and return when Airflow is healthy.
 
-        Raises StackError naming a component's log when one is not ready within three minutes, or ends; the latter not
-        where it is ``supervised``: somebody else restarts it then.
+        Raises StackError with the log of a component that is not ready within three minutes, or ends. With
+        ``supervised``, an ended component is no error: a supervisor restarts it.
         """
         if shutil.which("spark-submit", path=self.env["PATH"]) is None:
             raise StackError(
@@ -96,7 +96,7 @@ class LocalAirflow:
                 name,
                 [_airflow(), *arguments],
                 env=self.env,
-                ready=lambda: True,  # they come up together; see _await_healthy
+                ready=lambda: True,  # they start together; see _await_healthy
                 timeout_s=READY_S,
                 log=self.stack.logs / f"{name}.log",
                 cwd=PROJECT,
@@ -105,12 +105,12 @@ class LocalAirflow:
         self._await_healthy(supervised=supervised)
 
     def stop(self) -> None:
-        """Stop Airflow's processes, the last started first; the stack's own go on."""
+        """Stop Airflow's processes, the last started first. The stack keeps running."""
         for component in reversed(self.components.values()):
             component.stop()
 
     def unhealthy(self) -> str | None:
-        """What keeps Airflow from being healthy, or None."""
+        """Why Airflow is not healthy, or None."""
         try:
             health = self.api.health()
         except ServiceError as error:
@@ -119,7 +119,7 @@ class LocalAirflow:
         return f"not healthy yet: {', '.join(bad)}" if bad else None
 
     def cancel(self) -> None:
-        """Make a ``start`` on another thread give up soon."""
+        """Make a ``start`` on another thread fail soon."""
         self._cancelled.set()
 
     def _check_wanted(self) -> None:
@@ -156,11 +156,11 @@ class LocalAirflow:
         while migration.returncode is None:
             self._check_wanted()
             if time.monotonic() > deadline:
-                raise migration.failure(f"Airflow's database was not made within {MIGRATE_S} s")
+                raise migration.failure(f"Airflow's database was not migrated within {MIGRATE_S} s")
             time.sleep(POLL_S)
         if migration.returncode != 0:
-            raise migration.failure("Airflow's database could not be made")
-        migration.stop()  # it has ended; nobody is to take that for a death
+            raise migration.failure("Airflow's database could not be migrated")
+        migration.stop()  # it has ended on purpose, and must not count as dead
 
     def _configure(self, port: int) -> None:
         before = self._config()
@@ -184,7 +184,7 @@ class LocalAirflow:
                 "load_examples": "False",
                 "executor": "LocalExecutor",
                 "parallelism": "4",
-                # Two Spark applications at once are what two cores bear.
+                # Two cores can run two Spark applications at once.
                 "default_pool_task_slot_count": "2",
                 "simple_auth_manager_users": f"{USER}:admin",
                 "simple_auth_manager_passwords_file": str(self.password_file),
@@ -196,7 +196,7 @@ class LocalAirflow:
                 "execution_api_server_url": f"http://127.0.0.1:{port}/execution/",
                 "hostname_callable": "socket.gethostname",
             },
-            # By default a process waits 5 s for another one's write, too little for a command beside busy tasks.
+            # By default a process waits 5 s for another one's write, too little while tasks are busy.
             "database": {"sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}?timeout=60"},
             "logging": {
                 "base_log_folder": str(self.home / "logs"),
@@ -214,7 +214,7 @@ class LocalAirflow:
                 "job_heartbeat_sec": "2",
                 "scheduler_heartbeat_sec": "2",
                 "scheduler_idle_sleep_time": "0.5",
-                # A killed task or scheduler is noticed, and its task tried again, within a minute.
+                # Airflow notices a killed task or scheduler within a minute, and retries the task.
                 "task_instance_heartbeat_timeout": "30",
                 "task_instance_heartbeat_timeout_detection_interval": "5",
                 "orphaned_tasks_check_interval": "15",

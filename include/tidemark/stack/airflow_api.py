@@ -1,4 +1,4 @@
-"""A client of Airflow's REST API, for what the local stack needs of it."""
+"""A client of Airflow's REST API, with the calls that the local stack needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import httpx
 
 from tidemark.core.errors import ServiceError
 
-TIMEOUT_S = 90  # above what Airflow itself waits for its SQLite database on a busy machine
+TIMEOUT_S = 90  # longer than Airflow itself waits for its SQLite database on a busy machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """One task of a DAG run. ``state`` is None before the scheduler came to it; ``tries`` counts its attempts."""
+    """One task of a DAG run. ``state`` is None until the scheduler sets it; ``tries`` counts the attempts."""
 
     task: str
     state: str | None
@@ -22,7 +22,7 @@ class TaskState:
 
 
 class AirflowApi:
-    """Every method raises ServiceError, naming call and answer, when the server can't be reached or refuses."""
+    """Every method raises ServiceError, with call and answer, if the server does not answer or refuses."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self.url = url
@@ -41,16 +41,16 @@ class AirflowApi:
         return self._authorised("GET", f"/api/v2/dags/{dag_id}", absent_is_none=True) is not None
 
     def import_errors(self) -> dict[str, str]:
-        """The text of each import error, by file."""
+        """The text of each import error, by DAG file."""
         found = self._authorised("GET", "/api/v2/importErrors")
         return {item["filename"]: item["stack_trace"] for item in found["import_errors"]}
 
     def unpause(self, dag_id: str) -> None:
-        """Let the DAG run."""
+        """Unpause the DAG."""
         self._authorised("PATCH", f"/api/v2/dags/{dag_id}", json={"is_paused": False})
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
-        """Start a run without a logical date; its run id."""
+        """Start a run without a logical date. Return its run id."""
         body = {"logical_date": None, "conf": dict(conf)}
         return str(self._authorised("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 

@@ -12,7 +12,7 @@ _CLAIMS: dict[int, socket.socket] = {}  # this process's, until it ends
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file only its owner can read, in one step: a reader sees the old text or the new."""
+    """Write a file that only its owner can read, atomically: a reader sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
@@ -22,22 +22,21 @@ def write_private(path: Path, text: str) -> None:
 
 
 def env_text(variables: Mapping[str, str]) -> str:
-    """The text of an env file. Values stand in single quotes, so that a path may hold spaces or a ``#``."""
+    """The text of an env file. Values are in single quotes, so that a path may contain spaces or ``#``."""
     quoted = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in variables.items()}
     return "".join(f"{name}='{value}'\n" for name, value in quoted.items())
 
 
 def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """``count`` different free ports of 127.0.0.1: those ``wanted`` (0 is none) that are free, by place, else others.
+    """``count`` different free ports of 127.0.0.1: each ``wanted`` one if it is free (0: none wanted), or else another.
 
-    No other process is given them while this one lives: a server takes a second to listen. Those are below the ports
-    that systems give to outgoing connections: one of them could take a server's port while the server is down, and it
-    would not come back.
+    While this process lives, no other process gets them, because a server needs a second to listen. They are below the
+    range for outgoing connections: otherwise a connection could take the port of a server that restarts.
     """
     sockets: list[socket.socket] = []
     try:
-        for place in range(count):
-            bound = _bound(wanted[place]) if place < len(wanted) and wanted[place] else None
+        for index in range(count):
+            bound = _bound(wanted[index]) if index < len(wanted) and wanted[index] else None
             while bound is None:
                 port = secrets.choice(_PORTS)
                 bound = None if port in _CLAIMS else _bound(port)
@@ -50,7 +49,7 @@ def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
 
 def _bound(port: int) -> socket.socket | None:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # As servers do: a port whose last connections linger in TIME_WAIT counts as free.
+    # As for servers: a port with old connections in TIME_WAIT counts as free.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(("127.0.0.1", port))
@@ -62,11 +61,11 @@ def _bound(port: int) -> socket.socket | None:
 
 
 def _claim(port: int) -> None:
-    """Tell other processes that the port is given; OSError where another has said so. It ends with the process."""
+    """Claim the port against other processes until this one ends. Raises OSError if another process claimed it."""
     if port not in _CLAIMS:
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            claim.bind(f"\0tidemark-port-{port}")  # a name of Linux's own, which is no file
+            claim.bind(f"\0tidemark-port-{port}")  # an abstract name of Linux, not a file
         except OSError:
             claim.close()
             raise

@@ -1,8 +1,8 @@
-"""Ends the stack's processes when their supervisor dies without doing it; a script of its own, standard library only.
+"""Ends the stack's processes if their supervisor dies. A script that uses the standard library only.
 
-The supervisor writes ``+<id>`` for each session it starts and ``-<id>`` for each that ended. When the pipe closes,
-whatever is left gets SIGTERM, and SIGKILL ten seconds later. Unlike PR_SET_PDEATHSIG this reaches grandchildren, those
-with a process group of their own too, and does not depend on which thread started a process.
+The supervisor writes ``+<id>`` for each session that it starts and ``-<id>`` for each that ended. When the pipe closes,
+the remaining sessions get SIGTERM, and SIGKILL ten seconds later. Unlike PR_SET_PDEATHSIG, this reaches grandchildren
+in other process groups, and does not depend on the thread that started a process.
 """
 
 import os
@@ -16,7 +16,7 @@ GRACE_S = 10
 
 
 def main() -> None:
-    """Read the supervisor's lines until the pipe closes, then end what it left."""
+    """Read the supervisor's lines until the pipe closes, then end the remaining sessions."""
     sessions: set[int] = set()
     for line in sys.stdin:
         session = int(line[1:])
@@ -32,13 +32,13 @@ def main() -> None:
 
 
 def _signal(sessions: set[int], number: int) -> bool:
-    """Signal every process of the sessions (0: none of them); whether there were any."""
+    """Send a signal (0: none) to every process of the sessions. Return whether there are any."""
     found = False
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            # "pid (any name) state parent group session …"; a zombie only waits to be reaped by whoever inherited it
+            # "pid (any name) state parent group session …"; a zombie has ended already
             state, _, _, session, *_ = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(session) in sessions and state != "Z":
                 os.kill(int(entry.name), number)

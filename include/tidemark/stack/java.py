@@ -1,4 +1,4 @@
-"""The Java command of this machine, and the command line of a jar set's main class."""
+"""The Java command of this machine, and the command line of a main class in a folder of jars."""
 
 import os
 import shutil
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tidemark.core.errors import StackError
 
-# For Spark applications that live for a minute or so: none earns back what optimising its code costs.
+# For Spark applications that run for about a minute: optimised code would not pay off.
 BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def java_command() -> str:
-    """``$JAVA_HOME/bin/java`` or the one on PATH, as Spark looks for it; raises StackError where there is none."""
+    """``$JAVA_HOME/bin/java`` or the one on PATH, in Spark's order. Raises StackError if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None or not Path(found).exists():

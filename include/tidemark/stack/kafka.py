@@ -1,4 +1,4 @@
-"""Kafka nodes (KRaft) on 127.0.0.1: one that is its own controller for the local stack, or several as a cluster."""
+"""Kafka nodes (KRaft) on 127.0.0.1: a single one for the local stack, or several as a cluster."""
 
 import socket
 import subprocess
@@ -25,7 +25,7 @@ LOGGING = {
 
 
 def new_cluster_id() -> str:
-    """A random id as Kafka writes them; the nodes of one cluster share one."""
+    """A random cluster id in Kafka's format, shared by the nodes of one cluster."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
 
 
@@ -33,9 +33,9 @@ def new_cluster_id() -> str:
 class Node:
     """One Kafka process and its place in the cluster; all processes are on 127.0.0.1.
 
-    ``voters`` are the cluster's controllers, node id to port. ``port`` is the broker's, None for a mere controller.
-    ``replicas`` is how often Kafka's own topics are kept: above 1, a majority of copies must acknowledge every write.
-    ``settings`` are added to the server's properties, and win.
+    ``voters`` are the ports of the cluster's controllers, by node id. ``port`` is the broker's, None for a controller
+    without a broker. ``replicas`` is the number of replicas of Kafka's own topics; above 1, a majority must acknowledge
+    every write. ``settings`` are added to the server's properties, and override them.
     """
 
     voters: Mapping[int, int]
@@ -50,9 +50,9 @@ class Node:
 
 
 def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, log: Path) -> Managed:
-    """Start the node over the data in ``folder``, which is formatted first where it is new.
+    """Start the node with the data in ``folder``. A new folder is formatted first.
 
-    Raises StackError when it can't be formatted or is not ready within ``node.ready_s``.
+    Raises StackError if it cannot be formatted or the node is not ready within ``node.ready_s``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.properties"
@@ -79,7 +79,7 @@ def _config(folder: Path, node: Node) -> dict[str, str]:
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
-        # The offsets of a group nobody joins are the speed layer's memory: keep them for ten years.
+        # The speed layer's markers are offsets of a group without members: keep them for ten years.
         "offsets.retention.minutes": str(10 * 366 * 24 * 60),
         "message.max.bytes": str(MAX_RECORD_BYTES),
         "replica.fetch.max.bytes": str(MAX_RECORD_BYTES),
@@ -107,7 +107,7 @@ def _copies(replicas: int) -> dict[str, str]:
         "transaction.state.log.min.isr": majority,
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": majority,
-        # The offsets' topic has no such setting of its own.
+        # The offsets topic has no such setting of its own.
         "min.insync.replicas": majority,
     }
 
@@ -136,11 +136,11 @@ def _listens(port: int) -> Callable[[], bool]:
 
 
 class _Probe:
-    """Asks a broker for the cluster's description until it is itself in it: until it isn't fenced any more."""
+    """Whether a broker is part of the cluster that it describes, which means that it is no longer fenced."""
 
     def __init__(self, bootstrap: str, node_id: int) -> None:
         self._node_id = node_id
-        # Refused connections are expected until the broker listens; librdkafka would log each.
+        # Refused connections are normal until the broker listens; librdkafka would log each of them.
         self._admin = AdminClient(
             {
                 "bootstrap.servers": bootstrap,

@@ -1,8 +1,7 @@
-"""The local stack as one object: Kafka, S3, settings and an environment for the programs that use them.
+"""The local stack as one object: Kafka, S3, settings, and an environment for the programs that use them.
 
-State lives in ``<root>/.tidemark/<name>/``: ``stack.env`` (settings, mode 600), ``stack.json`` (pids, ports),
-``kafka/``, ``s3/``, ``catalog.db``, ``logs/``. Starting again over the same folder keeps data, credentials and, where
-free, ports.
+``<root>/.tidemark/<name>/`` holds ``stack.env`` (settings, mode 600), ``stack.json`` (pids, ports), ``kafka/``,
+``s3/``, ``catalog.db`` and ``logs/``. A new start with the same folder keeps data, credentials and free ports.
 """
 
 import fcntl
@@ -33,7 +32,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 BUCKET = "tidemark"
 LOCK = "stack.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-# How long processes of a stack whose supervisor was killed may take to go; see the guard.
+# How long the processes of a killed supervisor may take to end; see guard.py.
 LEFTOVERS_S = 20
 
 
@@ -41,12 +40,14 @@ class LocalStack:
     """Kafka and S3 on free ports of 127.0.0.1; a context manager that starts and stops them."""
 
     def __init__(self, name: str, *, root: Path, streams_dir: Path | None = None, fresh: bool = False) -> None:
-        """``fresh``: starting removes whatever an earlier stack of the name left in its folder.
+        """``fresh``: the start removes everything that an earlier stack of this name left in its folder.
 
-        Raises ConfigError for a name that could lead out of ``.tidemark``.
+        Raises ConfigError for a name that could point outside ``.tidemark``.
         """
         if not _NAME.fullmatch(name):
-            raise ConfigError("a local stack's name", expected="letters, digits, '-' and '_'", found=repr(name))
+            raise ConfigError(
+                "invalid name of a local stack", expected="letters, digits, '-' and '_'", found=repr(name)
+            )
         self.name = name
         self.fresh = fresh
         self.folder = root.resolve() / ".tidemark" / name
@@ -73,25 +74,25 @@ class LocalStack:
 
     @property
     def processes(self) -> Processes:
-        """The running stack's processes, to which more may be added; raises StackError before ``start``."""
+        """The running stack's processes; callers may add more. Raises StackError before ``start``."""
         if self._processes is None:
             raise StackError("the local stack is not running", where=self.name)
         return self._processes
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables a program needs, beside those inherited, to import Tidemark and use this stack."""
+        """Variables that a program needs, besides inherited ones, to import Tidemark and use this stack."""
         paths = [str(PROJECT / "include"), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
             ENV_FILE_VARIABLE: str(self.env_file),
             "PYTHONPATH": os.pathsep.join(paths),
-            # Drivers listen on this machine only, whatever its host name resolves to.
+            # Drivers listen on this machine only, whatever address its host name has.
             "SPARK_LOCAL_IP": "127.0.0.1",
             **submit_environment(self.settings),
         }
 
     def start(self) -> None:
-        """Start Kafka and S3 and wait until both answer; raises StackError, with nothing left running."""
+        """Start Kafka and S3, and wait until both answer. Raises StackError, and leaves nothing running then."""
         self._acquire()
         assert self._lock is not None
         self._processes = Processes(keep_open=[self._lock])
@@ -134,7 +135,7 @@ class LocalStack:
         self._settings = settings
 
     def stop(self) -> None:
-        """Stop what runs, the last started first; the data stays. Fine when nothing runs."""
+        """Stop every process, the last started first, and keep the data. May be called if nothing runs."""
         self._settings = None
         if self._processes is not None:
             self._processes.stop()
@@ -153,11 +154,11 @@ class LocalStack:
         self.stop()
 
     def _acquire(self) -> None:
-        """Hold the folder's lock; the guard holds it too, so that it outlives a killed supervisor's processes."""
+        """Lock the folder. The guard holds the lock too: it is released after a killed supervisor's processes ended."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise StackError("a file is where a local stack's folder goes", where=str(self.folder)) from error
+            raise StackError("there is a file in place of a local stack's folder", where=str(self.folder)) from error
         path = self.folder / LOCK
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + LEFTOVERS_S
@@ -181,7 +182,7 @@ class LocalStack:
         self._lock = lock
 
     def _clear(self) -> None:
-        """Empty the folder, but for the lock that is held."""
+        """Empty the folder, except for the lock."""
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -210,7 +211,7 @@ class LocalStack:
 
 
 def running_stacks(root: Path) -> tuple[str, ...]:
-    """Names of the local stacks that run, sorted: those whose lock is held."""
+    """The sorted names of the running local stacks: those with a held lock."""
     found = []
     for path in sorted((root / ".tidemark").glob(f"*/{LOCK}")):
         with path.open("rb") as lock:
@@ -222,7 +223,7 @@ def running_stacks(root: Path) -> tuple[str, ...]:
 
 
 def _settings(values: Mapping[str, str]) -> Settings:
-    """Settings of exactly these variables; those of another deployment in this shell don't count."""
+    """Settings from exactly these variables, without those of another deployment in this shell."""
     defaults = {name: field.default for name, field in Settings.model_fields.items() if not field.is_required()}
     given = {name.removeprefix("TIDEMARK_").lower(): text for name, text in values.items()}
     return Settings.model_validate({**defaults, **given})

@@ -1,7 +1,7 @@
-"""Child processes: started one by one until each is ready, watched, and stopped in reverse order.
+"""Child processes: started one after the other, watched, and stopped in reverse order.
 
-Each child leads a session of its own, so that a signal reaches everything it started, and Ctrl-C in a terminal reaches
-the supervisor alone. A guard process ends the children should the supervisor be killed.
+Each child leads its own session, so that a signal reaches everything it started, and Ctrl-C in a terminal reaches only
+the supervisor. A guard process ends the children if the supervisor is killed.
 """
 
 import os
@@ -24,7 +24,7 @@ LOG_LINES = 15
 
 
 class Managed:
-    """One process: its command, and the run of it that is alive or has ended."""
+    """One process: its command, and its current or last execution."""
 
     def __init__(
         self,
@@ -51,25 +51,25 @@ class Managed:
 
     @property
     def pid(self) -> int:
-        """The process id, which is the id of its session as well; raises StackError before the first start."""
+        """The id of the process and of its session. Raises StackError before the first start."""
         if self._process is None:
             raise StackError("a process was never started", where=self.name)
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """The exit code (negative: the signal that ended it), or None while the process is alive."""
+        """The exit code (negative: the signal that ended it), None while the process runs."""
         return None if self._process is None else self._process.poll()
 
     @property
     def died(self) -> bool:
-        """Whether it ended although nobody stopped or killed it through this object."""
+        """Whether it ended without ``stop`` or ``kill``."""
         return self._wanted and self.returncode is not None
 
     def launch(self) -> None:
-        """Start it and wait until it is ready.
+        """Start the process and wait until it is ready.
 
-        Raises StackError with the last log lines when it ends before that, or is not ready within its time-out.
+        Raises StackError with the last log lines if it ends before that, or is not ready within its time-out.
         """
         if self._process is not None and self.returncode is None:
             raise StackError("a process is running already", found=f"pid {self.pid}", where=self.name)
@@ -112,15 +112,15 @@ class Managed:
         return StackError(problem, found=f"{self.name}: {state}", where=f"log: {self.log}", hint=_tail(self.log))
 
     def stop(self, grace_s: float = 30) -> None:
-        """SIGTERM to its session, SIGKILL to what is left after ``grace_s`` seconds; fine when it ended before."""
+        """Send SIGTERM to its session, and SIGKILL after ``grace_s`` seconds. May be called after it ended."""
         self._end(signal.SIGTERM, grace_s)
 
     def kill(self) -> None:
-        """SIGKILL to its session, at once."""
+        """Send SIGKILL to its session."""
         self._end(signal.SIGKILL, 0)
 
     def restart(self) -> None:
-        """Stop it if it runs, and start it again; raises what ``launch`` raises."""
+        """Stop the process if it runs, and start it again. Raises what ``launch`` raises."""
         self.stop()
         self.launch()
 
@@ -138,9 +138,9 @@ class Managed:
         self._owner.forget(self.pid)
 
     def _signal(self, number: int) -> bool:
-        """Signal every process of its session (0: none of them); whether there were any.
+        """Send a signal (0: none) to every process of its session. Return whether there are any.
 
-        Not the process group: Airflow gives each task a group of its own.
+        A process group is not enough: Airflow gives each task its own group.
         """
         assert self._process is not None
         self._process.poll()  # reaps the leader
@@ -152,7 +152,7 @@ class Managed:
 
 
 class Processes:
-    """A stack of processes. ``keep_open``: file descriptors the guard holds until all processes are gone."""
+    """A stack of processes. ``keep_open``: file descriptors that the guard holds until all processes ended."""
 
     def __init__(self, *, keep_open: Sequence[int] = ()) -> None:
         self._managed: list[Managed] = []
@@ -176,7 +176,7 @@ class Processes:
     ) -> Managed:
         """Start a process and wait until ``ready()``; ``env`` is added to this process's environment.
 
-        Raises StackError when the process ends, or is not ready within ``timeout_s``; it is stopped then.
+        Raises StackError if the process ends, or is not ready within ``timeout_s``; then it is stopped.
         """
         managed = Managed(name, argv, env=env, ready=ready, timeout_s=timeout_s, log=log, cwd=cwd, owner=self)
         managed.launch()
@@ -184,7 +184,7 @@ class Processes:
         return managed
 
     def check(self) -> None:
-        """Raises StackError naming the first process that ended by itself, its exit code, log and last log lines."""
+        """Raise StackError if a process died, with its exit code, log and last log lines."""
         for managed in self._managed:
             if managed.died:
                 raise managed.failure("a process of the local stack died")
@@ -199,19 +199,19 @@ class Processes:
             self._guard = None
 
     def register(self, session: int) -> None:
-        """Tell the guard about a session."""
+        """Report a new session to the guard."""
         self._sessions.add(session)
-        self._tell(f"+{session}\n")
+        self._report(f"+{session}\n")
 
     def forget(self, session: int) -> None:
-        """Tell the guard that a session has ended."""
+        """Report to the guard that a session has ended."""
         self._sessions.discard(session)
-        self._tell(f"-{session}\n")
+        self._report(f"-{session}\n")
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         try:
             self._write(line)
-        except BrokenPipeError:  # somebody killed the guard: a new one learns everything again
+        except BrokenPipeError:  # the guard was killed: a new one gets all sessions
             self._guard = None
             for session in self._sessions:
                 self._write(f"+{session}\n")

@@ -1,4 +1,4 @@
-"""One S3 server (S3Proxy over a folder) on 127.0.0.1, with one access key."""
+"""One S3 server (S3Proxy with a folder as its store) on 127.0.0.1, with one access key."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tidemark.stack.processes import Managed, Processes
 
 READY_S = 60
 MAX_PUT_BYTES = 256 * 1024 * 1024
-# S3Proxy's own default is DEBUG, which writes gigabytes.
+# S3Proxy's default is DEBUG, which writes gigabytes.
 LOGBACK = """\
 <configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
@@ -26,9 +26,9 @@ LOGBACK = """\
 def start_s3proxy(
     processes: Processes, folder: Path, *, jars: Path, log: Path, port: int, settings: Settings
 ) -> Managed:
-    """Start the server over ``folder/data`` with the settings' access key.
+    """Start the server with the data in ``folder/data`` and the settings' access key.
 
-    Raises StackError when it is not ready within a minute.
+    Raises StackError if it is not ready within a minute.
     """
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def start_s3proxy(
         "org.gaul.s3proxy.Main",
         "--properties",
         str(config),
-        heap="768m",  # a request that isn't chunked is held in memory to check its signature
+        heap="768m",  # it holds a request that isn't chunked in memory to check its signature
         properties={"logback.configurationFile": str(logback)},
     )
     return processes.start(

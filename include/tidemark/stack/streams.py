@@ -1,4 +1,4 @@
-"""The continuous Spark applications of streams, as supervised processes of the local stack."""
+"""The archive and speed applications of streams, as supervised processes of the local stack."""
 
 import sys
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _STARTED = b'"event": "started"'
 
 
 def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
-    """Start each stream's archive and speed application, one after the other, until its query runs.
+    """Start each stream's archive and speed application, one after the other, and wait until its query runs.
 
-    A source topic that does not exist yet is created, with three partitions and no end of retention. Raises StackError
-    naming the application's log when one ends, or is not ready within two minutes.
+    A missing source topic is created, with three partitions and unlimited retention. Raises StackError with the log of
+    an application that ends, or is not ready within two minutes.
     """
     started = []
     for name in names:
@@ -41,7 +41,7 @@ def _start(stack: LocalStack, name: str, layer: str) -> Managed:
 
 
 class _Started:
-    """Whether the log says so, below what earlier runs wrote."""
+    """Whether the log has the event ``started``, after the lines of earlier runs."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -1,1 +1,1 @@
-"""Exactly-once delivery: transactions per batch and log, and the marker that says how far they came."""
+"""Exactly-once delivery: transactions per batch and log, and a marker for the next offset to deliver."""

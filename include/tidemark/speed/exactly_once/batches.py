@@ -1,8 +1,8 @@
 """Exactly-once delivery of the speed stream's batches: one task per source log, each with its own transactions.
 
-Spark fixes a batch's ranges in its write-ahead log and repeats the batch until it is done; the marker that a task
-finds in Kafka says how much of its range is delivered already (``transactions``). So neither a repeated
-task, nor a repeated batch, nor a second driver can add a record twice.
+Spark writes a batch's ranges to its write-ahead log and repeats the batch until it is done. Each task reads its marker
+from Kafka, which says how much of its range is delivered (``transactions``). So no repeated task, repeated batch or
+second driver adds a record twice.
 """
 
 import json
@@ -31,18 +31,19 @@ from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_partitions
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver, ensure_markers
+from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.headers import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
-# The client's own default.
+# The client's default.
 _BATCH_BYTES = 1_000_000
 
 
 def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits) -> Sink:
-    """Where the stream's records and markers go; ``topic_id`` is the source's."""
+    """The sink of the stream's records and markers; ``topic_id`` is the source's."""
     return Sink(
         bootstrap=settings.speed_bootstrap,
         group=f"tidemark-speed-{stream.name}-{topic_id}",
@@ -54,13 +55,16 @@ def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLim
 
 
 def marker_topic(stream: Stream) -> str:
-    """The empty topic for whose partitions the markers are committed."""
+    """The empty topic whose committed group offsets are the markers."""
     return f"{stream.speed.topic}.markers"
 
 
 @dataclass(kw_only=True)
 class TransactionBatches:
-    """One stream's batches. Called on Spark's thread; ``busy`` and ``figures`` are for the main thread."""
+    """The batches of one stream. Spark's thread calls ``deliver``, the main thread ``busy`` and ``with_counts``.
+
+    ``partitions``: the number of source partitions known so far.
+    """
 
     stream: Stream
     settings: Settings
@@ -69,7 +73,7 @@ class TransactionBatches:
     topic_id: str
     limits: RecordLimits
     sink: Sink
-    partitions: int  # that the source was known to have at the start
+    partitions: int
     busy: Event = field(default_factory=Event)
     failure: TidemarkError | None = None
     _done: dict[int, tuple[Delivered, ...]] = field(default_factory=dict)
@@ -80,7 +84,7 @@ class TransactionBatches:
         self.busy.set()
         try:
             if stop_requested():
-                # Returning would let Spark commit a batch nobody delivered; it is in the write-ahead log.
+                # A return would let Spark commit a batch that is not delivered.
                 raise ServiceError("the stream is stopping", where=f"batch {batch}")
             self._done[batch] = self._deliver(frame, batch)
         except TidemarkError as error:
@@ -89,10 +93,10 @@ class TransactionBatches:
         finally:
             self.busy.clear()
 
-    def counted(self, progress: Mapping[str, Any], layer: str) -> dict[str, Any]:
-        """Spark's progress of a batch with what was delivered, in the form that the at-least-once query has by itself.
+    def with_counts(self, progress: Mapping[str, Any], layer: str) -> dict[str, Any]:
+        """Spark's progress of a batch with its counts, in the form of an at-least-once query's progress.
 
-        Rows that an earlier attempt had delivered are read, and neither published nor dead-lettered.
+        Rows that an earlier attempt delivered count as read only.
         """
         done = self._done.pop(progress["batchId"], ())
         dead = sum(item.dead for item in done)
@@ -111,7 +115,7 @@ class TransactionBatches:
         }
         if spans.keys() != planned.keys():
             raise ConflictError(
-                "a batch has partitions that the topic has not",
+                "a batch has partitions that the topic does not have",
                 expected=f"partitions {sorted(log.partition for log in logs)}",
                 found=f"partitions {sorted(planned)}",
                 where=self.stream.topic,
@@ -119,23 +123,23 @@ class TransactionBatches:
         rows = classify(records(frame, self.stream), self.stream, self.transform)
         sent = output(rows, self.stream, self.topic_id, record_limits=self.limits, with_coordinates=False)
         done = self._run(sent, [spans[partition] for partition, _ in tasks])
-        # What retention took in whole has no task; its marker moves all the same, or it would not fit the next batch.
-        gone = [spans[partition] for partition in sorted(planned.keys() - dict(tasks).keys())]
-        self._require_gone(gone)
-        done += tuple(deliver((), span, self.sink) for span in gone)
-        self._logs()  # made again meanwhile, it must not become Spark's done batch
+        # A range that retention deleted completely has no task. Its marker moves too, to fit the next batch.
+        deleted = [spans[partition] for partition in sorted(planned.keys() - dict(tasks).keys())]
+        self._require_deleted(deleted)
+        done += tuple(deliver((), span, self.sink) for span in deleted)
+        self._logs()  # Spark must not commit the batch if the topic was recreated meanwhile
         return done
 
-    def _require_gone(self, spans: list[TaskRange]) -> None:
-        """Only of a log that now starts behind its range may nothing be read."""
+    def _require_deleted(self, spans: list[TaskRange]) -> None:
+        """Nothing may be read of a range only if its log starts after it now."""
         for mark, span in zip(
             watermarks(self.settings.kafka_bootstrap, [span.log for span in spans]), spans, strict=True
         ):
             if mark.log_start < span.until:
                 raise ConflictError(
-                    "a batch does not read what the write-ahead log says",
+                    "a batch does not read the range in the write-ahead log",
                     expected=f"[{span.start}, {span.until})",
-                    found=f"no offsets, of a log that starts at {mark.log_start}",
+                    found=f"no offsets, in a log that starts at {mark.log_start}",
                     where=str(span.log),
                 )
 
@@ -150,7 +154,7 @@ class TransactionBatches:
         return tuple(decode(Delivered, json.loads(row.delivered), where="a task's receipt") for row in found)
 
     def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
-        """A log is read for the first time for as long as its position never moved: nothing was delivered of it."""
+        """The task's range. It is the log's first one as long as the log's position never moved."""
         if self._initial is None:
             self._initial = self.checkpoint.initial()
         first = planned.start == self._initial.get(log.partition, 0)
@@ -159,7 +163,7 @@ class TransactionBatches:
     def _logs(self) -> tuple[TopicPartition, ...]:
         logs = describe_topic(self.settings.kafka_bootstrap, self.stream.topic)
         if logs[0].topic_id != self.topic_id:
-            raise made_again(self.stream.topic, self.topic_id, logs[0].topic_id)
+            raise recreated_topic(self.stream.topic, self.topic_id, logs[0].topic_id)
         if len(logs) > self.partitions:
             require_partitions(self.stream, self.settings, len(logs))
             ensure_markers(self.sink.bootstrap, self.sink.marker_topic, len(logs))
@@ -167,21 +171,21 @@ class TransactionBatches:
         return logs
 
 
-def made_again(topic: str, expected: str, found: str) -> ConflictError:
-    """The error of a stream under which its source was replaced."""
+def recreated_topic(topic: str, expected: str, found: str) -> ConflictError:
+    """The error of a stream whose source topic was recreated."""
     return ConflictError(
-        "the topic was made again while the stream ran",
+        "the topic was recreated while the stream ran",
         expected=f"topic id {expected}",
         found=f"topic id {found}",
         where=topic,
-        hint="Start the stream again: it names the checkpoint to remove",
+        hint="Restart the stream: it names the checkpoint to remove",
     )
 
 
 def _task(
     spans: tuple[TaskRange, ...], sink: Sink, stream: Stream
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What each task does; the spans are in the order of the tasks."""
+    """The function that each task runs; the spans are in the order of the tasks."""
     name, version = stream.name, stream.version
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -196,36 +200,36 @@ def _task(
 
 
 def _one_log_each(frame: DataFrame) -> list[tuple[int, OffsetRange]]:
-    """Partition and offsets of each task, in the order of the tasks."""
+    """Partition and offsets of each task, in the order of the tasks. Raises ConfigError unless each reads one log."""
     tasks = tasks_read(frame)
     if any(len(task) != 1 for task in tasks) or len({task[0][0] for task in tasks}) != len(tasks):
         raise ConfigError(
             "exactly-once delivery needs one task per source partition",
-            expected="every partition read by a task of its own",
+            expected="a separate task for every partition",
             found="; ".join(", ".join(f"partition {number} {span}" for number, span in task) for task in tasks),
-            hint="Remove minPartitions and whatever else splits or joins partitions, or set delivery to at_least_once",
+            hint="Remove minPartitions and other options that split or join partitions, or use at_least_once delivery",
         )
     return [task[0] for task in tasks]
 
 
 def _require_own(planned: Mapping[int, OffsetRange], read: Mapping[int, OffsetRange], where: str) -> None:
-    """The write-ahead log must say what this very query reads: another driver may have put its own plan there."""
+    """The write-ahead log must hold the ranges that this query reads: another driver may have written its own."""
 
     def fits(partition: int, wanted: OffsetRange) -> bool:
         found = read.get(partition)
-        # A partition that is new starts at its log's start, where the write-ahead log leaves 0 to be understood.
-        later = wanted.start == 0 and (found is None or found.end == wanted.end)
-        return found == wanted or later
+        # A new partition starts at its log's start, but the write-ahead log says 0.
+        starts_later = wanted.start == 0 and (found is None or found.end == wanted.end)
+        return found == wanted or starts_later
 
     if not read.keys() <= planned.keys() or not all(fits(*item) for item in planned.items()):
         raise ConflictError(
-            "the write-ahead log has another batch than the one this query reads",
-            expected=_told(read),
-            found=_told(planned),
+            "the write-ahead log holds another batch than this query reads",
+            expected=_ranges_text(read),
+            found=_ranges_text(planned),
             where=where,
-            hint="Another driver uses this checkpoint: stop it, then start this one again",
+            hint="Another driver uses this checkpoint: stop it, then restart this one",
         )
 
 
-def _told(ranges: Mapping[int, OffsetRange]) -> str:
+def _ranges_text(ranges: Mapping[int, OffsetRange]) -> str:
     return ", ".join(f"partition {partition} {ranges[partition]}" for partition in sorted(ranges)) or "no offsets"

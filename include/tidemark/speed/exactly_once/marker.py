@@ -1,9 +1,8 @@
-"""How far exactly-once delivery of one source log came: the marker, and what it allows a task to do next.
+"""The marker: the next source offset to deliver of one log, and where a task may resume.
 
-The marker is a committed group offset. Kafka moves it in the same transaction that holds the records, so that it says
-exactly which source offsets are in the live topic. Kafka refuses offsets of partitions it does not know, and the source
-may be on another cluster: so the offsets are those of an empty marker topic beside the live topic, partition by
-partition.
+The marker is a committed group offset. The transaction that holds the records also moves the marker, so it says exactly
+which source offsets are in the output topics. The source may be on another cluster, whose partitions the live cluster
+does not know. So the marker is an offset of an empty topic on the live cluster with the same partitions.
 """
 
 import json
@@ -21,8 +20,8 @@ from tidemark.core.errors import ConflictError, FormatError, PositionError, Serv
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.topics import TIMEOUT_S, describe_topic, ensure_topic
 
-# A group's coordinator starts, moves, or reads the group's offsets.
-_MOVING = {
+# The group's coordinator is starting, moving, or loading the group's offsets.
+_COORDINATOR_BUSY = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -32,9 +31,9 @@ _MOVING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRange:
-    """What one task delivers: source offsets ``start <= offset < until`` of ``log``, in batch ``batch`` of the query.
+    """The range of one task: source offsets ``start <= offset < until`` of ``log``, in batch ``batch`` of the query.
 
-    ``first``: this is the query's very first reading of the log, so that there may be no marker yet.
+    ``first``: the query has never delivered anything of the log, so there may be no marker yet.
     """
 
     log: TopicPartition
@@ -46,15 +45,15 @@ class TaskRange:
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.until:
             found = f"[{self.start}, {self.until})"
-            raise PositionError("a span must not end before its start", expected="0 <= start <= until", found=found)
+            raise PositionError("a range ends before its start", expected="0 <= start <= until", found=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where records and markers go, and how.
+    """The destination of records and markers.
 
-    ``records`` is the most a transaction holds, ``timeout_s`` the time-out of a transaction and of each call.
-    ``batch_bytes`` must not pass the least max.message.bytes among the topics: Kafka holds whole batches to it.
+    ``records`` is the maximum per transaction, ``timeout_s`` the time-out of a transaction and of each call.
+    ``batch_bytes`` must not exceed any topic's max.message.bytes, which limits whole batches.
     """
 
     bootstrap: str
@@ -65,66 +64,66 @@ class Sink:
     batch_bytes: int = 1_000_000
 
     def transactional_id(self, log: TopicPartition) -> str:
-        """The id that fences: of all producers that have it, the last one that started is alive."""
+        """The id that fences: only the last producer that started with it can write."""
         return f"{self.group}-{log.partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """Everything below source offset ``position`` is in the live topic; ``batch`` is None where a person set it."""
+    """Every source offset below ``position`` is delivered; ``batch`` is None if a person set the marker."""
 
     position: int
     batch: int | None
 
 
 def resume_at(found: Marker | None, span: TaskRange, sink: Sink) -> int:
-    """The first source offset of the span that is not delivered yet; ``until`` where all of it is.
+    """The first source offset of the range that is not delivered, or ``until`` if all are.
 
-    Raises PositionError, with the marker and the range, where the two can't both be true.
+    Raises PositionError if marker and range contradict each other.
     """
     if found is None:
         if span.first:
             return span.start
-        raise _impossible(
-            "there is no marker, though earlier batches were delivered",
+        raise _contradiction(
+            "there is no marker, but earlier batches were delivered",
             found=None,
             span=span,
             sink=sink,
-            hint="The group's offsets expired or were deleted, or the live cluster is another one. Find the greatest"
-            " offset of this log in tidemark.source of both output topics, and set the marker to the next one",
+            hint="The group's offsets expired or were deleted, or the live cluster was replaced. Find the greatest"
+            " offset of this log in tidemark.source of both output topics, and set the marker to the next offset",
         )
     if found.position < span.start:
-        raise _impossible(
-            "the marker is behind the batch",
+        raise _contradiction(
+            "the marker is before the batch",
             found=found,
             span=span,
             sink=sink,
-            hint=f"Source offsets [{found.position}, {span.start}) are not in the live topic; the checkpoint is past"
-            " them. Remove the checkpoint, and the next start goes on at the markers; or give these records up and set"
-            f" the marker to {span.start}",
+            hint=f"The checkpoint is after source offsets [{found.position}, {span.start}), which are not delivered."
+            " Remove the checkpoint, and the next start continues at the markers; or skip these records: set the"
+            f" marker to {span.start}",
         )
     if found.position > span.until:
-        raise _impossible(
-            "the marker is ahead of the batch",
+        raise _contradiction(
+            "the marker is after the batch",
             found=found,
             span=span,
             sink=sink,
-            hint="More is in the live topic than the checkpoint says: it is an old copy, or another query delivers this"
-            " stream. Stop that one, or remove the checkpoint, and the next start goes on at the markers; to deliver"
+            hint="More is delivered than the checkpoint says: it is an old copy, or another query delivers this stream."
+            " Stop that query, or remove the checkpoint, and the next start continues at the markers; to deliver"
             f" records a second time, set the marker to {span.start}",
         )
     return found.position
 
 
-def _impossible(problem: str, *, found: Marker | None, span: TaskRange, sink: Sink, hint: str) -> PositionError:
+def _contradiction(problem: str, *, found: Marker | None, span: TaskRange, sink: Sink, hint: str) -> PositionError:
     log = span.log
-    told = "none" if found is None else str(found.position)
+    position = "none" if found is None else str(found.position)
     if found is not None and found.batch is not None:
-        told += f" of batch {found.batch}"
+        position += f" of batch {found.batch}"
     return PositionError(
-        f"exactly-once delivery can't go on: {problem}",
+        f"exactly-once delivery cannot continue: {problem}",
         expected=f"a marker in the range [{span.start}, {span.until}] of the checkpoint's batch {span.batch}",
-        found=f"marker {told}",
+        found=f"marker {position}",
         where=f"source {log} with topic id {log.topic_id}; group {sink.group} at {sink.bootstrap}",
         hint=f"{hint}: kafka-consumer-groups.sh --bootstrap-server {sink.bootstrap} --group {sink.group}"
         f" --reset-offsets --topic {sink.marker_topic}:{log.partition} --to-offset OFFSET --execute",
@@ -132,17 +131,17 @@ def _impossible(problem: str, *, found: Marker | None, span: TaskRange, sink: Si
 
 
 def marker(sink: Sink, log: TopicPartition) -> Marker | None:
-    """The log's marker, None where nothing was ever delivered. Waits for a commit that is under way.
+    """The log's marker, None if nothing was ever delivered. Waits for a commit in progress.
 
-    Raises ServiceError when Kafka does not tell within the sink's time-out, ConflictError when the marker is another
-    log's, FormatError when it is not ours.
+    Raises ServiceError if Kafka does not answer within the sink's time-out, ConflictError for another log's marker,
+    FormatError for a marker of another program.
     """
     with marker_reader(sink) as consumer:
         return read_marker(consumer, sink, log)
 
 
 def delivered_until(sink: Sink, logs: Sequence[TopicPartition]) -> dict[int, int]:
-    """The next source offset to deliver by partition, of those logs that have a marker. Raises as ``marker`` does."""
+    """The next source offset to deliver, by partition, for each log with a marker. Raises as ``marker``."""
     with marker_reader(sink) as consumer:
         found = {log.partition: read_marker(consumer, sink, log) for log in logs}
     return {partition: item.position for partition, item in found.items() if item is not None}
@@ -156,7 +155,7 @@ def marker_reader(sink: Sink) -> Iterator[Consumer]:
             "bootstrap.servers": sink.bootstrap,
             "group.id": sink.group,
             "enable.auto.commit": False,
-            # Offsets of a transaction that is still being committed are waited for, not passed over.
+            # Waits for the offsets of a transaction that is being committed.
             "isolation.level": "read_committed",
             "log_level": 3,
         }
@@ -168,7 +167,7 @@ def marker_reader(sink: Sink) -> Iterator[Consumer]:
 
 
 def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker | None:
-    """What ``marker`` gives, by a consumer that is there already."""
+    """``marker`` with an existing consumer."""
     where = f"group {sink.group}, {sink.marker_topic}-{log.partition} at {sink.bootstrap}"
     item = _committed(consumer, KafkaPartition(sink.marker_topic, log.partition), sink.timeout_s, where)
     if item.offset < 0:
@@ -176,13 +175,13 @@ def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker |
     if not item.metadata:  # Kafka's own tools set none
         return Marker(position=item.offset, batch=None)
     try:
-        said = json.loads(item.metadata)
-        batch, topic_id = int(said["batch"]), str(said["log"])
+        value = json.loads(item.metadata)
+        batch, topic_id = int(value["batch"]), str(value["topic_id"])
     except (ValueError, TypeError, KeyError) as error:
         raise FormatError("a marker does not parse", found=item.metadata, where=where) from error
     if topic_id != log.topic_id:
         expected, found = f"topic id {log.topic_id}", f"topic id {topic_id}"
-        raise ConflictError("a marker is another log's", expected=expected, found=found, where=where)
+        raise ConflictError("the marker belongs to another log", expected=expected, found=found, where=where)
     return Marker(position=item.offset, batch=batch)
 
 
@@ -193,25 +192,25 @@ def _committed(consumer: Consumer, wanted: KafkaPartition, timeout_s: float, whe
             (item,) = consumer.committed([wanted], timeout=max(deadline - time.monotonic(), 0.1))
         except KafkaException as error:
             refusal = error.args[0]
-            if refusal.code() in _MOVING and time.monotonic() < deadline:
-                time.sleep(0.1)  # the client asks who the group's coordinator is now, but does not ask that one again
+            if refusal.code() in _COORDINATOR_BUSY and time.monotonic() < deadline:
+                time.sleep(0.1)  # the client looks up the new coordinator, but does not repeat the call
                 continue
-            raise ServiceError("Kafka did not tell a marker", found=refusal, where=where) from error
-        if item.error is not None:  # the offset beside it says nothing
-            raise ServiceError("Kafka did not tell a marker", found=item.error, where=where)
+            raise ServiceError("Kafka did not return a marker", found=refusal, where=where) from error
+        if item.error is not None:  # then the offset has no meaning
+            raise ServiceError("Kafka did not return a marker", found=item.error, where=where)
         return item
 
 
 def marker_offset(span: TaskRange, sink: Sink, position: int) -> KafkaPartition:
-    """The marker at ``position``, to be committed."""
-    said = json.dumps({"batch": span.batch, "log": span.log.topic_id})
-    return KafkaPartition(sink.marker_topic, span.log.partition, position, said)
+    """The marker at ``position``, ready to be committed."""
+    metadata = json.dumps({"batch": span.batch, "topic_id": span.log.topic_id})
+    return KafkaPartition(sink.marker_topic, span.log.partition, position, metadata)
 
 
 def ensure_markers(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create the marker topic, or give it the partitions it lacks; never fewer than it has.
+    """Create the marker topic, or add missing partitions.
 
-    Raises ServiceError when Kafka refuses, or does not show the partitions within 20 s.
+    Raises ServiceError if Kafka refuses, or does not show the partitions within 20 s.
     """
     if not ensure_topic(bootstrap, topic, partitions=partitions) and len(describe_topic(bootstrap, topic)) < partitions:
         _grow(bootstrap, topic, partitions)
@@ -230,14 +229,14 @@ def _grow(bootstrap: str, topic: str, partitions: int) -> None:
     try:
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
-        # Somebody who starts at the same time may have been faster.
+        # Another process may have added them first.
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_PARTITIONS:
             return
         raise ServiceError("Kafka could not add partitions", found=error, where=f"{topic} at {bootstrap}") from error
 
 
 def _known(bootstrap: str, topic: str) -> int:
-    """How many partitions a broker shows: of a topic that was just made, none at first."""
+    """How many partitions a broker shows; none at first for a new topic."""
     try:
         return len(describe_topic(bootstrap, topic))
     except ServiceError:

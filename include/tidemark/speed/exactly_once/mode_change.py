@@ -1,8 +1,8 @@
-"""A checkpoint remembers how its batches were delivered, so that a changed ``speed.delivery`` goes on safely.
+"""The change of delivery mode: a checkpoint stores how its batches were delivered, so ``speed.delivery`` may change.
 
-To exactly once: whatever the checkpoint holds to be done was delivered, so that each log's marker is put where the next
-batch starts. What at-least-once delivery began of that batch is delivered again, as that mode has it; from there on
-each record comes once. To at least once: nothing is to be done; the markers stay behind, and the way back sets them.
+To exactly once: every batch in the checkpoint was delivered, so each log's marker is set to the start of the next
+batch. Records of that batch that at-least-once delivery already wrote are repeated; after that each record comes once.
+To at least once: there is nothing to do. The markers stay where they are, and a change back sets them again.
 """
 
 import json
@@ -21,18 +21,17 @@ from tidemark.speed.exactly_once.marker import Sink, marker_reader
 _MODE = "delivery.json"
 
 
-def take_over(checkpoint: Checkpoint, delivery: str, logs: Sequence[TopicPartition], sink: Sink, stream: str) -> None:
-    """Make the checkpoint one of ``delivery``; a crash on the way leaves the rest to the next start.
+def change_delivery_mode(
+    checkpoint: Checkpoint, delivery: str, logs: Sequence[TopicPartition], sink: Sink, stream: str
+) -> None:
+    """Set the checkpoint's delivery mode. After a crash, the next start repeats this.
 
-    Raises ServiceError when Kafka or S3 refuses.
+    Raises ServiceError if Kafka or S3 refuses, FormatError for a mode that does not parse.
     """
     key = checkpoint.prefix + _MODE
     position = checkpoint.position()
     before = _mode(checkpoint.store.get(key), where=key)
-    if before is None:
-        # Checkpoints older than this file are at-least-once ones.
-        before = delivery if position is None else "at_least_once"
-    if before != delivery:
+    if before is not None and before != delivery:
         if delivery == "exactly_once":
             _set_markers(position or {}, logs, sink)
         log_event("delivery changed", layer="speed", stream=stream, before=before, after=delivery, positions=position)
@@ -46,14 +45,14 @@ def _mode(body: bytes | None, *, where: str) -> str | None:
         return str(json.loads(body)["delivery"])
     except (ValueError, TypeError, KeyError) as error:
         raise FormatError(
-            "not a checkpoint's delivery", expected='{"delivery": …}', found=body[:200], where=where
+            "a checkpoint's delivery mode does not parse", expected='{"delivery": …}', found=body[:200], where=where
         ) from error
 
 
 def _set_markers(position: Mapping[int, int], logs: Sequence[TopicPartition], sink: Sink) -> None:
-    """Each log's marker at its position, over whatever marker there is.
+    """Set each log's marker to its position.
 
-    By the task's own transactional id: what an earlier exactly-once task may still have under way can't move it later.
+    This uses the tasks' transactional ids, so that an earlier exactly-once task is fenced and cannot move the marker.
     """
     for log in logs:
         if log.partition in position:
@@ -78,4 +77,4 @@ def _set_marker(log: TopicPartition, position: int, sink: Sink) -> None:
             producer.commit_transaction(sink.timeout_s)
     except KafkaException as error:
         where = f"{log}, group {sink.group} at {sink.bootstrap}"
-        raise ServiceError("Kafka did not take a marker", found=error.args[0], where=where) from error
+        raise ServiceError("Kafka refused a marker", found=error.args[0], where=where) from error

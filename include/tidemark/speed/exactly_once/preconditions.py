@@ -1,4 +1,4 @@
-"""What delivery can't go with, refused before a record is sent: each with the reason and the way out."""
+"""The preconditions of delivery, checked before a record is sent. Each error has its reason and a way out."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from tidemark.spark.decode import decoded_schema
 from tidemark.spark.java import java_frame
 from tidemark.spark.process import Transform, shape
 
-# Operators that give one row per row, in the same order and the same task. Whatever is not among them is refused.
-# "Scan ExistingRDD" is the probe's own empty frame.
+# Operators that give one row per row, in the same order and the same task. All others are refused.
+# "Scan ExistingRDD" is the empty frame that the check uses.
 NARROW = frozenset({"Scan ExistingRDD", "Project", "ArrowEvalPython", "BatchEvalPython", "CollectMetrics"})
 
 _SHUFFLE = "moves rows between tasks: a task's rows would not be those of one source partition, in offset order"
-# By a part of the operator's name, the first that fits: there are SortAggregate and SortMergeJoin.
+# By a part of the operator's name; the first match counts, because of SortAggregate and SortMergeJoin.
 _REASONS = {
     "Filter": "drops rows: mark them with a text in the column reject, and they go to the dead-letter topic",
     "Generate": "multiplies rows: the marker counts one row per source offset",
@@ -26,32 +26,32 @@ _REASONS = {
     "Coalesce": _SHUFFLE,
     "Window": f"sees only this batch's rows, and {_SHUFFLE}",
     "Aggregate": f"sees only this batch's rows, and {_SHUFFLE}",
-    "Join": "can drop and multiply rows, and what it joins may change between two attempts",
-    "Sort": "changes the rows' order: the marker counts them by offset",
+    "Join": "can drop and multiply rows, and its other side may change between two attempts",
+    "Sort": "changes the order of the rows: the marker counts them by offset",
     "Limit": "drops rows",
     "Sample": "drops rows",
-    "Union": "adds rows that no source offset stands for",
-    "State": "keeps state from batch to batch, which a transaction per source partition does not hold",
+    "Union": "adds rows without a source offset",
+    "State": "keeps state between batches, which a transaction per source partition does not contain",
 }
 
 
 def require_exactly_once(spark: SparkSession, stream: Stream, transform: Transform) -> None:
-    """Raise ConfigError where the session or the transformation breaks what exactly-once delivery rests on."""
+    """Raise ConfigError if the session or the transformation cannot be used for exactly-once delivery."""
     if str(spark.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true":
         raise ConfigError(
-            "exactly-once delivery can't go with speculation",
+            "exactly-once delivery does not work with speculation",
             expected="spark.speculation false",
-            found="true: Spark would run a slow task twice at once, and each attempt would fence the other",
+            found="true: Spark runs a slow task twice at once, and the attempts would fence each other",
             where=f"stream {stream.name}",
             hint="Unset spark.speculation for this application, or set speed.delivery to at_least_once",
         )
-    # Not of literal rows: Spark plans empty ones away, with all that is done to them.
+    # Not from literal rows: Spark removes empty ones from the plan, with their operators.
     decoded = spark.createDataFrame(spark.sparkContext.emptyRDD(), decoded_schema(stream))
     found = [name for name in _operators(shape(decoded, stream, transform)) if name not in NARROW]
     if found:
         raise ConfigError(
-            "exactly-once delivery can't go with this transformation",
-            expected="one row per row, each from its own columns alone",
+            "exactly-once delivery does not work with this transformation",
+            expected="one row per row, each from its own columns only",
             found="; ".join(f"{name}, which {_reason(name)}" for name in dict.fromkeys(found)),
             where=f"transform of stream {stream.name}",
             hint="Change the transformation, or set speed.delivery to at_least_once",
@@ -59,7 +59,7 @@ def require_exactly_once(spark: SparkSession, stream: Stream, transform: Transfo
 
 
 def require_partitions(stream: Stream, settings: Settings, partitions: int) -> None:
-    """Raise ConfigError where records are to keep the partitions of a source that has more than the live topic."""
+    """Raise ConfigError if records keep the source's partitions and the live topic has fewer than the source."""
     if stream.speed.partitioning != "source":
         return
     topic = stream.speed.topic
@@ -75,14 +75,14 @@ def require_partitions(stream: Stream, settings: Settings, partitions: int) -> N
 
 
 def _operators(frame: DataFrame) -> list[str]:
-    """The names of the plan's operators, the last one first, before Spark puts shuffles between them."""
+    """The names of the plan's operators, the last one first, before Spark inserts shuffles."""
     found = []
-    left: list[Any] = [java_frame(frame).queryExecution().sparkPlan()]
-    while left:
-        node = left.pop()
+    nodes: list[Any] = [java_frame(frame).queryExecution().sparkPlan()]
+    while nodes:
+        node = nodes.pop()
         found.append(str(node.nodeName()))
         children = node.children()
-        left += [children.apply(at) for at in range(children.size())]
+        nodes += [children.apply(number) for number in range(children.size())]
     return found
 
 

@@ -1,9 +1,13 @@
-"""Exactly-once delivery of one task's rows: Kafka transactions that hold the records and the marker's move.
+"""Exactly-once delivery of one task's rows: each Kafka transaction holds records and the new marker.
 
-The steps and their order are the guarantee (design.md, "Speed layer"): a new producer's ``init_transactions`` fences
-every earlier attempt and settles what it left open; only then is the marker read; what it covers is skipped; each
-transaction holds records and the marker behind them. After any doubt the producer is dropped and the task fails: its
-next attempt reads the marker. Readers of the topics see each record once if they read committed records only.
+The order of the steps is the guarantee:
+
+1. A new producer's ``init_transactions`` fences every earlier attempt, and ends the transaction that it left open.
+2. The marker is read. Rows before it are skipped.
+3. Each transaction commits records, and the marker after the last of them.
+4. After any error the producer is dropped and the task fails. Its next attempt starts at step 1.
+
+A consumer that reads committed records only sees each record once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,41 +25,29 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tidemark.core.errors import ConfigError, ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.speed.exactly_once.marker import (
-    Marker,
-    Sink,
-    TaskRange,
-    ensure_markers,
-    marker,
-    marker_offset,
-    marker_reader,
-    read_marker,
-    resume_at,
-)
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, marker_offset, marker_reader, read_marker, resume_at
 from tidemark.speed.headers import milliseconds
 
-__all__ = ["Delivered", "Marker", "Sink", "TaskRange", "deliver", "ensure_markers", "marker"]
-
-# The largest record or request the client takes on; the topics' max.message.bytes is the limit that counts.
+# The largest record or request that the client accepts; the topics' max.message.bytes decides.
 MAX_BYTES = 16 * 1024 * 1024
-# What is on its way to the brokers, at most.
+# The most bytes waiting for the brokers' answers.
 QUEUE_KIB = 64 * 1024
-# Rows between two looks at the delivery reports and at the clock.
+# Rows between two checks of the delivery reports and of the clock.
 SLICE_ROWS = 5_000
-_SETTLE_S = 10.0
-_LOOK_S = 0.1
-# Names of the library, for all their underscores.
+_ABORT_S = 10.0
+_POLL_S = 0.1
+# These are public names of the library, in spite of their underscores.
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 _NO_REASON = {KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT}  # noqa: SLF001
-# What becomes of records that wait when a transaction fails for another reason.
+# The errors of queued records when a transaction fails for another reason.
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What one call wrote for ``[start, until)``: rows for the live topic (``good``) and dead letters (``dead``).
+    """The rows of ``[start, until)`` that one call wrote: ``good`` ones, and ``dead`` letters.
 
-    ``skipped`` rows were there already, by an earlier attempt.
+    ``skipped`` rows were delivered by an earlier attempt.
     """
 
     log: TopicPartition
@@ -68,13 +60,13 @@ class Delivered:
 
 
 def deliver(batches: Iterable[pa.RecordBatch], span: TaskRange, sink: Sink) -> Delivered:
-    """Bring the span's rows and its marker to the sink, each row once however often this is tried.
+    """Write the range's rows and its marker to the sink: each row once, however often this is called.
 
-    ``batches`` have the columns of ``tidemark.speed.output``, ordered by source_offset, one row per offset; they are
-    consumed to the end. Afterwards the marker is at ``until``, also without a row.
+    ``batches`` have the columns of ``tidemark.speed.output``, one row per offset, ordered by source_offset. All of them
+    are consumed. Afterwards the marker is at ``until``, even without a row.
 
-    Raises PositionError for rows or a marker that do not fit the span, ConflictError where a later attempt took over,
-    ConfigError for a record or a time-out that Kafka does not take, ServiceError for what may succeed the next time.
+    Raises PositionError for rows or a marker that contradict the range, ConflictError if a later attempt fenced this
+    one, ConfigError for a record or a time-out that Kafka refuses, ServiceError for what a retry may solve.
     """
     with marker_reader(sink) as consumer:
         task = _Task(span, sink, consumer)
@@ -94,19 +86,19 @@ class _Task:
         self._producer = Producer(
             {
                 "bootstrap.servers": sink.bootstrap,
-                "transactional.id": sink.transactional_id(span.log),  # with it come acks=all and idempotence
-                "transaction.timeout.ms": int(sink.timeout_s * 1000),  # bounds a record's delivery, too
+                "transactional.id": sink.transactional_id(span.log),  # implies acks=all and idempotence
+                "transaction.timeout.ms": int(sink.timeout_s * 1000),  # limits a record's delivery, too
                 "topic.metadata.propagation.max.ms": int(sink.timeout_s * 250),  # for a topic that no broker knows
                 "batch.size": sink.batch_bytes,
                 "queue.buffering.max.kbytes": QUEUE_KIB,
                 "message.max.bytes": MAX_BYTES,
                 "linger.ms": 5,
-                "partitioner": "murmur2_random",  # Java's, so that both ways of delivery agree on a key's partition
+                "partitioner": "murmur2_random",  # Java's, so that both delivery modes use the same partition for a key
                 "delivery.report.only.error": True,
                 "log_level": 3,
             }
         )
-        self._position = span.start  # everything below it was produced or skipped
+        self._position = span.start  # every offset below it was produced or skipped
         self._in_transaction = 0  # records
         self._began_at: float | None = None  # of the open transaction
         self._stuck = False
@@ -115,7 +107,7 @@ class _Task:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Delivered:
         span, sink = self._span, self._sink
-        self._bounded("init_transactions")  # before the marker is read, or a zombie could still move it
+        self._bounded("init_transactions")  # before the marker is read: after this, no earlier attempt can move it
         found = read_marker(self._consumer, sink, span.log)
         resumed = resume_at(found, span, sink)
         for batch in batches:
@@ -134,19 +126,19 @@ class _Task:
         )
 
     def drop(self) -> None:
-        """Leave nothing behind that could still write: abort what is open, and end the producer's threads."""
+        """Abort the open transaction, and end the producer's threads, so that nothing can still write."""
         if self._began_at is not None and not self._stuck:
-            with suppress(KafkaException, ServiceError):  # the next attempt's init_transactions does it else
-                self._bounded("abort_transaction", timeout_s=min(_SETTLE_S, self._sink.timeout_s))
+            with suppress(KafkaException, ServiceError):  # otherwise the next attempt's init_transactions aborts it
+                self._bounded("abort_transaction", timeout_s=min(_ABORT_S, self._sink.timeout_s))
         self._producer.purge()
-        # Not by close(): where no broker answers, it waits for its own abort_transaction for ever.
+        # Not close(): if no broker answers, it waits for its own abort_transaction for ever.
         del self._producer
 
     def _bounded(self, name: str, *arguments: Any, timeout_s: float | None = None) -> None:
-        """Call the producer, and leave it behind where it does not come back.
+        """Call the producer on a thread, and abandon the call if it does not return in time.
 
-        librdkafka 2.16 may never return from send_offsets_to_transaction after its broker was killed, for all its
-        time-out. A call left behind can do no harm: the next attempt fences its producer before the marker is read.
+        librdkafka 2.16 may never return from send_offsets_to_transaction after its broker was killed, in spite of the
+        time-out. An abandoned call does no harm: the next attempt fences its producer before the marker is read.
         """
         timeout_s = timeout_s or self._sink.timeout_s
         outcome: list[BaseException | None] = []
@@ -154,28 +146,29 @@ class _Task:
         def call(method: Callable[..., None]) -> None:
             try:
                 method(*arguments, timeout_s)
-            except BaseException as error:  # noqa: BLE001  # it is the caller's
-                outcome.append(error.with_traceback(None))  # whose frame would keep the producer
+            except BaseException as error:  # noqa: BLE001  # the caller raises it
+                outcome.append(error.with_traceback(None))  # the traceback would keep the producer alive
             else:
                 outcome.append(None)
 
-        who = self._sink.transactional_id(self._span.log)
-        thread = Thread(target=call, args=(getattr(self._producer, name),), name=f"{name} of {who}", daemon=True)
+        producer_id = self._sink.transactional_id(self._span.log)
+        title = f"{name} of {producer_id}"
+        thread = Thread(target=call, args=(getattr(self._producer, name),), name=title, daemon=True)
         thread.start()
-        thread.join(timeout_s + _SETTLE_S)
+        thread.join(timeout_s + _ABORT_S)
         if not outcome:
             self._stuck = True
             raise ServiceError(
-                "Kafka's client did not come back from a call",
+                "Kafka's client did not return from a call",
                 expected=f"an answer within {timeout_s:g} s",
-                where=f"{name} of {who} at {self._sink.bootstrap}",
-                hint="The next attempt begins where the last transaction that was committed ends",
+                where=f"{title} at {self._sink.bootstrap}",
+                hint="The next attempt starts after the last committed transaction",
             )
         if outcome[0] is not None:
             raise outcome[0]
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        """Raise PositionError unless the rows are the span's, in order, behind those before them."""
+        """Raise PositionError unless the rows are in the range, and follow the rows before them."""
         if not batch.num_rows:
             return
         log, span = self._span.log, self._span
@@ -188,8 +181,8 @@ class _Task:
         for before, offset in pairwise(offsets):
             if not before < offset < span.until:
                 raise PositionError(
-                    "a row is not where it must be",
-                    expected=f"an offset in [{before + 1}, {span.until}) behind the row before",
+                    "rows are not in offset order",
+                    expected=f"an offset in [{before + 1}, {span.until})",
                     found=offset,
                     where=f"{log}, batch {span.batch}",
                 )
@@ -201,42 +194,42 @@ class _Task:
         return batch.slice(done)
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        """Produce the rows, and commit behind every ``records`` of them."""
+        """Produce the rows, and commit after every ``records`` of them."""
         while batch.num_rows:
             if self._began_at is None:
                 self._producer.begin_transaction()
                 self._began_at = monotonic()
-            piece = batch.slice(0, min(SLICE_ROWS, self._sink.records - self._in_transaction))
-            batch = batch.slice(piece.num_rows)
-            self._produce(piece)
-            self._in_transaction += piece.num_rows
-            # Long before the broker would end a transaction that is filled slowly.
+            rows = batch.slice(0, min(SLICE_ROWS, self._sink.records - self._in_transaction))
+            batch = batch.slice(rows.num_rows)
+            self._produce(rows)
+            self._in_transaction += rows.num_rows
+            # Long before the broker would abort a transaction that fills slowly.
             late = monotonic() - self._began_at > self._sink.timeout_s / 3
             if self._in_transaction >= self._sink.records or late:
-                self._commit(piece.column("source_offset")[-1].as_py() + 1)
+                self._commit(rows.column("source_offset")[-1].as_py() + 1)
 
-    def _produce(self, piece: pa.RecordBatch) -> None:
-        failed = partial(self._note, piece)
-        for row, (topic, partition, key, value, headers, timestamp) in enumerate(_records(piece)):
+    def _produce(self, rows: pa.RecordBatch) -> None:
+        on_report = partial(self._keep_failure, rows)
+        for row, (topic, partition, key, value, headers, timestamp) in enumerate(_records(rows)):
             while True:
                 try:
-                    self._producer.produce(topic, value, key, partition, failed, None, timestamp, headers)
+                    self._producer.produce(topic, value, key, partition, on_report, None, timestamp, headers)
                 except BufferError:
                     self._producer.poll(0.1)
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                         size = len(key or b"") + len(value or b"")
-                        raise self._too_large(piece, row, size, f"{MAX_BYTES} bytes at most") from error
+                        raise self._too_large(rows, row, size, f"{MAX_BYTES} bytes at most") from error
                     raise
                 else:
                     break
-        dead = pc.sum(pc.invert(piece.column("_good"))).as_py()
+        dead = pc.sum(pc.invert(rows.column("_good"))).as_py()
         self._dead += dead
-        self._good += piece.num_rows - dead
+        self._good += rows.num_rows - dead
         self._producer.poll(0)
 
     def _commit(self, position: int) -> None:
-        """Commit what is open, or nothing but the marker, with the marker at ``position``."""
+        """Commit the open transaction, or an empty one, with the marker at ``position``."""
         if self._began_at is None:
             self._producer.begin_transaction()
             self._began_at = monotonic()
@@ -249,25 +242,25 @@ class _Task:
         self._transactions += 1
 
     def _flush(self) -> None:
-        """Wait for Kafka's answer to each record, or for the first refusal, whose reason the next call tells.
+        """Wait for Kafka's answer to each record, or for the first refusal. The next call raises a refusal.
 
-        commit_transaction does not look at refusals: with records in flight behind one it waits for its whole time-out.
+        commit_transaction ignores refusals: with records in flight after one, it waits for its whole time-out.
         """
         until = monotonic() + self._sink.timeout_s
         while self._failure is None and monotonic() < until:
-            if not self._producer.flush(_LOOK_S):
+            if not self._producer.flush(_POLL_S):
                 return
 
-    def _note(self, piece: pa.RecordBatch, error: KafkaError | None, message: Message) -> None:
-        """Keep the first delivery failure; the transaction can only be aborted from then on."""
+    def _keep_failure(self, rows: pa.RecordBatch, error: KafkaError | None, message: Message) -> None:
+        """Keep the first delivery failure. After it, the transaction can only be aborted."""
         if error is not None and error.code() not in _PURGED and self._failure is None:
-            self._failure = (error, message, piece)
+            self._failure = (error, message, rows)
 
     def explained(self, error: KafkaError) -> ConfigError | ConflictError | ServiceError:
-        """What a refusal means, and what to do."""
+        """The error that explains a refusal, and says what to do."""
         if self._failure is None:
             with suppress(KafkaException):
-                self._producer.poll(1)  # the record's own report may come behind the transaction's error
+                self._producer.poll(1)  # the record's report may come after the transaction's error
         error = self._cause(error)
         span, sink = self._span, self._sink
         where = f"{span.log} [{span.start}, {span.until}) to {sink.bootstrap} as {sink.transactional_id(span.log)}"
@@ -275,66 +268,66 @@ class _Task:
             return self._fenced(error, where)
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return ConfigError(
-                "Kafka takes no transaction that long",
+                "Kafka refuses a transaction that may take so long",
                 expected="at most the brokers' transaction.max.timeout.ms",
                 found=f"{sink.timeout_s:g} s",
                 where=where,
             )
         if self._failure is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            _, message, piece = self._failure
+            _, message, rows = self._failure
             size = len(message.key() or b"") + len(message.value() or b"")
-            row = _row(piece, message)
-            return self._too_large(piece, row, size, f"max.message.bytes of topic {message.topic()}")
+            row = _row(rows, message)
+            return self._too_large(rows, row, size, f"max.message.bytes of topic {message.topic()}")
         if self._failure is not None:
             where += f"; a record for topic {self._failure[1].topic()}"
-        kind = "for good" if error.fatal() else "for now"
+        kind = "permanently" if error.fatal() else "for now"
         return ServiceError(
-            f"Kafka did not take a transaction {kind}",
+            f"Kafka refused a transaction {kind}",
             found=error,
             where=where,
-            hint="Nothing of it can be read; the next attempt begins where the last one that was committed ends",
+            hint="No reader sees its records; the next attempt starts after the last committed transaction",
         )
 
     def _fenced(self, error: KafkaError, where: str) -> ConflictError:
         sink = self._sink
         open_s = 0.0 if self._began_at is None else monotonic() - self._began_at
         if open_s > sink.timeout_s:
-            hint = f"Its transaction was open for {open_s:.0f} s, beyond its time-out of {sink.timeout_s:g} s"
+            hint = f"Its transaction was open for {open_s:.0f} s, longer than its time-out of {sink.timeout_s:g} s"
         else:
             hint = (
-                "The attempt that started last goes on, and nothing is lost or doubled. If none was started for this"
-                " stream, find out who else uses this transactional id, and stop all but one"
+                "The latest attempt continues, and nothing is lost or duplicated. If you started no other attempt, find"
+                " out who else uses this transactional id, and stop all but one"
             )
         return ConflictError(
-            "a transactional id is another attempt's now",
-            expected=f"{sink.transactional_id(self._span.log)} to be this one's",
+            "another attempt uses the transactional id now",
+            expected=f"{sink.transactional_id(self._span.log)} used by this attempt only",
             found=error.name(),
             where=where,
             hint=hint,
         )
 
-    def _too_large(self, piece: pa.RecordBatch, row: int, size: int, limit: str) -> ConfigError:
+    def _too_large(self, rows: pa.RecordBatch, row: int, size: int, limit: str) -> ConfigError:
         log = self._span.log
         return ConfigError(
-            "a record is larger than Kafka takes",
+            "a record is too large for Kafka",
             expected=limit,
             found=f"{size} bytes of key and value",
-            where=f"source {log} offset {piece.column('source_offset')[row]}",
-            hint="Raise max.message.bytes of the topic it goes to",
+            where=f"source {log} offset {rows.column('source_offset')[row]}",
+            hint="Raise max.message.bytes of its output topic",
         )
 
     def _cause(self, error: KafkaError) -> KafkaError:
-        """Why the transaction failed: behind the first refusal the client says only that it is in no state to go on."""
+        """Why the transaction failed. After the first refusal, the client itself reports only its invalid state."""
         if error.code() not in _NO_REASON:
             return error
         try:
             self._producer.poll(0)
             if self._failure is not None:
                 return self._failure[0]
-            # Is refused with the reason; were it not, it would be aborted with the rest.
+            # Kafka refuses this call with the reason. If it did not, the offset would be aborted with the rest.
             offset = marker_offset(self._span, self._sink, self._span.start)
             group = self._consumer.consumer_group_metadata()
-            self._bounded("send_offsets_to_transaction", [offset], group, timeout_s=_SETTLE_S)
+            self._bounded("send_offsets_to_transaction", [offset], group, timeout_s=_ABORT_S)
         except KafkaException as refused:
             reason: KafkaError = refused.args[0]
             return reason
@@ -343,21 +336,21 @@ class _Task:
         return error
 
 
-def _records(piece: pa.RecordBatch) -> Iterator[tuple[str, int, Any, Any, Any, int]]:
-    """Topic, partition (-1: by the key), key, value, headers, and timestamp in ms, row by row."""
+def _records(rows: pa.RecordBatch) -> Iterator[tuple[str, int, Any, Any, Any, int]]:
+    """Topic, partition (-1: chosen by the key), key, value, headers, and timestamp in ms, of each row."""
     return zip(
-        _texts(piece.column("topic")),
-        pc.fill_null(piece.column("partition"), -1).to_pylist(),
-        _objects(piece.column("key")),
-        _objects(piece.column("value")),
-        _headers(piece.column("headers")),
-        _milliseconds(piece.column("timestamp")),
+        _texts(rows.column("topic")),
+        pc.fill_null(rows.column("partition"), -1).to_pylist(),
+        _objects(rows.column("key")),
+        _objects(rows.column("value")),
+        _headers(rows.column("headers")),
+        _milliseconds(rows.column("timestamp")),
         strict=True,
     )
 
 
 def _headers(column: pa.ListArray) -> Iterable[list[tuple[str, bytes | None]]]:
-    """Each row's headers. They are most of a record's work, and most are the same in every row: these are made once."""
+    """Each row's headers. They take most of the time per record, so a header that is equal in all rows is made once."""
     entries = column.flatten()
     names = _texts(pc.struct_field(entries, "key"))
     values = _objects(pc.struct_field(entries, "value"))
@@ -376,10 +369,10 @@ def _pairs(names: list[str], values: list[bytes | None]) -> Iterable[tuple[str, 
 
 
 def _texts(column: pa.Array) -> list[str]:
-    """Strings, of which few are distinct."""
-    coded = column.dictionary_encode()
-    texts = coded.dictionary.to_pylist()
-    return [texts[code] for code in coded.indices.to_pylist()]
+    """The column's strings, of which few are distinct."""
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    return [texts[index] for index in encoded.indices.to_pylist()]
 
 
 def _objects(column: pa.Array) -> Any:
@@ -387,12 +380,12 @@ def _objects(column: pa.Array) -> Any:
 
 
 def _milliseconds(column: pa.Array) -> Any:
-    """Record timestamps as Kafka counts them, none as its -1. The client takes 0 for "now", so that 0 becomes 1."""
-    stamps = milliseconds(column)
-    return pc.fill_null(pc.if_else(pc.equal(stamps, 0), 1, stamps), -1).to_pylist()
+    """Record timestamps in Kafka's unit; null is -1. The client takes 0 for "now", so 0 becomes 1."""
+    times = milliseconds(column)
+    return pc.fill_null(pc.if_else(pc.equal(times, 0), 1, times), -1).to_pylist()
 
 
-def _row(piece: pa.RecordBatch, message: Message) -> int:
+def _row(rows: pa.RecordBatch, message: Message) -> int:
     """The row that became the message."""
-    same = ((row, record) for row, record in enumerate(_records(piece)) if record[0] == message.topic())
+    same = ((row, record) for row, record in enumerate(_records(rows)) if record[0] == message.topic())
     return next(row for row, record in same if (record[2], record[3]) == (message.key(), message.value()))

@@ -1,1 +1,1 @@
-"""Dead letters delivered once more, exactly once."""
+"""Replay: dead letters, processed and delivered again, exactly once."""

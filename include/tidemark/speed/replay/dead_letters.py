@@ -1,4 +1,4 @@
-"""Dead letters as data: whose they are, which copy of one counts, and the source rows they were made of."""
+"""Dead letters as data: which ones belong to the stream, which copy of one counts, and their source records."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ _MS_MAX = 9_223_372_036_854_775
 _FOUND_CHARACTERS = 200
 _FIRST = f"tidemark.{HEADERS[0]}"
 _ATTEMPT = "tidemark.attempt"
-_SOURCE = ("topic", "topic-id", "partition", "offset")  # as the header has them
+_SOURCE = ("topic", "topic-id", "partition", "offset")  # in the header's order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotOurs:
-    """Records on the dead-letter topic that the replay leaves where they are, with the first of them.
+    """Records on the dead-letter topic that the replay skips, with the first of them as an example.
 
-    ``unmarked``: without our headers, or with broken ones. ``other_stream``: another stream's dead letters.
-    ``other_log``: of another source topic, or of one that was deleted and made again.
+    ``unmarked``: without Tidemark's headers, or with broken ones. ``other_stream``: another stream's dead letters.
+    ``other_log``: of another or a recreated source topic.
     """
 
     kind: Kind
@@ -39,54 +39,19 @@ class NotOurs:
     found: str
 
 
-def read_letters(
+def read_dead_letters(
     spark: SparkSession, stream: Stream, settings: Settings, topic_id: str, ranges: Mapping[TopicPartition, OffsetRange]
 ) -> DataFrame:
-    """A row per record in these ranges of the dead-letter topic, aborted ones left out.
+    """One row per committed record in these ranges of the dead-letter topic.
 
-    dead_partition, dead_offset: where on the dead-letter topic. kind, found: null for a letter of this stream and this
-    source log (``topic_id``), else why it is not and what it says. partition, offset, timestamp, key, value, headers:
-    those of its source record, null where it does not say. attempt int.
+    dead_partition, dead_offset: its place on the dead-letter topic. kind, found: null for a dead letter of this stream
+    and source log (``topic_id``), otherwise why it is skipped. partition, offset, timestamp, key, value, headers: those
+    of its source record, null where unknown. attempt int.
     """
-    there = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
-    rows = read_ranges(spark, there, ranges).select(
-        F.col("partition").alias("dead_partition"),
-        F.col("offset").alias("dead_offset"),
-        "key",
-        "value",
-        F.coalesce("headers", F.array().cast(HEADERS_TYPE)).alias("_all"),
-    )
-    # In steps: each column that is used more than once is worked out once, and the plan stays small.
-    # A source record may have headers of the same names, from another Tidemark stream: ours are the last ones.
-    rows = rows.select("*", _last_first(F.col("_all")).alias("_from"))
-    rows = rows.select("*", F.when(F.col("_from") > 0, _slice_from("_all", "_from")).alias("_own"))
-    rows = rows.select(
-        "*",
-        *(_part("source", SOURCE_PATTERN, at).alias(f"_{name}") for at, name in enumerate(_SOURCE, 1)),
-        _part("stream", STREAM_PATTERN, 1).alias("_stream"),
-        _said("reason").alias("_reason"),
-        _number("timestamp").alias("_timestamp"),
-        # Those of an earlier release, which never replayed, have none.
-        F.when(F.exists("_own", _is(_ATTEMPT)), _number("attempt")).otherwise(0).alias("_attempt"),
-    )
-    rows = rows.withColumns({name: F.col(name).try_cast("bigint") for name in ("_partition", "_offset")})
-    whole = (
-        F.col("_topic-id").isNotNull()
-        & F.col("_topic").isNotNull()
-        & F.col("_stream").isNotNull()
-        & F.col("_reason").isNotNull()
-        & F.col("_partition").between(0, 2**31 - 1)
-        & (F.col("_offset") >= 0)
-        & F.col("_timestamp").between(-_MS_MAX, _MS_MAX)
-        & F.col("_attempt").between(0, 2**31 - 2)
-    )
+    live_cluster = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
+    rows = _parsed(read_ranges(spark, live_cluster, ranges))
+    rows = rows.select("*", _kind(stream, topic_id).alias("kind"))
     unmarked, other_stream, other_log = _KINDS
-    kind = (
-        F.when(~F.coalesce(whole, F.lit(False)), unmarked)
-        .when(F.col("_stream") != stream.name, other_stream)
-        .when((F.col("_topic-id") != topic_id) | (F.col("_topic") != stream.topic), other_log)
-    )
-    rows = rows.select("*", kind.alias("kind"))
     found = (
         F.when(F.col("kind") == other_stream, F.concat(F.lit("stream "), "_stream"))
         .when(F.col("kind") == other_log, F.concat(F.lit("topic "), "_topic", F.lit(" with id "), "_topic-id"))
@@ -102,23 +67,66 @@ def read_letters(
         F.when(ours, F.col("_partition").cast("int")).alias("partition"),
         F.when(ours, F.col("_offset")).alias("offset"),
         F.when(ours, F.timestamp_millis("_timestamp")).alias("timestamp"),
-        F.when(ours, F.slice("_all", 1, F.greatest(F.col("_from") - 1, F.lit(0)))).alias("headers"),
+        F.when(ours, F.slice("_all", 1, F.greatest(F.col("_own_from") - 1, F.lit(0)))).alias("headers"),
         F.when(ours, F.col("_attempt").cast("int")).alias("attempt"),
         "key",
         "value",
     )
 
 
-def chosen(letters: DataFrame, starts: Mapping[int, int]) -> DataFrame:
-    """The one copy of each source record that is to be replayed.
+def _parsed(rows: DataFrame) -> DataFrame:
+    """Rows of the dead-letter topic with the values of Tidemark's headers, null where they are missing or invalid."""
+    rows = rows.select(
+        F.col("partition").alias("dead_partition"),
+        F.col("offset").alias("dead_offset"),
+        "key",
+        "value",
+        F.coalesce("headers", F.array().cast(HEADERS_TYPE)).alias("_all"),
+    )
+    # In steps: each column that is used more than once is computed once, and the plan stays small.
+    rows = rows.select("*", _own_start(F.col("_all")).alias("_own_from"))
+    rows = rows.select("*", F.when(F.col("_own_from") > 0, _slice_from("_all", "_own_from")).alias("_own"))
+    rows = rows.select(
+        "*",
+        *(_part("source", SOURCE_PATTERN, group).alias(f"_{name}") for group, name in enumerate(_SOURCE, 1)),
+        _part("stream", STREAM_PATTERN, 1).alias("_stream"),
+        _text("reason").alias("_reason"),
+        _number("timestamp").alias("_timestamp"),
+        _number("attempt").alias("_attempt"),
+    )
+    return rows.withColumns({name: F.col(name).try_cast("bigint") for name in ("_partition", "_offset")})
 
-    Columns: dead_partition, dead_offset, partition, offset, attempt.
-    ``letters`` is the whole topic, ``starts`` where the replay begins by partition of the dead-letter topic. Of one
-    record the letter of the highest attempt counts: whatever has a lower one was replayed to make it. Of its copies the
-    first counts, and those below the starts, which were replayed, before all others.
+
+def _kind(stream: Stream, topic_id: str) -> Column:
+    """Why a row of ``_parsed`` is skipped; null for the stream's own dead letters."""
+    complete = (
+        F.col("_topic-id").isNotNull()
+        & F.col("_topic").isNotNull()
+        & F.col("_stream").isNotNull()
+        & F.col("_reason").isNotNull()
+        & F.col("_partition").between(0, 2**31 - 1)
+        & (F.col("_offset") >= 0)
+        & F.col("_timestamp").between(-_MS_MAX, _MS_MAX)
+        & F.col("_attempt").between(0, 2**31 - 2)
+    )
+    unmarked, other_stream, other_log = _KINDS
+    return (
+        F.when(~F.coalesce(complete, F.lit(False)), unmarked)
+        .when(F.col("_stream") != stream.name, other_stream)
+        .when((F.col("_topic-id") != topic_id) | (F.col("_topic") != stream.topic), other_log)
+    )
+
+
+def select_copies(letters: DataFrame, starts: Mapping[int, int]) -> DataFrame:
+    """The dead letter to replay of each source record that needs a replay.
+
+    Columns: dead_partition, dead_offset, partition, offset, attempt. ``letters`` is the whole topic, ``starts`` the
+    first offset to replay by partition of the dead-letter topic. The highest attempt of a record counts: lower ones
+    were replayed before it. Among its copies the first one counts. Copies before the starts were replayed, so a record
+    that has one is left out.
     """
-    # Letters that are not ours are all of one group, that without coordinates, and left out behind the grouping: Spark
-    # would move a filter before it down to the source, and work out each column once for each time that it is used.
+    # Letters of others form one group, the one without coordinates, which is dropped after the grouping. Spark would
+    # push an earlier filter down to the source, and compute each column once per use.
     wanted = is_new(starts) & F.col("kind").isNull()
     order = F.struct((-F.col("attempt")).alias("attempt"), wanted.alias("_new"), "dead_partition", "dead_offset")
     first = letters.groupBy("partition", "offset").agg(F.min(order).alias("first")).where("first._new")
@@ -128,17 +136,17 @@ def chosen(letters: DataFrame, starts: Mapping[int, int]) -> DataFrame:
 
 
 def is_new(starts: Mapping[int, int]) -> Column:
-    """Whether a letter is behind the start of its log."""
-    known = F.create_map(*(item for log, start in starts.items() for item in (F.lit(log), F.lit(start).cast("bigint"))))
-    return F.col("dead_offset") >= known[F.col("dead_partition")]
+    """Whether a dead letter is at or after the start of its partition."""
+    pairs = (item for log, start in starts.items() for item in (F.lit(log), F.lit(start).cast("bigint")))
+    return F.col("dead_offset") >= F.create_map(*pairs)[F.col("dead_partition")]
 
 
 def not_ours(letters: DataFrame, starts: Mapping[int, int]) -> tuple[dict[Kind | None, int], tuple[NotOurs, ...]]:
-    """How many letters behind the starts there are of each kind (None: ours), and the account of those that are not."""
+    """The number of dead letters after the starts by kind (None: ours), and the records of others."""
     first = F.min(F.struct("dead_partition", "dead_offset", "found")).alias("first")
     rows = letters.where(is_new(starts)).groupBy("kind").agg(F.count(F.lit(1)).alias("count"), first).collect()
     counts = {row["kind"]: row["count"] for row in rows}
-    told = [
+    skipped = [
         NotOurs(
             kind=row["kind"],
             count=row["count"],
@@ -149,17 +157,17 @@ def not_ours(letters: DataFrame, starts: Mapping[int, int]) -> tuple[dict[Kind |
         for row in rows
         if row["kind"] is not None
     ]
-    return counts, tuple(sorted(told, key=lambda item: _KINDS.index(item.kind)))
+    return counts, tuple(sorted(skipped, key=lambda item: _KINDS.index(item.kind)))
 
 
 def source_rows(letters: DataFrame, wanted: DataFrame, stream: Stream) -> DataFrame:
-    """The source records of the ``wanted`` letters, with the columns of Spark's Kafka source."""
+    """The source records of the ``wanted`` dead letters, with the columns of Spark's Kafka source."""
     return letters.join(wanted, ["dead_partition", "dead_offset"], "left_semi").select(
         F.lit(stream.topic).alias("topic"),
         "partition",
         "offset",
         "timestamp",
-        F.lit(0).alias("timestampType"),  # a dead letter does not say; nothing that decodes or transforms sees it
+        F.lit(0).alias("timestampType"),  # unknown, but neither decoding nor the transformation sees it
         "key",
         "value",
         "headers",
@@ -167,10 +175,10 @@ def source_rows(letters: DataFrame, wanted: DataFrame, stream: Stream) -> DataFr
 
 
 def to_deliver(records: DataFrame, wanted: DataFrame, logs: int) -> DataFrame:
-    """Records of ``output`` for the ``wanted`` letters, ordered by log and offset of the dead-letter topic.
+    """Records of ``output`` for the ``wanted`` dead letters, ordered by partition and offset of the dead-letter topic.
 
-    source_partition and source_offset are the dead letter's own from here on; those that are dead again say the next
-    attempt. A letter for which there is no record comes with a null topic: it must not pass unseen.
+    From here on, source_partition and source_offset are the dead letter's. A record that is dead again has the next
+    attempt. A dead letter without a record gets a null topic, so that it is noticed.
     """
     letter = wanted.select(
         "dead_partition",
@@ -181,11 +189,10 @@ def to_deliver(records: DataFrame, wanted: DataFrame, logs: int) -> DataFrame:
     )
     same = (F.col("_partition") == F.col("source_partition")) & (F.col("_offset") == F.col("source_offset"))
     rows = letter.join(records, same, "left")
-    again = rows.withColumn("_from", _last_first(F.col("headers"))).withColumn(
-        "headers", F.transform("headers", _next_attempt)
-    )
+    rows = rows.withColumn("_own_from", _own_start(F.col("headers")))
     return (
-        again.select(
+        rows.withColumn("headers", F.transform("headers", _next_attempt))
+        .select(
             "topic",
             "partition",
             "key",
@@ -201,18 +208,21 @@ def to_deliver(records: DataFrame, wanted: DataFrame, logs: int) -> DataFrame:
     )
 
 
-def _next_attempt(header: Column, at: Column) -> Column:
-    """Our header of a dead letter that says its attempt, with the letter's next one; any other as it is."""
+def _next_attempt(header: Column, index: Column) -> Column:
+    """Tidemark's header of the attempt, with the next attempt; any other header unchanged."""
     next_one = (F.col("attempt") + 1).cast("string").cast("binary")
-    ours = (header["key"] == _ATTEMPT) & (at + 1 >= F.col("_from"))
+    ours = (header["key"] == _ATTEMPT) & (index + 1 >= F.col("_own_from"))
     return F.when(ours, F.struct(header["key"].alias("key"), next_one.alias("value"))).otherwise(header)
 
 
-def _last_first(headers: Column) -> Column:
-    """Where, from 1 on, our own headers begin: at the last of the name that they begin with; 0 where there are none."""
+def _own_start(headers: Column) -> Column:
+    """The position, counted from 1, of the first of Tidemark's own headers; 0 if there are none.
+
+    A source record may have headers of the same names, from another stream. Tidemark's own headers are the last ones.
+    """
     names = F.reverse(F.transform(headers, lambda header: header["key"]))
-    behind = F.array_position(names, _FIRST)
-    return F.when(behind > 0, F.size(headers) - behind + 1).otherwise(0).cast("int")
+    from_end = F.array_position(names, _FIRST)
+    return F.when(from_end > 0, F.size(headers) - from_end + 1).otherwise(0).cast("int")
 
 
 def _slice_from(headers: str, start: str) -> Column:
@@ -223,17 +233,17 @@ def _is(name: str) -> Callable[[Column], Column]:
     return lambda header: header["key"] == name
 
 
-def _said(name: str) -> Column:
-    """The text of one of our headers; null where it is missing or not UTF-8."""
+def _text(name: str) -> Column:
+    """The text of one of Tidemark's headers; null if it is missing or not UTF-8."""
     value = F.get(F.filter("_own", _is(f"tidemark.{name}")), F.lit(0))["value"].cast("string")
     return F.when(F.is_valid_utf8(value), value)
 
 
 def _part(name: str, pattern: str, group: int) -> Column:
-    """A group of the pattern that one of our headers must have; null where it has not."""
-    return F.nullif(F.regexp_extract(_said(name), pattern, group), F.lit(""))
+    """A group of the pattern that one of Tidemark's headers must match; null if it does not."""
+    return F.nullif(F.regexp_extract(_text(name), pattern, group), F.lit(""))
 
 
 def _number(name: str) -> Column:
-    text = _said(name)
+    text = _text(name)
     return F.when(text.rlike(r"^-?[0-9]{1,19}$"), text).try_cast("bigint")

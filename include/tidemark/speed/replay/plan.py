@@ -1,7 +1,7 @@
-"""What a replay set out to do, kept in S3: which of two copies of a dead letter counts must not change when it resumes.
+"""The plan of a replay, kept in S3: a resumed replay must select the same copies of dead letters.
 
-``checkpoints/<stream>/replay/<dead-letter topic id>/<number>.json`` is a plan, written before the first record of it is
-delivered; ``<number>.done.json`` beside it says that all of it was.
+``checkpoints/<stream>/replay/<dead-letter topic id>/<number>.json`` is a plan, written before its first record is
+delivered. ``<number>.done.json`` is written after its last one.
 """
 
 import json
@@ -20,29 +20,29 @@ _PLAN = re.compile(r"(?P<number>\d{6,})\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRange:
-    """Offsets ``start <= offset < until`` of one dead-letter log, to be replayed.
+    """Offsets ``start <= offset < end`` of one dead-letter log, to be replayed.
 
-    ``first``: Kafka has no marker for what was before, because nothing was or because it expired since.
+    ``first``: Kafka has no marker of an earlier replay, because there was none or because the marker expired.
     """
 
     log: TopicPartition
     start: int
-    until: int
+    end: int
     first: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """One replay: ``number`` counts those of a stream and dead-letter topic, from 1."""
+    """One replay. ``number`` counts the replays of a stream and dead-letter topic, from 1."""
 
     stream: str
     number: int
-    readings: tuple[ReplayRange, ...]
+    ranges: tuple[ReplayRange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlans:
-    """The plans of one stream for one dead-letter topic, by its id: a topic made again begins anew."""
+    """The plans of one stream for one dead-letter topic id. A recreated topic has none."""
 
     store: ObjectStore
     prefix: str
@@ -52,7 +52,7 @@ class ReplayPlans:
         return cls(store=store, prefix=f"{layout.checkpoint_prefix('replay')}{topic_id}/")
 
     def last(self) -> ReplayPlan | None:
-        """The newest plan; None before the first. Raises FormatError for one that does not parse."""
+        """The newest plan, None before the first. Raises FormatError if it does not parse."""
         found = [item.key for item in self.store.list(self.prefix) if _PLAN.fullmatch(item.key[len(self.prefix) :])]
         if not found:
             return None
@@ -65,47 +65,51 @@ class ReplayPlans:
         return decode(ReplayPlan, raw, where=where)
 
     def begin(self, plan: ReplayPlan) -> None:
-        """Write the plan; raises ConflictError where another replay wrote one of this number."""
+        """Write the plan. Raises ConflictError if another replay wrote one of this number."""
         key, body = self._key(plan.number), canonical_json(encode(plan))
         self.store.put_if_absent(key, body)
-        # What is there decides: the answer to a first try that went through may be lost.
+        # The stored object decides: a first attempt may have succeeded although its answer was lost.
         if (found := self.store.get(key)) != body:
             raise ConflictError(
-                "another replay of this stream has just begun",
-                expected=f"replay {plan.number} to be ours",
+                "another replay of this stream has just started",
+                expected=f"replay {plan.number} of this process",
                 found=(found or b"nothing").decode(errors="replace").strip(),
                 where=f"s3://{self.store.bucket}/{key}",
-                hint="Wait until that one has ended",
+                hint="Wait until the other replay has ended",
             )
 
     def is_done(self, plan: ReplayPlan) -> bool:
         return self.store.get(self._key(plan.number, ".done")) is not None
 
     def finish(self, plan: ReplayPlan) -> None:
-        """Say that everything of the plan was delivered."""
+        """Record that the whole plan was delivered."""
         self.store.put(self._key(plan.number, ".done"), canonical_json({"number": plan.number}))
 
     def _key(self, number: int, suffix: str = "") -> str:
         return f"{self.prefix}{number:06}{suffix}.json"
 
 
-def next_reading(log: TopicPartition, *, before: int | None, marker: int | None, end: int, where: str) -> ReplayRange:
-    """What the next replay reads of a log: from where the last finished one ended (``before``; None: there was none).
+def next_range(log: TopicPartition, *, before: int | None, marker: int | None, end: int, where: str) -> ReplayRange:
+    """The range of a log that the next replay reads.
 
-    ``marker`` is Kafka's word on it, None where there is none; a finished replay makes up for that, because Kafka drops
-    offsets that nobody commits for a week. Raises PositionError where the two disagree, or the log ends before them.
+    It starts where the last finished replay ended: ``before``, or None if there was none. ``marker`` is Kafka's copy of
+    that offset. It may be None, because Kafka deletes offsets that were not committed for a week. Raises PositionError
+    if both exist and differ, or if the log ends before them.
     """
     if before is not None and marker is not None and before != marker:
         raise PositionError(
-            "a replay's marker was moved by somebody else",
+            "another program moved a replay's marker",
             expected=f"offset {before}, where the last replay ended",
             found=f"offset {marker}",
             where=where,
-            hint=f"Set the group's offset back to {before}: letters between the two would be replayed twice or never",
+            hint=f"Reset the group's offset to {before}: otherwise dead letters are replayed twice or never",
         )
     start = next((found for found in (marker, before) if found is not None), 0)
     if end < start:
         raise PositionError(
-            "the dead-letter topic ends before what was replayed of it", expected=f">= {start}", found=end, where=where
+            "the dead-letter topic ends before the last replayed offset",
+            expected=f">= {start}",
+            found=end,
+            where=where,
         )
-    return ReplayRange(log=log, start=start, until=end, first=marker is None)
+    return ReplayRange(log=log, start=start, end=end, first=marker is None)

@@ -1,8 +1,8 @@
-"""Replay: a stream's dead letters go through its decoding and transformation as they are now, each exactly once.
+"""Replay: decode and transform a stream's dead letters again with its current definition, each exactly once.
 
-The dead-letter topic is the source here: its offsets are what the marker counts, in the same protocol as the stream's
-own exactly-once delivery (``exactly_once.transactions``). What is good now goes to the live topic with the
-coordinates of its source record; what is still bad goes back, one attempt further, for the replay after this one.
+The dead-letter topic is the source: the marker counts its offsets, in the protocol of the stream's own exactly-once
+delivery (``exactly_once.transactions``). A record that is good now goes to the live topic, with the coordinates of its
+source record. A record that is still bad goes back to the dead-letter topic with the next attempt number.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,27 +33,37 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.exactly_once.transactions import Delivered, Sink, TaskRange, deliver, ensure_markers, marker
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers, marker
+from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.output import RecordLimits, output
-from tidemark.speed.replay.dead_letters import Kind, NotOurs, chosen, not_ours, read_letters, source_rows, to_deliver
-from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_reading
+from tidemark.speed.replay.dead_letters import (
+    Kind,
+    NotOurs,
+    not_ours,
+    read_dead_letters,
+    select_copies,
+    source_rows,
+    to_deliver,
+)
+from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_range
 
 REPLAY = RunStep("replay", dict[str, Any])
 TIMEOUT_S = 60
 POLL_S = 0.5
 _ACCOUNT = "skipped bigint, good bigint, dead bigint, transactions bigint, partition bigint"
 
-# Called with how many offsets of the dead-letter topic are done, and how many there are.
+# Called with the number of finished offsets of the dead-letter topic, and their total.
 OnProgress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What became of the dead letters that a replay read: ``read`` is the sum of the four that follow it.
+    """The result of a replay: ``read`` dead letters, which is the sum of the four counts after it.
 
-    ``published`` went to the live topic, ``dead_again`` back to the dead-letter topic, ``duplicates`` are further
-    copies of one letter. ``not_ours`` stay where they are. ``earlier`` of the first two were delivered before, by a
-    replay that did not come to its end. ``lost``: offsets that retention took before any replay, dead letters or not.
+    ``published`` went to the live topic, ``dead_again`` back to the dead-letter topic. ``duplicates`` are further
+    copies of a dead letter, ``not_ours`` were skipped. An earlier, interrupted replay delivered ``earlier`` of the
+    first two.
+    ``lost``: offsets that retention deleted before any replay, dead letters or not.
     """
 
     plans: tuple[int, ...] = ()
@@ -78,11 +88,11 @@ class Replayed:
 def replay(
     stream: Stream, settings: Settings, spark: SparkSession, *, on_progress: OnProgress = lambda _done, _all: None
 ) -> Replayed:
-    """Replay what is on the dead-letter topic now, from where the last replay ended; one that was cut off goes on.
+    """Finish an interrupted replay, then replay from where the last one ended to the topic's current end.
 
-    Raises ConflictError where another replay of the stream runs or takes over, IncompleteError where the counts don't
-    balance or the transformation drops or multiplies a row, PositionError where marker and plan disagree, ConfigError
-    for a transformation that breaks its contract, ServiceError when Kafka or S3 refuses.
+    Raises ConflictError if another replay of the stream runs, IncompleteError if the counts do not balance or the
+    transformation drops or multiplies a row, PositionError if marker and plan disagree, ConfigError for a
+    transformation that breaks its contract, ServiceError if Kafka or S3 refuses.
     """
     work = _Replay(stream, settings, spark, on_progress)
     last = work.plans.last()
@@ -93,7 +103,7 @@ def replay(
 
 
 class _Replay:
-    """One stream, its logs as they are at the start, and the sink."""
+    """One stream, its logs at the start of the replay, and the sink."""
 
     def __init__(self, stream: Stream, settings: Settings, spark: SparkSession, on_progress: OnProgress) -> None:
         self._stream, self._settings, self._spark, self._on_progress = stream, settings, spark, on_progress
@@ -101,7 +111,7 @@ class _Replay:
         self._source_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
         bootstrap, topic = settings.speed_bootstrap, stream.speed.dead_letter_topic
         self._logs = describe_topic(bootstrap, topic)
-        # Letters that this very replay sends back are left for the next one, also where two plans are carried out.
+        # Fixed here, so that dead letters that this replay writes are left for the next one, even after two plans.
         self._ends = watermarks(bootstrap, self._logs)
         topic_id = self._logs[0].topic_id
         limits = {name: int(topic_config(bootstrap, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
@@ -119,13 +129,13 @@ class _Replay:
         self.plans = ReplayPlans.of(ObjectStore(settings), layout, topic_id)
 
     def begin(self, last: ReplayPlan | None) -> ReplayPlan:
-        """Write the plan of a new replay, behind the ``last`` one, which is done, to where the logs ended at first."""
-        before = {} if last is None else {item.log: item.until for item in last.readings}
+        """Write the plan of a new replay: from the end of the ``last`` one, which is done, to the logs' fixed ends."""
+        before = {} if last is None else {item.log: item.end for item in last.ranges}
         plan = ReplayPlan(
             stream=self._stream.name,
             number=1 if last is None else last.number + 1,
-            readings=tuple(
-                next_reading(
+            ranges=tuple(
+                next_range(
                     mark.log,
                     before=before.get(mark.log),
                     marker=None if (found := marker(self._sink, mark.log)) is None else found.position,
@@ -139,90 +149,92 @@ class _Replay:
         return plan
 
     def run(self, plan: ReplayPlan) -> Replayed:
-        """Deliver what of the plan is not delivered yet, check the counts, and say that it is done."""
+        """Deliver the rest of the plan, check the counts, and record that it is done."""
         log_starts = {mark.log: mark.log_start for mark in watermarks(self._sink.bootstrap, self._logs)}
-        held = {
-            item.log: OffsetRange(start=log_starts[item.log], end=item.until)
-            for item in plan.readings
-            if log_starts[item.log] < item.until
+        available = {
+            item.log: OffsetRange(start=log_starts[item.log], end=item.end)
+            for item in plan.ranges
+            if log_starts[item.log] < item.end
         }
-        lost = sum(max(min(log_starts[item.log], item.until) - item.start, 0) for item in plan.readings)
+        lost = sum(max(min(log_starts[item.log], item.end) - item.start, 0) for item in plan.ranges)
         try:
             with self._progress(plan):
-                done = self._deliver(plan, held)
+                done = self._deliver(plan, available)
         except (PySparkException, Py4JJavaError) as error:
             raise task_error(error, where=f"replay of {self._stream.name}") from error
         self.plans.finish(plan)
         return done + Replayed(plans=(plan.number,), lost=lost)
 
-    def _deliver(self, plan: ReplayPlan, held: Mapping[TopicPartition, OffsetRange]) -> Replayed:
+    def _deliver(self, plan: ReplayPlan, available: Mapping[TopicPartition, OffsetRange]) -> Replayed:
         spans = {
             item.log.partition: TaskRange(
-                log=item.log, start=item.start, until=item.until, batch=plan.number, first=item.first
+                log=item.log, start=item.start, until=item.end, batch=plan.number, first=item.first
             )
-            for item in plan.readings
+            for item in plan.ranges
         }
-        if not held:
-            return _balanced(plan, {}, (), 0, self._move_on(spans))
+        if not available:
+            return _balanced(plan, {}, (), 0, self._move_markers(spans))
         starts = {partition: span.start for partition, span in spans.items()}
-        letters = self._letters(held)
-        wanted = chosen(letters, starts).persist()  # read by three more jobs, and the topic would be read for each
+        letters = self._dead_letters(available)
+        wanted = select_copies(letters, starts).persist()  # three more jobs use it; each would read the topic
         try:
             count = wanted.count()
             counts, kinds = not_ours(letters, starts)
             accounts = self._write(letters, wanted, spans) if count else []
-            there = {account["partition"] for account in accounts}
-            accounts += self._move_on({partition: span for partition, span in spans.items() if partition not in there})
+            written = {account["partition"] for account in accounts}
+            accounts += self._move_markers(
+                {partition: span for partition, span in spans.items() if partition not in written}
+            )
             done = _balanced(plan, counts, kinds, count, accounts)
             return self._with_earlier(done, plan, wanted) if done.earlier else done
         finally:
             wanted.unpersist()
 
-    def _letters(self, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
-        return read_letters(self._spark, self._stream, self._settings, self._source_id, ranges)
+    def _dead_letters(self, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+        return read_dead_letters(self._spark, self._stream, self._settings, self._source_id, ranges)
 
     def _write(self, letters: DataFrame, wanted: DataFrame, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
-        """Deliver the wanted letters; an account per log that has any."""
+        """Deliver the wanted dead letters. Return the counts of each log that has any."""
         rows = records(source_rows(letters, wanted, self._stream), self._stream)
         classified = classify(rows, self._stream, self._transform)
         made = output(classified, self._stream, self._source_id, record_limits=self._limits)
         ordered = to_deliver(made, wanted, len(spans))
         return [row.asDict() for row in ordered.mapInArrow(_deliverer(dict(spans), self._sink), _ACCOUNT).collect()]
 
-    def _move_on(self, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
-        """Move the markers of logs that have nothing to deliver."""
+    def _move_markers(self, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
+        """Move the markers of logs without dead letters to deliver."""
         return [_account(deliver((), span, self._sink), partition) for partition, span in spans.items()]
 
     def _with_earlier(self, done: Replayed, plan: ReplayPlan, wanted: DataFrame) -> Replayed:
-        """What the replay that was cut off delivered is known by where it is: letters of the next attempt came back."""
+        """Split ``earlier``: an interrupted replay left dead letters with the next attempt after the plan's end."""
         ends = {mark.log: mark.high_watermark for mark in watermarks(self._sink.bootstrap, self._logs)}
         since = {
-            item.log: OffsetRange(start=item.until, end=ends[item.log])
-            for item in plan.readings
-            if item.until < ends[item.log]
+            item.log: OffsetRange(start=item.end, end=ends[item.log])
+            for item in plan.ranges
+            if item.end < ends[item.log]
         }
-        came_back = 0
+        dead = 0
         if since:
-            letters = self._letters(since).where(F.col("kind").isNull()).select("partition", "offset", "attempt")
+            letters = self._dead_letters(since).where(F.col("kind").isNull()).select("partition", "offset", "attempt")
             next_ones = wanted.select("partition", "offset", (F.col("attempt") + 1).alias("attempt"))
-            came_back = next_ones.join(letters, ["partition", "offset", "attempt"], "left_semi").count()
-        dead_earlier = min(max(came_back - done.dead_again, 0), done.earlier)
+            dead = next_ones.join(letters, ["partition", "offset", "attempt"], "left_semi").count()
+        dead_earlier = min(max(dead - done.dead_again, 0), done.earlier)
         return done + Replayed(published=done.earlier - dead_earlier, dead_again=dead_earlier)
 
     @contextmanager
     def _progress(self, plan: ReplayPlan) -> Iterator[None]:
-        """Tell how far the markers are, every half second; a broker that does not answer is no reason to stop."""
-        total = sum(item.until - item.start for item in plan.readings)
-        starts = {item.log.partition: item.start for item in plan.readings}
+        """Report the markers' progress every half second, as far as brokers answer."""
+        total = sum(item.end - item.start for item in plan.ranges)
+        starts = {item.log.partition: item.start for item in plan.ranges}
         over = Event()
 
-        def look() -> None:
+        def poll() -> None:
             consumer = Consumer(
                 {
                     "bootstrap.servers": self._sink.bootstrap,
                     "group.id": self._sink.group,
                     "enable.auto.commit": False,
-                    "isolation.level": "read_uncommitted",  # what is under way is not waited for
+                    "isolation.level": "read_uncommitted",  # does not wait for open transactions
                     "log_level": 0,
                 }
             )
@@ -235,7 +247,7 @@ class _Replay:
                 self._on_progress(sum(max(item.offset - starts[item.partition], 0) for item in found), total)
             consumer.close()
 
-        thread = Thread(target=look, name="replay-progress")
+        thread = Thread(target=poll, name="replay-progress")
         self._on_progress(0, total)
         thread.start()
         try:
@@ -253,7 +265,7 @@ def _balanced(
     wanted: int,
     accounts: Sequence[Mapping[str, int]],
 ) -> Replayed:
-    """The plan's figures; raises IncompleteError unless every letter that was read went somewhere."""
+    """The plan's counts. Raises IncompleteError unless every dead letter has one outcome."""
     good, dead, skipped, transactions = (
         sum(account[name] for account in accounts) for name in ("good", "dead", "skipped", "transactions")
     )
@@ -300,27 +312,27 @@ def _account(done: Delivered, partition: int) -> dict[str, int]:
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows ordered by partition, cut where it changes."""
+    """Rows that are ordered by partition, split where the partition changes."""
     for batch in batches:
         if not batch.num_rows:
             continue
         partitions = batch.column("source_partition").to_numpy()
-        cuts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), batch.num_rows]
-        for start, end in pairwise(cuts):
+        bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), batch.num_rows]
+        for start, end in pairwise(bounds):
             yield int(partitions[start]), batch.slice(start, end - start)
 
 
 def _complete(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows, if there is one per dead letter; across two batches ``deliver`` finds a second one."""
+    """The rows, if there is one per dead letter. ``deliver`` finds a second one in another batch."""
     topics, offsets = rows.column("topic"), rows.column("source_offset").to_numpy()
-    dropped, again = np.flatnonzero(topics.is_null()), np.flatnonzero(np.diff(offsets) == 0)
-    for problem, found, at in (("dropped", "none", dropped), ("multiplied", "several", again)):
-        if at.size:
+    dropped, multiplied = np.flatnonzero(topics.is_null()), np.flatnonzero(np.diff(offsets) == 0)
+    for problem, found, places in (("dropped", "none", dropped), ("multiplied", "several", multiplied)):
+        if places.size:
             raise IncompleteError(
                 f"the transformation {problem} a row",
                 expected="one row per row",
-                found=f"{found} for the dead letter at offset {offsets[at[0]]} of the dead-letter topic's partition"
+                found=f"{found} for the dead letter at offset {offsets[places[0]]} of the dead-letter topic's partition"
                 f" {rows.column('source_partition')[0]}",
-                hint="Mend the transformation and replay again: no letter is lost, and none is replayed twice",
+                hint="Fix the transformation and replay again: no dead letter is lost or replayed twice",
             )
     return rows

@@ -1,0 +1,25 @@
+"""The Spark session of a command."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tidemark.settings import Settings
+from tidemark.spark.session import quiet_session
+from tidemark.stack.java import BRIEF_JVM, java_command
+
+
+@contextmanager
+def command_spark(settings: Settings, name: str, console: Console | None = None) -> Iterator[SparkSession]:
+    """Start Spark, with a spinner on the console if there is one, and stop it. Raises StackError without Java."""
+    java_command()
+    os.environ.update(BRIEF_JVM)
+    with console.status("starting Spark, about ten seconds") if console else nullcontext():
+        spark = quiet_session(settings, name)
+    try:
+        yield spark
+    finally:
+        spark.stop()

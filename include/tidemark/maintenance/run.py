@@ -1,0 +1,174 @@
+"""The maintenance of a stream: one sequence of steps, which the command and the DAG share."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidemark.core.layout import Layout
+from tidemark.core.outcome import RunStep
+from tidemark.definitions.stream import Stream
+from tidemark.maintenance.archive import Compacted, Maintained, maintain, maintain_ledger
+from tidemark.maintenance.compaction import CompactedFiles, Compaction
+from tidemark.maintenance.replaced import Deleted, delete_replaced
+from tidemark.maintenance.tables import TableMaintenance, has_tables, maintain_tables
+from tidemark.run import Run
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
+
+MAINTAIN = RunStep("maintain", dict[str, Any])
+OpenSpark = Callable[[], AbstractContextManager[SparkSession]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainedFiles:
+    """The outcome, or the preview, of compacting small files and deleting replaced objects."""
+
+    compacted: CompactedFiles
+    replaced: Deleted
+
+
+Step = Maintained | tuple[TableMaintenance, ...] | Compacted | MaintainedFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """One maintenance of one stream.
+
+    Without ``clean_tables`` or ``compact``, those steps only find what they would do. ``now`` has a zone.
+    """
+
+    settings: Settings
+    stream: Stream
+    now: datetime
+    older_than: timedelta
+    open_spark: OpenSpark
+    clean_tables: bool
+    compact: bool
+    rebuild_ledger: bool = False
+    show_progress: Callable[[str], object] = lambda _text: None
+
+    def steps(self) -> Iterator[Step]:
+        """Do one step after the other, and yield what each one found or did.
+
+        In this order: uploads and orphans, the tables, the ledger, the files. What does not need the ledger comes
+        before it, because an error of the ledger ends the sequence. Raises what ``maintain``, ``maintain_tables``,
+        ``maintain_ledger``, ``Compaction.run``, ``delete_replaced`` and ``CompactedFiles.require_fit`` raise.
+        """
+        store, layout = ObjectStore(self.settings), Layout(prefix=self.settings.prefix, stream=self.stream.name)
+        counter = _ManifestCounter(self.show_progress)
+        yield maintain(store, layout, before=self.now - self.older_than, progress=counter)
+        if has_tables(self.settings, self.stream):
+            with self.open_spark() as spark:
+                self.show_progress("maintaining the tables")
+                tables = maintain_tables(spark, self.settings, self.stream, now=self.now, delete=self.clean_tables)
+            yield tables
+        counter = _ManifestCounter(self.show_progress, total=counter.manifests)
+        yield maintain_ledger(store, layout, self.stream, from_scratch=self.rebuild_ledger, progress=counter)
+        files = self._files(store, layout)
+        yield files
+        files.compacted.require_fit()
+
+    def _files(self, store: ObjectStore, layout: Layout) -> MaintainedFiles:
+        compaction = Compaction(
+            store=store,
+            layout=layout,
+            stream=self.stream,
+            now=self.now,
+            progress=_ByteCounter(self.show_progress),
+            checked=lambda ranges: self.show_progress(f"small ranges checked: {ranges:,}"),
+        )
+        compacted = compaction.run() if self.compact else compaction.preview()
+        # After the compaction, because this step reads the objects that took the place of the replaced ones.
+        replaced = delete_replaced(
+            store,
+            layout,
+            self.stream,
+            now=self.now,
+            delete=self.compact,
+            unfit=compacted.unfit,
+            progress=lambda objects: self.show_progress(f"replaced objects that nobody needs: {objects:,}"),
+        )
+        return MaintainedFiles(compacted=compacted, replaced=replaced)
+
+
+class _ManifestCounter:
+    """Shows how many manifests were read, and of how many where that is known."""
+
+    def __init__(self, show: Callable[[str], object], *, total: int = 0) -> None:
+        self.manifests = 0
+        self._show = show
+        self._total = f" of {total:,}" if total else ""
+
+    def __call__(self, manifests: int) -> None:
+        self.manifests = manifests
+        self._show(f"manifests read: {manifests:,}{self._total}")
+
+
+class _ByteCounter:
+    """Shows how much a compaction has read."""
+
+    def __init__(self, show: Callable[[str], object]) -> None:
+        self._show = show
+        self._bytes = 0
+
+    def __call__(self, read: int) -> None:
+        self._bytes += read
+        self._show(f"compacting, {self._bytes / 1_000_000:,.1f} MB read")
+
+
+def maintain_run(run: Run, spark: SparkSession) -> None:
+    """Do every maintenance step of the run's stream, and save the results as maintain.json. Raises as ``steps``."""
+    maintenance = Maintenance(
+        settings=run.settings,
+        stream=run.stream,
+        now=datetime.now(UTC),
+        older_than=timedelta(days=1),
+        open_spark=lambda: nullcontext(spark),
+        clean_tables=True,
+        compact=True,
+    )
+    with run.step(MAINTAIN) as attempt:
+        out: dict[str, Any] = {"tables": {}}
+        attempt.result = out
+        for step in maintenance.steps():
+            out.update(_values(step))
+
+
+def _values(step: Step) -> dict[str, Any]:
+    match step:
+        case Maintained():
+            return {
+                "uploads_aborted": [item.key for item in step.aborted],
+                "objects_unlisted": [item.key for item in step.orphans],
+            }
+        case Compacted():
+            return {"ledger": {"manifests": step.manifests, "new": step.new, "segments": step.segments}}
+        case MaintainedFiles():
+            deleted = step.replaced
+            return {
+                "compacted": asdict(step.compacted),
+                "replaced": {
+                    "deleted": deleted.objects,
+                    "bytes": deleted.bytes,
+                    "waiting": deleted.waiting,
+                    "kept": list(map(str, deleted.kept)),
+                },
+            }
+        case tables:
+            return {"tables": {item.name: _table_values(item) for item in tables}}
+
+
+def _table_values(item: TableMaintenance) -> dict[str, Any]:
+    return {
+        "branches_dropped": sorted(item.expiry.branches),
+        "snapshots_expired": len(item.expiry.snapshots),
+        "snapshots_kept": item.expiry.kept,
+        "kept_for_unsealed": [f"{day}, published by run {name}" for day, name in item.expiry.unsealed],
+        "files_deleted": item.deleted,
+        "orphans_deleted": list(item.orphans),
+        "uploads_aborted": [upload.key for upload in item.uploads],
+    }

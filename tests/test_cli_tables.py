@@ -1,0 +1,244 @@
+"""What commands print with long names: on 80 columns, on a wide terminal, and into a pipe."""
+
+import io
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+import yaml
+from rich.console import Console
+
+from tests.conftest import MakeStream
+from tests.tables import read_tables
+from tidemark.archive.retention import Retention, Waiting
+from tidemark.cli.days import print_states
+from tidemark.cli.delivery import print_audit
+from tidemark.cli.health import print_layers
+from tidemark.cli.output import PIPE_WIDTH, open_console
+from tidemark.cli.replay import print_replayed
+from tidemark.cli.verify import print_proof
+from tidemark.core.heartbeat import Heartbeat
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.plan import Gap
+from tidemark.core.seal import Seal, SealedLog
+from tidemark.current_view.day_states import DayState
+from tidemark.definitions.stream import load_stream
+from tidemark.inspect.health import LayerHealth
+from tidemark.run import Run
+from tidemark.settings import Settings
+from tidemark.speed.replay.replay import Replayed
+from tidemark.verify.result import ProofPart, Verification
+
+STREAM = "orders_of_the_northern_company"
+TOPIC = "company.northern.sales.orders.european-union.v3.dead-letters"
+TIME_ZONE = "America/Argentina/ComodRivadavia"
+NOW = datetime(2026, 1, 14, 12, tzinfo=UTC)
+NARROW, WIDE = 80, 200
+WIDTHS = pytest.mark.parametrize("width", [NARROW, WIDE, PIPE_WIDTH])
+
+
+class Printed:
+    """A console of some width, and what was printed on it."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._out = io.StringIO()
+        self.console = Console(file=self._out, width=width, soft_wrap=True)
+
+    def text(self) -> str:
+        """What was printed; checks that nothing was cut and no table is wider than the console."""
+        text = self._out.getvalue()
+        assert "…" not in text
+        assert all(len(line) <= self.width for line in text.splitlines() if "  " in line.strip() or "─" in line)
+        return text
+
+    def rows(self, key: str) -> list[dict[str, str]]:
+        """The tables' rows, with folded values joined again; one line each unless the console is narrow."""
+        rows = read_tables(self.text(), key)
+        if self.width > NARROW:
+            assert not any("\n" in cell for row in rows for cell in row.values())
+        return [{name: " ".join(cell.split()) for name, cell in row.items()} for row in rows]
+
+
+def test_the_names_are_as_long_as_they_get() -> None:
+    assert (len(STREAM), len(TOPIC)) == (30, 60)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, PIPE_WIDTH), ("100", 100)])
+def test_a_pipe_gets_whole_rows_unless_columns_is_set(
+    monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert open_console().width == width
+
+
+@WIDTHS
+def test_health_shows_long_names_and_errors_whole(width: int) -> None:
+    log = TopicPartition(topic=TOPIC, topic_id="AbC", partition=12)
+    waiting = Waiting(log=log, offset=123_456_789, timestamp_ms=0, hours_left=3.5)
+    error = f"ServiceError: Kafka refused a call: found {'very ' * 40}much [{TOPIC}]"
+    beating = LayerHealth(
+        stream=STREAM,
+        layer="archive",
+        heartbeat=Heartbeat(
+            stream=STREAM,
+            layer="archive",
+            state="failed",
+            time=NOW,
+            version=1,
+            writer="w",
+            batch=1,
+            positions=((0, 5),),
+            lag_records=1_234_567_890,
+            lag_seconds=40_000_000.0,
+            error=error,
+        ),
+        age_seconds=7_000_000.0,
+        alive=False,
+        retention=Retention(limit_ms=1, limit_bytes=1, alarm_hours=24, waiting=(waiting,)),
+    )
+    silent = replace(beating, stream="short", layer="departures", heartbeat=None, retention=None)
+    printed = Printed(width)
+    print_layers(printed.console, [beating, silent], stale_seconds=60)
+    rows = printed.rows("Layer")
+    names = [{"Stream": item.stream} if width > NARROW else {} for item in (beating, silent)]
+    assert rows == [
+        {
+            **names[0],
+            "Layer": "archive",
+            "State": "failed, stale",
+            "Age": "81 d",
+            "Lag": "1,234,567,890 records, 463 d",
+            "Retention": "3.5 h left; not estimated: retention.bytes",
+        },
+        {**names[1], "Layer": "departures", "State": "never started", "Age": "", "Lag": "", "Retention": ""},
+    ]
+    lines = printed.text().splitlines()
+    assert f"Last error of {STREAM} archive: {error}" in lines
+    assert any(line.startswith(f"{TOPIC}-12: offset 123,456,789 is unarchived") for line in lines)
+    assert (STREAM in lines) == (width == NARROW)
+
+
+@WIDTHS
+def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
+    speed = {"topic": "live", "dead_letter_topic": "dead"}
+    definition = {"name": STREAM, "topic": TOPIC, "value_schema": "n BIGINT", "time_zone": TIME_ZONE, "speed": speed}
+    (tmp_path / f"{STREAM}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    stream = load_stream(STREAM, tmp_path)
+    log = SealedLog(
+        log=TopicPartition(topic=TOPIC, topic_id="AbC", partition=0),
+        start=0,
+        end=12_345,
+        used=(),
+        gaps=(Gap(range=OffsetRange(start=0, end=12_345), kind="lost"),),
+        holes=(),
+    )
+    seal = Seal(
+        stream=STREAM,
+        day=date(2026, 1, 1),
+        version=12,
+        run="r",
+        time_zone=stream.time_zone,
+        sealed_at_us=0,
+        previous="0" * 64,
+        rows_read=12_345_678 + 123_456,
+        rows_published=12_345_678,
+        rows_quarantined=123_456,
+        duplicates_trimmed=0,
+        refilled_offsets=0,
+        quality="unchecked",
+        snapshot_id=1,
+        quarantine_snapshot_id=None,
+        logs=(log,),
+        rolled_back_to=3,
+    )
+    states = [
+        DayState(day=seal.day, status="sealed", seal=seal, waiting_max=54_321),
+        DayState(day=seal.day + timedelta(days=1), status="overdue", seal=None, waiting_max=0),
+        DayState(day=seal.day + timedelta(days=2), status="unsealed", seal=None, waiting_max=0),
+        DayState(day=seal.day + timedelta(days=3), status="not_over", seal=None, waiting_max=7),
+    ]
+    printed = Printed(width)
+    print_states(printed.console, stream, states, 6)
+    assert [tuple(row.values()) for row in printed.rows("Day")] == [
+        (
+            "2026-01-01",
+            "sealed, v12",
+            "12,345,678",
+            "123,456",
+            "unchecked",
+            "12,345 offsets lost, rolled back to v3, ≤ 54,321 waiting",
+        ),
+        ("2026-01-02", "not sealed", "", "", "", ""),
+        ("2026-01-03", "not sealed yet", "", "", "", ""),
+        ("2026-01-04", "not over", "", "", "", "≤ 7 waiting"),
+    ]
+    assert f"Days of {STREAM}, {stream.time_zone}" in printed.text().splitlines()
+
+
+@WIDTHS
+def test_delivery_shows_every_count_whole(width: int) -> None:
+    zone = ZoneInfo("America/New_York")
+    counts = {
+        "archived": 12_345_678,
+        "delivered": 12_345_600,
+        "missing": 10,
+        "duplicated": 1_234,
+        "unexpected": 7,
+        "replayed": 3,
+        "pending": 2,
+        "not_archived": 1,
+    }
+    example = {"outcome": "unexpected", "kind": "changed", "offset": 1, "topic": TOPIC, "partition": 1, "at": 70}
+    hour = datetime(2026, 1, 14, 9, tzinfo=zone).isoformat()
+    value: dict[str, Any] = {
+        "stream": STREAM,
+        "verdict": "findings",
+        "from": hour,
+        "to": hour,
+        "time_zone": str(zone),
+        "hours": [{"hour": hour, "partition": 123, **counts, "examples": [example]}],
+        "counts": {**counts, "missing": 0},
+        "sentences": ["s " * 100],
+    }
+    printed = Printed(width)
+    print_audit(printed.console, value)
+    others = "1,234 duplicated, 7 unexpected, 3 replayed, 2 pending, 1 not archived"
+    assert [tuple(row.values()) for row in printed.rows("Hour")] == [
+        (hour, "123", "12,345,678", "12,345,600", f"10 missing, {others}"),
+        ("the whole span", "", "12,345,678", "12,345,600", others),
+    ]
+    found = f"found as {TOPIC} partition 1 offset 70"
+    assert f"unexpected changed: source partition 123 offset 1, {hour}, {found}" in printed.text().splitlines()
+
+
+@WIDTHS
+def test_replay_shows_topics_whole(settings: Settings, make_stream: MakeStream, width: int) -> None:
+    topics = {"topic": TOPIC.replace("dead-letters", "live"), "dead_letter_topic": TOPIC}
+    run = Run.open(make_stream(name=STREAM, speed=topics).name, "a-run", settings)
+    done = Replayed(plans=(3,), read=1_234_567, published=1_234_000, dead_again=560, duplicates=7)
+    printed = Printed(width)
+    print_replayed(printed.console, run, done, done.to_value())
+    assert [tuple(row.values()) for row in printed.rows("Records")] == [
+        (f"published to {topics['topic']}", "1,234,000"),
+        (f"dead again, back on {TOPIC}", "560"),
+        ("duplicate dead letters", "7"),
+        ("not this stream's, skipped", "0"),
+        ("read", "1,234,567"),
+    ]
+    assert f"Dead letters of stream {STREAM} on {TOPIC}" in printed.text().splitlines()
+
+
+@WIDTHS
+def test_verify_shows_what_a_proof_was_derived_from_whole(width: int) -> None:
+    source = f"42 objects of {STREAM} in s3://tidemark/data"
+    check = ProofPart(name="quarantine", total=12_345, looked_at=source)
+    found = Verification(stream=STREAM, day="2026-01-14", version=12, seal="seals/x.json", lost=0, checks=(check,))
+    printed = Printed(width)
+    print_proof(printed.console, found)
+    assert printed.rows("Check") == [{"Check": "quarantine", "Result": "12,345 differences", "Derived from": source}]
