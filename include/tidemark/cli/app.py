@@ -19,7 +19,7 @@ app = typer.Typer(
 
 Stack = Annotated[
     str | None,
-    typer.Option(help="A local stack (local, demo). [default: TIDEMARK_* variables, or else the running stack]"),
+    typer.Option(help="A local stack (local, demo). Default: TIDEMARK_* variables, or else the running stack."),
 ]
 
 
@@ -61,7 +61,7 @@ def where(
 
 @app.command()
 def report(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: any stream]")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: any stream.")] = None,
     stack: Stack = None,
 ) -> None:
     """Show the verdict of the last reconcile run, and where its report is."""
@@ -76,9 +76,9 @@ def days(
     *,
     from_day: Annotated[
         str | None,
-        typer.Option("--from", help="First day. [default: the first sealed or archived one, at most 30 days back]"),
+        typer.Option("--from", help="First day. Default: the first sealed or archived one, at most 30 days back."),
     ] = None,
-    to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: yesterday]")] = None,
+    to_day: Annotated[str | None, typer.Option("--to", help="Last day. Default: yesterday.")] = None,
     grace_hours: Annotated[
         int, typer.Option(min=0, max=8760, help="Hours after its end until a day without a seal is overdue.")
     ] = 6,
@@ -122,7 +122,7 @@ def verify(
     day: Annotated[str, typer.Argument(help="A sealed day, in the stream's time zone.")],
     *,
     version: Annotated[
-        int | None, typer.Option(min=1, help="A version of the day's seal. [default: the latest]")
+        int | None, typer.Option(min=1, help="A version of the day's seal. Default: the latest.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     stack: Stack = None,
@@ -140,7 +140,7 @@ def verify(
 
 @app.command()
 def health(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: every stream]")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: every stream.")] = None,
     *,
     stale_seconds: Annotated[float, typer.Option(min=0, help="Seconds after which a heartbeat is stale.")] = 60,
     stack: Stack = None,
@@ -197,10 +197,10 @@ def delivery(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     start: Annotated[
-        str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. [default: yesterday]")
+        str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. Default: yesterday.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="The last day (inclusive) or a time (exclusive). [default: the same day]")
+        str | None, typer.Option("--to", help="The last day (inclusive) or a time (exclusive). Default: the same day.")
     ] = None,
     stack: Stack = None,
 ) -> None:
