@@ -153,10 +153,7 @@ def health(
 
 
 @app.command()
-def topics(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    stack: Stack = None,
-) -> None:
+def topics(stream: Annotated[str, typer.Argument(help="The stream's name.")], stack: Stack = None) -> None:
     """Show settings of the output topics and their cluster that can lose records. Exits 1 if there are any."""
     from tidemark.cli.topics import print_findings
 
@@ -182,10 +179,7 @@ def adopt(
 
 
 @app.command()
-def replay(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    stack: Stack = None,
-) -> None:
+def replay(stream: Annotated[str, typer.Argument(help="The stream's name.")], stack: Stack = None) -> None:
     """Process a stream's dead letters again, after a fix of its transformation."""
     from tidemark.cli.replay import replay_dead_letters
 
@@ -230,8 +224,7 @@ def maintain(
     compact: Annotated[
         bool,
         typer.Option(
-            "--compact",
-            help="Compact small files, and delete those replaced a week ago. Without it, only show them.",
+            "--compact", help="Compact small files, and delete those replaced a week ago. Without it, only show them."
         ),
     ] = False,
     rebuild_ledger: Annotated[
@@ -249,8 +242,7 @@ def maintain(
 
 @app.command()
 def demo(
-    *,
-    leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False,
+    *, leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False
 ) -> None:
     """Stream two days of real departures, damage them, reconcile them, and verify that they are complete."""
     from tidemark.demo.run import demo as run_demo
