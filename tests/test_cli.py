@@ -99,16 +99,32 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
     assert done.stdout.endswith("heavy: []\n")
 
 
-def test_every_argument_and_option_has_a_help_text() -> None:
+def commands() -> dict[str, Any]:
     group = get_command(command_line.app)
     assert isinstance(group, TyperGroup)
+    return dict(group.commands)
+
+
+def test_every_argument_and_option_has_a_help_text() -> None:
     unexplained = [
         (name, item.name)
-        for name, command in group.commands.items()
+        for name, command in commands().items()
         for item in command.params
         if not getattr(item, "help", None)
     ]
     assert unexplained == []
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_shows_every_word_of_its_texts_on_80_columns(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    shown = CliRunner().invoke(command_line.app, [name, "--help"]).stdout
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    command = commands()[name]
+    texts = [command.help or "", *(getattr(item, "help", None) or "" for item in command.params)]
+    assert set(" ".join(texts).split()) <= set(shown.split())
 
 
 def test_streams_lists_valid_definitions_and_exits_0(

@@ -19,7 +19,7 @@ app = typer.Typer(
 
 Stack = Annotated[
     str | None,
-    typer.Option(help="A local stack (local, demo). [default: TIDEMARK_* variables, or else the running stack]"),
+    typer.Option(help="A local stack (local, demo). Default: TIDEMARK_* variables, or else the running stack."),
 ]
 
 
@@ -67,7 +67,7 @@ def where(
 
 @app.command()
 def report(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: any stream]")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: any stream.")] = None,
     stack: Stack = None,
 ) -> None:
     """Show the verdict of the last reconcile run, and where its report is."""
@@ -82,9 +82,9 @@ def days(
     *,
     from_day: Annotated[
         str | None,
-        typer.Option("--from", help="First day. [default: the first sealed or archived one, at most 30 days back]"),
+        typer.Option("--from", help="First day. Default: the first sealed or archived one, at most 30 days back."),
     ] = None,
-    to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: yesterday]")] = None,
+    to_day: Annotated[str | None, typer.Option("--to", help="Last day. Default: yesterday.")] = None,
     grace_hours: Annotated[
         int, typer.Option(min=0, max=8760, help="Hours after its end until a day without a seal is overdue.")
     ] = 6,
@@ -134,7 +134,7 @@ def verify(
     day: Annotated[str, typer.Argument(help="A sealed day, in the stream's time zone.")],
     *,
     version: Annotated[
-        int | None, typer.Option(min=1, help="A version of the day's seal. [default: the latest]")
+        int | None, typer.Option(min=1, help="A version of the day's seal. Default: the latest.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     stack: Stack = None,
@@ -155,7 +155,7 @@ def verify(
 
 @app.command()
 def health(
-    stream: Annotated[str | None, typer.Argument(help="The stream's name. [default: every stream]")] = None,
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: every stream.")] = None,
     *,
     stale_seconds: Annotated[float, typer.Option(min=0, help="A stream with an older heartbeat is unhealthy.")] = 60,
     stack: Stack = None,
@@ -204,10 +204,10 @@ def delivery(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
     start: Annotated[
-        str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. [default: yesterday]")
+        str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. Default: yesterday.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="The last day, or the moment after the span. [default: the same day]")
+        str | None, typer.Option("--to", help="The last day (inclusive) or a time (exclusive). Default: the same day.")
     ] = None,
     stack: Stack = None,
 ) -> None:
@@ -240,8 +240,7 @@ def maintain(
     compact: Annotated[
         bool,
         typer.Option(
-            "--compact",
-            help="Join small objects, delete those that were replaced a week ago. Default: only show them.",
+            "--compact", help="Compact small files, and delete those replaced a week ago. Without it, only show them."
         ),
     ] = False,
     rebuild_ledger: Annotated[
@@ -262,8 +261,7 @@ def maintain(
 
 @app.command()
 def demo(
-    *,
-    leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False,
+    *, leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False
 ) -> None:
     """Replay two days of real departures, damage the archive, reconcile it, and prove the days complete.
 

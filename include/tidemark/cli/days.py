@@ -41,12 +41,7 @@ def print_days(
     first, last = (parse_day(text) if text else None for text in (from_day, to_day))
     with console.status("reading tables, manifests and seals"):
         found = read_day_states(
-            settings,
-            stream,
-            first=first,
-            last=last,
-            grace=timedelta(hours=grace_hours),
-            now=now or datetime.now(UTC),
+            settings, stream, first=first, last=last, grace=timedelta(hours=grace_hours), now=now or datetime.now(UTC)
         )
     print_states(console, stream, found, grace_hours)
     return not any(item.status == "overdue" for item in found)

@@ -5,10 +5,12 @@ row is one line, so that ``grep`` sees it whole. ``COLUMNS`` sets the width of b
 """
 
 import os
+from collections.abc import Mapping
 
 from rich.box import Box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 PIPE_WIDTH = 10_000
 # A line below the head and above a new section; nothing else, so that a row can be copied.
@@ -35,6 +37,13 @@ def make_table(*names: str, numbers: tuple[str, ...] = (), fold: tuple[str, ...]
             name, justify="right" if name in numbers else "left", no_wrap=name not in fold, overflow="fold"
         )
     return table
+
+
+def print_fields(console: Console, title: str, fields: Mapping[str, str], *, style: str = "bold") -> None:
+    """A title and one line per field. The lines are never folded, so that keys and snapshots can be copied."""
+    console.print(Text(title, style=style))
+    for label, value in fields.items():
+        console.print(Text(f"  {label:<21}{value}"))
 
 
 def fits(console: Console, table: Table) -> bool:

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import open_console
+from tidemark.cli.output import open_console, print_fields
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
@@ -25,9 +25,7 @@ def print_versions(stack: str | None, stream_name: str, day: str) -> None:
         found = day_versions(settings, stream, parse_day(day))
     console.print(f"{found.day} of stream {found.stream}", style="bold")
     for item in found.versions:
-        console.print(Text(_title(item), style="bold green" if item.published else "bold"))
-        for label, value in _fields(item).items():
-            console.print(Text(f"  {label:<21}{value}"))  # never folded, so that snapshots can be copied
+        print_fields(console, _title(item), _fields(item), style="bold green" if item.published else "bold")
     if found.unsealed:
         text = f"Run {found.unsealed} published the day's rows and has not sealed them. Let it finish, or repeat it."
         console.print(Text(text, style="yellow"))

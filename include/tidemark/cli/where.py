@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from tidemark.cli.connect import connect
-from tidemark.cli.output import open_console
+from tidemark.cli.output import open_console, print_fields
 from tidemark.inspect.locate import CompactedBatch, Located, RecordCopy, SealedVersion, locate
 
 
@@ -19,9 +17,7 @@ def print_location(stack: str | None, stream: str, topic: str, partition: int, o
     moment = found.event_time.isoformat() if found.event_time else "unknown: the offset has no row"
     console.print(f"day {found.day or 'unknown'}, event time {moment}")
     for title, fields in (*_copies(found), *map(_sealed, found.seals)):
-        console.print(Text(title, style="bold"))
-        for label, value in fields.items():
-            console.print(Text(f"  {label:<21}{value}"))  # never folded, so that keys can be copied
+        print_fields(console, title, fields)
     if not found.seals:
         console.print("Not sealed yet: no reconcile run has published the day.")
 

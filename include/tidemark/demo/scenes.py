@@ -208,11 +208,7 @@ class Demo:
         done = subprocess.run(
             [sys.executable, "-c", "from tidemark.cli.app import main; main()", *arguments],
             cwd=self._root,
-            env={
-                **os.environ,
-                "PYTHONPATH": self.stack.env["PYTHONPATH"],
-                "COLUMNS": str(self._show.console.width),
-            },
+            env={**os.environ, "PYTHONPATH": self.stack.env["PYTHONPATH"], "COLUMNS": str(self._show.console.width)},
             capture_output=True,
             text=True,
             timeout=WHERE_S,

@@ -108,11 +108,7 @@ def _event(row: dict[str, str], scheduled: datetime, departed: datetime | None, 
 
 def _delayed(event: Event) -> Event:
     return Event(
-        key=event.key,
-        value=event.value,
-        timestamp_ms=event.timestamp_ms,
-        arrives=event.arrives + LATE_BY,
-        late=True,
+        key=event.key, value=event.value, timestamp_ms=event.timestamp_ms, arrives=event.arrives + LATE_BY, late=True
     )
 
 

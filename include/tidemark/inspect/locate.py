@@ -220,11 +220,7 @@ def _batch(copies: Sequence[RecordCopy], used: Used) -> int:
 
 
 def _explain_absence(
-    settings: Settings,
-    stream: Stream,
-    archived: Mapping[TopicPartition, tuple[int, int]],
-    partition: int,
-    offset: int,
+    settings: Settings, stream: Stream, archived: Mapping[TopicPartition, tuple[int, int]], partition: int, offset: int
 ) -> ConfigError | PositionError:
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     log = next((item for item in logs if item.partition == partition), None)

@@ -59,15 +59,15 @@ class Maintenance:
         ``maintain_ledger``, ``Compaction.run``, ``delete_replaced`` and ``CompactedFiles.require_fit`` raise.
         """
         store, layout = ObjectStore(self.settings), Layout(prefix=self.settings.prefix, stream=self.stream.name)
-        counter = _ManifestCounter(self.show_progress)
-        yield maintain(store, layout, before=self.now - self.older_than, progress=counter)
+        counter = _ProgressNumber(self.show_progress, "manifests read: {:,}")
+        yield maintain(store, layout, before=self.now - self.older_than, progress=counter.set)
         if has_tables(self.settings, self.stream):
             with self.open_spark() as spark:
                 self.show_progress("maintaining the tables")
                 tables = maintain_tables(spark, self.settings, self.stream, now=self.now, delete=self.clean_tables)
             yield tables
-        counter = _ManifestCounter(self.show_progress, total=counter.manifests)
-        yield maintain_ledger(store, layout, self.stream, from_scratch=self.rebuild_ledger, progress=counter)
+        counter = _ProgressNumber(self.show_progress, f"manifests read: {{:,}} of {counter.value:,}")
+        yield maintain_ledger(store, layout, self.stream, from_scratch=self.rebuild_ledger, progress=counter.set)
         files = self._files(store, layout)
         yield files
         files.compacted.require_fit()
@@ -78,8 +78,8 @@ class Maintenance:
             layout=layout,
             stream=self.stream,
             now=self.now,
-            progress=_ByteCounter(self.show_progress),
-            checked=lambda ranges: self.show_progress(f"small ranges checked: {ranges:,}"),
+            progress=_ProgressNumber(self.show_progress, "compacting: {:,} bytes read").add,
+            checked=_ProgressNumber(self.show_progress, "small ranges checked: {:,}").set,
         )
         compacted = compaction.run() if self.compact else compaction.preview()
         # After the compaction, because this step reads the objects that took the place of the replaced ones.
@@ -90,34 +90,25 @@ class Maintenance:
             now=self.now,
             delete=self.compact,
             unfit=compacted.unfit,
-            progress=lambda objects: self.show_progress(f"replaced objects that nobody needs: {objects:,}"),
+            progress=_ProgressNumber(self.show_progress, "replaced objects that nobody needs: {:,}").set,
         )
         return MaintainedFiles(compacted=compacted, replaced=replaced)
 
 
-class _ManifestCounter:
-    """Shows how many manifests were read, and of how many where that is known."""
+@dataclass(slots=True)
+class _ProgressNumber:
+    """Shows a number in a line of text."""
 
-    def __init__(self, show: Callable[[str], object], *, total: int = 0) -> None:
-        self.manifests = 0
-        self._show = show
-        self._total = f" of {total:,}" if total else ""
+    show: Callable[[str], object]
+    text: str
+    value: int = 0
 
-    def __call__(self, manifests: int) -> None:
-        self.manifests = manifests
-        self._show(f"manifests read: {manifests:,}{self._total}")
+    def set(self, value: int) -> None:
+        self.value = value
+        self.show(self.text.format(value))
 
-
-class _ByteCounter:
-    """Shows how much a compaction has read."""
-
-    def __init__(self, show: Callable[[str], object]) -> None:
-        self._show = show
-        self._bytes = 0
-
-    def __call__(self, read: int) -> None:
-        self._bytes += read
-        self._show(f"compacting, {self._bytes / 1_000_000:,.1f} MB read")
+    def add(self, more: int) -> None:
+        self.set(self.value + more)
 
 
 def maintain_run(run: Run, spark: SparkSession) -> None:

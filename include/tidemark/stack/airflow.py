@@ -81,11 +81,7 @@ class LocalAirflow:
         ``supervised``, an ended component is no error: a supervisor restarts it.
         """
         if shutil.which("spark-submit", path=self.env["PATH"]) is None:
-            raise StackError(
-                "spark-submit is missing",
-                where=self.env["PATH"],
-                hint="Run 'make install' first",
-            )
+            raise StackError("spark-submit is missing", where=self.env["PATH"], hint="Run 'make install' first")
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         (port,) = free_ports(1, wanted=(self._port_before(),))
         self._configure(port)
@@ -188,20 +184,13 @@ class LocalAirflow:
                 "default_pool_task_slot_count": "2",
                 "simple_auth_manager_users": f"{USER}:admin",
                 "simple_auth_manager_passwords_file": str(self.password_file),
-                "fernet_key": kept(
-                    "core",
-                    "fernet_key",
-                    urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-                ),
+                "fernet_key": kept("core", "fernet_key", urlsafe_b64encode(secrets.token_bytes(32)).decode()),
                 "execution_api_server_url": f"http://127.0.0.1:{port}/execution/",
                 "hostname_callable": "socket.gethostname",
             },
             # By default a process waits 5 s for another one's write, too little while tasks are busy.
             "database": {"sql_alchemy_conn": f"sqlite:///{self.home / 'airflow.db'}?timeout=60"},
-            "logging": {
-                "base_log_folder": str(self.home / "logs"),
-                "colored_console_log": "False",
-            },
+            "logging": {"base_log_folder": str(self.home / "logs"), "colored_console_log": "False"},
             "api": {
                 "host": "127.0.0.1",
                 "port": str(port),

@@ -63,10 +63,7 @@ class AirflowApi:
         found = self._authorised("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
         return tuple(
             TaskState(
-                task=item["task_id"],
-                state=item["state"],
-                tries=item["try_number"] or 0,
-                seconds=item["duration"],
+                task=item["task_id"], state=item["state"], tries=item["try_number"] or 0, seconds=item["duration"]
             )
             for item in found["task_instances"]
         )
@@ -83,9 +80,7 @@ class AirflowApi:
             answer = self._client.request(method, path, **body)
         except httpx.HTTPError as error:
             raise ServiceError(
-                "Airflow does not answer",
-                found=f"{type(error).__name__}: {error}",
-                where=f"{method} {self.url}{path}",
+                "Airflow does not answer", found=f"{type(error).__name__}: {error}", where=f"{method} {self.url}{path}"
             ) from error
         if absent_is_none and answer.status_code == httpx.codes.NOT_FOUND:
             return None

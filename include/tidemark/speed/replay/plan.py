@@ -107,9 +107,6 @@ def next_range(log: TopicPartition, *, before: int | None, marker: int | None, e
     start = next((found for found in (marker, before) if found is not None), 0)
     if end < start:
         raise PositionError(
-            "the dead-letter topic ends before the last replayed offset",
-            expected=f">= {start}",
-            found=end,
-            where=where,
+            "the dead-letter topic ends before the last replayed offset", expected=f">= {start}", found=end, where=where
         )
     return ReplayRange(log=log, start=start, end=end, first=marker is None)
