@@ -27,13 +27,16 @@ Stack = Annotated[
 def up(
     name: Annotated[str, typer.Option(help="The stack's name: its data is in .tidemark/<name>.")] = "local",
     *,
-    streams: Annotated[bool, typer.Option("--streams", help="Run every stream's archive and speed layer too.")] = False,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option(help="Run this stream's archive and speed layer too. May be repeated; 'all' runs every stream."),
+    ] = None,
     airflow: Annotated[bool, typer.Option("--airflow", help="Run Airflow with the reconcile DAGs too.")] = False,
 ) -> None:
     """Start a local stack (Kafka and an S3 server), say where it is, and keep it up until Ctrl-C."""
     from tidemark.cli.up import run_stack
 
-    run_stack(name, with_streams=streams, with_airflow=airflow)
+    run_stack(name, streams=streams or (), with_airflow=airflow)
 
 
 @app.command()
