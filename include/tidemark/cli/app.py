@@ -49,6 +49,21 @@ def streams(stack: Stack = None) -> None:
 
 
 @app.command()
+def reconcile(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    *,
+    from_day: Annotated[str | None, typer.Option("--from", help="First day. [default: yesterday]")] = None,
+    to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: the same day]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rebuild days that have nothing new, too.")] = False,
+    stack: Stack = None,
+) -> None:
+    """Rebuild, prove and publish days without Airflow: every step of a reconcile run, one after the other."""
+    from tidemark.cli.reconcile import reconcile as run_steps
+
+    run_steps(stack, stream, from_day=from_day, to_day=to_day, force=force)
+
+
+@app.command()
 def where(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     topic: Annotated[str, typer.Argument(help="Its Kafka topic.")],
