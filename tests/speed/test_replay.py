@@ -1,4 +1,4 @@
-"""Dead letters replayed once: real broker, real S3; the letters are written here as docs/speed.md describes them."""
+"""Dead letters replayed once: real broker, real S3; the dead letters are written here as the headers' page says."""
 
 import json
 import os

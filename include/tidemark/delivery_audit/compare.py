@@ -179,7 +179,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
 
 
 def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
-    """Each row of both sides with ``outcome`` and ``kind``; the rules are in docs/delivery.md."""
+    """Each row of both sides with ``outcome`` and ``kind``; docs/how-to/check-delivery.md explains both."""
     group = Window.partitionBy(*_SOURCE)
     is_row = F.col("out_topic").isNull()
     rows = both.select("*", F.max("row").over(group).alias("truth"), is_row.alias("is_row"))
