@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
 from urllib3.exceptions import HTTPError
 
-from tidemark.core.errors import ServiceError
+from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 READ_TRIES = 3
+# An update fails only if another process updates the same object at the same moment.
+UPDATE_TRIES = 10
 # How S3Proxy, the local stack's server, lists an unfinished object. No object of ours has such a name.
 _UNFINISHED = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
@@ -170,11 +172,35 @@ class ObjectStore:
         except (ClientError, BotoCoreError) as error:
             raise self._refused("put", key, error) from error
 
+    def update(self, key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+        """Replace the object by what ``change`` makes of its bytes, for a lease; the result is the object afterwards.
+
+        ``change`` gets None if there is no object, and returns None to leave the object as it is. It is called again
+        if another process wrote the object meanwhile. Raises ConflictError if that does not end.
+        """
+        for _ in range(UPDATE_TRIES):
+            found = self.get(key)
+            body = change(found)
+            if body is None:
+                return found
+            self.replace(key, body, expected=found)
+            # The object decides: a refusal may answer the repetition of a request that succeeded, and S3Proxy, whose
+            # conditions are not atomic, may accept two writers at the same moment.
+            if self.get(key) == body:
+                return body
+        raise ConflictError(
+            "other processes keep writing an object",
+            expected="an object that stays for a moment",
+            found=f"{UPDATE_TRIES} other writes",
+            where=f"s3://{self.bucket}/{key}",
+            hint="Find out which processes start repeatedly, and stop all but one",
+        )
+
     def replace(self, key: str, body: bytes, *, expected: bytes | None) -> bool:
         """Replace the object if its bytes are ``expected`` (None: if the key is free); False if they are not.
 
-        After a lost answer the client repeats the call, and may then be refused because of its own write. So after
-        False, read the object.
+        After a lost answer the client repeats the call, and may then be refused because of its own write: see
+        ``update``.
         """
         if expected is None:
             return self.put_if_absent(key, body)

@@ -16,6 +16,7 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.offsets import TopicPartition
 from tidemark.inspect.locate import RecordStatus, record_status
 from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.lease import release, take
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.results import PUBLISH
@@ -203,6 +204,17 @@ def test_a_run_does_not_seal_a_day_that_another_run_has_published_since(world: W
     seal_run(new)
     sealed = [(item.day, item.run) for item in latest_seals(new.store, new.layout)]
     assert sealed == [(january(14), "other"), (january(15), "new")]
+
+
+def test_a_run_that_lost_the_streams_lease_publishes_nothing(world: World) -> None:
+    run, other = staged(world, "zombie", 14), world.run("other")
+    assert take(other) is None
+    with pytest.raises(ConflictError, match=r"another run of the stream is under way: expected .* found run other"):
+        publish_run(run, world.spark)
+    assert runs_published(world) == []
+    release(other)
+    publish_run(run, world.spark)
+    assert runs_published(world) == ["zombie"]
 
 
 @pytest.mark.conformance(18)

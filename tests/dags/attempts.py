@@ -2,6 +2,7 @@
 
 No application of a Spark step runs: each leaves the results that it is told and dies. Other steps find those results.
 Under ``form``: the arguments that the stream's rollback gives its application, and what it announces of its result.
+Under ``beside``: how steps of a run end while another run holds the stream's lease.
 """
 
 import json
@@ -14,11 +15,13 @@ from unittest.mock import patch
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
+from tidemark.core.errors import TidemarkError
 from tidemark.core.outcome import Outcome
 from tidemark.orchestration.manual_dags import ROLLBACK
 from tidemark.orchestration.operators import PythonStep, SparkStep
 from tidemark.orchestration.steps import reconciles
 from tidemark.orchestration.tasks import STEPS_BY_PLAN
+from tidemark.reconcile.lease import release, take
 from tidemark.reconcile.results import ROLLBACK as ROLLBACK_STEP
 from tidemark.reconcile.results import RollbackResult, SealedVersion
 from tidemark.run import Run, run_name
@@ -26,8 +29,20 @@ from tidemark.settings import settings
 
 
 def main(stream: str, attempts: dict[str, list[tuple[str, dict[str, Any]]]]) -> None:
-    ended = {run: [_attempt(stream, run, *attempt) for attempt in own] for run, own in attempts.items()}
-    sys.stdout.write(json.dumps({**ended, "form": _rolled_back(stream)}) + "\n")
+    ended = {}
+    for run, own in attempts.items():
+        ended[run] = [_attempt(stream, run, *attempt) for attempt in own]
+        release(Run.open(stream, run_name(run), settings()))
+    sys.stdout.write(json.dumps({**ended, "form": _rolled_back(stream), "beside": _beside(stream)}) + "\n")
+
+
+def _beside(stream: str) -> list[tuple[str, str]]:
+    """How steps of a run end while another run holds the stream's lease."""
+    other = Run.open(stream, "other", settings())
+    take(other)
+    ended = [_attempt(stream, "beside", step, {}) for step in ("settle", "rebuild", "seal")]
+    release(other)
+    return ended
 
 
 def _rolled_back(stream: str) -> tuple[str, list[str], dict[str, Any]]:
@@ -68,7 +83,7 @@ def _attempt(stream: str, run: str, step: str, results: dict[str, Any]) -> tuple
     with patch.object(SparkSubmitOperator, "execute", die):
         try:
             kind(task_id=step, step=step, stream=stream).execute({"run_id": run, "params": {}})
-        except AirflowException as error:
+        except (AirflowException, TidemarkError) as error:
             return type(error).__name__, str(error)
     return "success", ""
 

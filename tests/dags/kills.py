@@ -37,6 +37,8 @@ def each_step_twice(stream: Stream, last: date) -> tuple[Kill, ...]:
     """
     run, table = f"/runs/{stream.name}/[^/]+", f"/{stream.table}"
     return (
+        Kill(step="wait_for_lease", writes=f"/leases/{stream.name}/"),
+        Kill(step="wait_for_lease", writes=f"/leases/{stream.name}/", when="after"),
         Kill(step="wait", writes=f"{run}/wait.json"),
         Kill(step="wait", writes=f"{run}/wait.json", when="after"),
         Kill(step="plan", writes=f"{run}/plan.json"),

@@ -132,3 +132,8 @@ def test_a_rollback_gives_its_application_its_form_and_announces_the_day(
     own = ["--stream", stream.name, "--run", run_name("by hand")]
     assert arguments == [*own, "--day=2013-01-14", "--version=1"]
     assert announced == {"stream": stream.name, "run": "by hand", "days": {"2013-01-14": 3}}
+
+
+def test_no_step_works_while_another_run_holds_the_streams_lease(printed: Mapping[str, Any]) -> None:
+    assert {kind for kind, _ in printed["beside"]} == {"ConflictError"}
+    assert all("found run other, process" in told for _, told in printed["beside"])

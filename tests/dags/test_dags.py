@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parents[2]
 STREAMS = PROJECT / "include" / "streams"
 PARSER = Path(__file__).with_name("dag_folder.py")
 pytestmark = pytest.mark.services
-STEPS = ("wait", "plan", "refill", "settle", "rebuild", "audit", "publish", "seal", "report")
+STEPS = ("wait_for_lease", "wait", "plan", "refill", "settle", "rebuild", "audit", "publish", "seal", "report")
 
 
 def parse(streams: Path, home: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 It starts once, and every run that does not follow another one is under way from the beginning: a test awaits its own.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,21 @@ import pytest
 
 from tests.conftest import MakeStream, Produce
 from tests.dags.days import SUNDAY, Days
-from tests.dags.runs import ENDED, EVERY_S, read_until, run_states, wait_for_dags, wait_for_end, wait_for_kill
+from tests.dags.runs import (
+    ENDED,
+    EVERY_S,
+    instances,
+    read_until,
+    run_states,
+    wait_for_dags,
+    wait_for_end,
+    wait_for_kill,
+)
 from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.definitions.stream import Stream
+from tidemark.reconcile.lease import release, take
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.speed.replay.replay import REPLAY
@@ -87,20 +98,36 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(airflow: LocalAirflow, mended: Stream, berlin: Stream, sunday: Days) -> Runs:
-    """All under way, and the rebuild of Sunday's killed."""
+def runs(airflow: LocalAirflow, settings: Settings, mended: Stream, berlin: Stream, sunday: Days) -> Runs:
+    """All under way, and the rebuild of Sunday's killed, which has waited for a run of another process before."""
     api, name = airflow.api, sunday.stream.name
     fill, late_fill, replay = f"backfill_{name}", f"backfill_{berlin.name}", f"replay_{mended.name}"
     wait_for_dags(api, (f"reconcile_{name}", "reconcile_flights", fill, late_fill, replay))
     tomorrow = str(datetime.now(ZONE).date() + timedelta(days=1))
+    late = api.trigger(late_fill, {"from_day": tomorrow, "to_day": tomorrow})
+    with pytest.MonkeyPatch.context() as task:
+        task.setenv("AIRFLOW_CTX_DAG_ID", late_fill)
+        task.setenv("AIRFLOW_CTX_DAG_RUN_ID", late)
+        assert take(Run.open("flights", "ended", settings)) is None
+    by_hand = Run.open(name, "by-hand", settings)
+    assert take(by_hand) is None
     backfill = api.trigger(fill, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
     runs = Runs(
         backfill=backfill,
         sunday=f"{SUNDAY}__{backfill}__1",
         replay=api.trigger(replay, {}),
-        tomorrow=api.trigger(late_fill, {"from_day": tomorrow, "to_day": tomorrow}),
+        tomorrow=late,
         no_days=api.trigger("reconcile_flights", {}),
     )
+
+    def waits() -> bool:
+        if runs.sunday not in run_states(api, f"reconcile_{name}"):
+            return False
+        tasks = instances(api, f"reconcile_{name}", runs.sunday)
+        return ("wait_for_lease", "up_for_reschedule") in {(item["task_id"], item["state"]) for item in tasks}
+
+    wait_until(waits, "it waits for the lease", 600, every_s=EVERY_S)
+    release(by_hand)
     wait_for_kill(airflow, f"reconcile_{name}", runs.sunday, "rebuild")
     return runs
 
@@ -124,6 +151,7 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
     assert api.run_state(dag, run) == "failed"
     tasks = {item.task: item for item in api.task_states(dag, run)}
     assert {name: item.state for name, item in tasks.items()} == {
+        "wait_for_lease": "success",
         "wait": "failed",
         **dict.fromkeys(("plan", "refill", "settle", "rebuild", "audit", "publish", "seal"), "upstream_failed"),
         "report": "success",
@@ -131,6 +159,19 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
     }
     assert tasks["wait"].tries == 1
     assert "Trigger the DAG again and fill in from_day and to_day" in log(airflow, dag, run, "wait")
+
+
+def test_a_run_takes_over_the_lease_of_a_run_that_has_ended_and_releases_it_though_it_fails(
+    airflow: LocalAirflow, settings: Settings, berlin: Stream, runs: Runs
+) -> None:
+    dag, run = "reconcile_flights", runs.no_days
+    wait_for_end(airflow.api, dag, run)
+
+    ended = f"run {runs.tomorrow} of DAG backfill_{berlin.name}"
+    assert f"taking over the lease of stream flights from {ended}, since" in log(airflow, dag, run, "wait_for_lease")
+    other = Run.open("flights", "other", settings)
+    assert take(other) is None
+    release(other)
 
 
 @pytest.mark.conformance(24)
@@ -188,6 +229,7 @@ def test_a_run_of_a_backfill_whose_rebuild_is_killed_publishes_and_seals_its_day
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
     assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
+    assert re.search(r"Waiting since \S+ for run by-hand, process \d+ on", log(airflow, dag, run, "wait_for_lease"))
     assert run_states(api, dag) == {run: "success"}
     assert sunday.seals() == [(str(SUNDAY), 1, run_name(run))]
     for table in (sunday.stream.table, sunday.stream.quarantine_table):

@@ -106,8 +106,8 @@ GUARDS = (
     Guard(
         name="lease-taken",
         promise="A writer holds the lease only if the object there is its own.",
-        path="include/tidemark/archive/stream/lease.py",
-        old="if store.get(key) == body:",
+        path="include/tidemark/s3.py",
+        old="if self.get(key) == body:",
         new="if True:",
         tests=("tests/archive/test_fencing.py::test_a_lease_that_another_writer_takes_first_is_taken_from_it",),
     ),

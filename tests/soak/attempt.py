@@ -10,12 +10,12 @@ stream has none. The file's name starts with the time when the read started, in 
 ``reconcile up to STEP`` does not read the view. After that step it waits to be killed; after the last step it ends.
 """
 
-import fcntl
 import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tidemark.current_view.frame import current
 from tidemark.maintenance import compaction, expiry, replaced
 from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.lease import holding, release, take
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -58,29 +59,31 @@ def main() -> None:
                 if not what.startswith(UP_TO):
                     _write_view(spark, run, Path(views))
 
-            for step, act in _steps(run, spark, what, days, Path(views) / "lock"):
-                if _done(run, step):
-                    continue
-                save_view()
-                print(f"step {step}", flush=True)  # noqa: T201  # for the parent process
-                act()
-                if what == f"{UP_TO}{step}" and step != STEPS[-1]:
-                    signal.pause()
+            with _leased(run) if what.startswith(("reconcile", "force")) else nullcontext():
+                for step, act in _steps(run, spark, what, days):
+                    if _done(run, step):
+                        continue
+                    save_view()
+                    print(f"step {step}", flush=True)  # noqa: T201  # for the parent process
+                    act()
+                    if what == f"{UP_TO}{step}" and step != STEPS[-1]:
+                        signal.pause()
             save_view()
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 
 
-def _publish(run: Run, spark: SparkSession, lock: Path) -> None:
-    """One run of the stream at a time, as in Airflow; the lock ends with the process."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        publish_run(run, spark)
+@contextmanager
+def _leased(run: Run) -> Iterator[None]:
+    """Wait for the stream's lease, and release it when the run has done all of its steps, as Airflow's tasks do."""
+    while take(run) is not None:
+        time.sleep(1)  # as a sensor does
+    with holding(run):
+        yield
+    release(run)
 
 
-def _steps(
-    run: Run, spark: SparkSession, what: str, days: list[date], lock: Path
-) -> list[tuple[str, Callable[[], object]]]:
+def _steps(run: Run, spark: SparkSession, what: str, days: list[date]) -> list[tuple[str, Callable[[], object]]]:
     if what == "roll back":
         return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
     if what.startswith("maintain"):
@@ -94,7 +97,7 @@ def _steps(
         lambda: finalize_plan_run(run),
         lambda: rebuild_run(run, spark),
         lambda: audit_run(run, spark),
-        lambda: _publish(run, spark, lock),
+        lambda: publish_run(run, spark),
         lambda: seal_run(run),
         lambda: report_run(run),
     )

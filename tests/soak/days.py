@@ -15,6 +15,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
@@ -211,13 +212,15 @@ def _killed_beside(
     within_s: float = 6,
 ) -> str:
     """Two at once, each a run and its days: the first one is to do ``what`` and is killed in the step, then both are
-    tried again where need be."""
+    tried again where need be, at once: one of them may wait for the other."""
     with ExitStack() as apps:
         first = apps.enter_context(world.attempt(*killed, what=what))
         second = apps.enter_context(world.attempt(*other))
         seen = _killed(world, first, step, share, within_s=within_s)
-        done = _ended(world, second)
-    more = _reconcile(world, *killed, what=what) + (0 if done else _reconcile(world, *other))
+        with ThreadPoolExecutor(1) as pool:
+            repeated = pool.submit(_reconcile, world, *killed, what=what)
+            more = 0 if _ended(world, second) else _reconcile(world, *other)
+            more += repeated.result()
     return f"{seen}; {more} more attempts"
 
 

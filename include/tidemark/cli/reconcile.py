@@ -1,6 +1,5 @@
 """``tidemark reconcile``: a reconcile run without a scheduler, its steps one after the other in one Spark session."""
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,11 +15,10 @@ from tidemark.core.days import day_of
 from tidemark.definitions.stream import load_stream
 from tidemark.orchestration import tasks
 from tidemark.orchestration.run_days import form_days
-from tidemark.orchestration.steps import LAST_TASK, SPAN_DAYS_MAX, STEPS, Step
+from tidemark.orchestration.steps import LAST_TASK, LEASE_STEP, SPAN_DAYS_MAX, STEPS, Step
 from tidemark.reconcile.results import REPORT
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
-from tidemark.stack.java import BRIEF_JVM, java_command
 
 POLL_S = 1
 SparkStep = Callable[[Run, Any], object]
@@ -42,7 +40,8 @@ def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: s
         try:
             for step in STEPS:
                 if not step.always:
-                    _timed(console, step.name, partial(_do, step, run, request, session))
+                    with console.status(step.name) as status, tasks.holding(step.name, stream, run.name):
+                        _timed(console, step.name, partial(_do, step, run, request, session, status.update))
         finally:
             tasks.report(stream, run.name)
             report = run.outcome(REPORT)
@@ -60,12 +59,10 @@ class _Session:
 
     def get(self) -> Any:
         if self._spark is None:
-            java_command()
-            os.environ.update(BRIEF_JVM)
-            from tidemark.spark.session import quiet_session
+            from tidemark.cli.spark import command_spark
 
-            self._spark = quiet_session(self._settings, f"tidemark-reconcile-{self._stream}")
-            self._cleanup.callback(self._spark.stop)
+            session = command_spark(self._settings, f"tidemark-reconcile-{self._stream}")
+            self._spark = self._cleanup.enter_context(session)
         return self._spark
 
 
@@ -78,15 +75,18 @@ def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | N
 
 def _timed(console: Console, name: str, action: Callable[[], str]) -> None:
     began = time.monotonic()
-    with console.status(name):
-        outcome = action()
+    outcome = action()
     console.print(f"  {name:<14} {outcome or f'{time.monotonic() - began:.1f} s'}", highlight=False)
 
 
-def _do(step: Step, run: Run, request: tasks.Request, session: _Session) -> str:
-    """One step; what to say instead of its seconds where it had nothing to do."""
+def _do(step: Step, run: Run, request: tasks.Request, session: _Session, show_progress: Callable[[str], object]) -> str:
+    """Do one step. The result is the text to show instead of its seconds, if it had nothing to do."""
     name = run.stream.name
     match step.kind:
+        case "sensor" if step.name == LEASE_STEP:
+            while (holder := tasks.take_lease(name, run.name, lambda _dag, _run: None)) is not None:
+                show_progress(f"waiting for {holder}")
+                time.sleep(POLL_S)
         case "sensor":
             began = time.monotonic()
             while not tasks.look(name, run.name, request, waited_seconds=time.monotonic() - began):

@@ -63,6 +63,11 @@ class Layout:
         return self._under("heartbeats")
 
     @property
+    def lease_key(self) -> str:
+        """The key of the lease that lets one reconcile run of the stream work at a time."""
+        return f"{self._under('leases')}reconcile.json"
+
+    @property
     def run_prefix(self) -> str:
         return self._under("runs")
 

@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -19,8 +20,31 @@ from tidemark.orchestration.steps import PROJECT
 POKE_SECONDS = 15
 
 
+class LeaseStep(BaseSensorOperator):
+    """Takes the stream's lease for the run. It waits while another run holds it, and uses no worker meanwhile."""
+
+    def __init__(self, *, stream: str, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", poke_interval=POKE_SECONDS, **kwargs)
+        self.stream = stream
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        ti = context["ti"]
+        holder = explained(lambda: tasks.take_lease(self.stream, context["run_id"], partial(_has_ended, ti)))
+        if holder is not None:
+            began = ti.get_first_reschedule_date(context) or datetime.now(UTC)
+            self.log.info("Waiting since %s for %s", began.isoformat(timespec="seconds"), holder)
+        return PokeReturnValue(is_done=holder is None)
+
+
+def _has_ended(ti: Any, dag: str, run_id: str) -> bool | None:
+    """Whether a run has ended; None where this Airflow does not know it."""
+    if not ti.get_dr_count(dag_id=dag, run_ids=[run_id]):
+        return None
+    return bool(ti.get_dr_count(dag_id=dag, run_ids=[run_id], states=["success", "failed"]))
+
+
 class WaitStep(BaseSensorOperator):
-    """Looks at the archive now and then, and holds no worker in between."""
+    """Checks now and then how far the archive is, and uses no worker in between."""
 
     def __init__(self, *, stream: str, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", poke_interval=POKE_SECONDS, **kwargs)
@@ -31,7 +55,8 @@ class WaitStep(BaseSensorOperator):
         self.log.info("Reconciling %s: %s", self.stream, tasks.days_text(wanted.days))
         began = context["ti"].get_first_reschedule_date(context) or datetime.now(UTC)
         waited_seconds = (datetime.now(UTC) - began).total_seconds()
-        done = explained(lambda: tasks.look(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds))
+        with tasks.holding("wait", self.stream, context["run_id"]):
+            done = explained(lambda: tasks.look(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds))
         return PokeReturnValue(is_done=done)
 
 
@@ -45,7 +70,8 @@ class PythonStep(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """The function's result; raises AirflowFailException where trying again is pointless."""
-        result = explained(lambda: self._act(context))
+        with explained(lambda: tasks.holding(self.step, self.stream, context["run_id"])):
+            result = explained(lambda: self._act(context))
         _announce(self, context, result)
         return result
 
@@ -96,8 +122,10 @@ class SparkStep(SparkSubmitOperator):
         self.application_args = [*arguments["application_args"], *asked]
         os.environ.update(environment)  # this task's own process
         before = explained(lambda: tasks.saved(self.step, self.stream, run_id))
+        held = explained(lambda: tasks.holding(self.step, self.stream, run_id))
         try:
-            super().execute(context)
+            with held:
+                super().execute(context)
         except AirflowException as error:
             found = tasks.failure(self.step, self.stream, run_id, before)
             if found is None:

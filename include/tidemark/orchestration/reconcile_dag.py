@@ -14,10 +14,11 @@ from airflow.sdk import (
 )
 
 from tidemark.definitions.stream import Stream
-from tidemark.orchestration.operators import PythonStep, SparkStep, WaitStep
+from tidemark.orchestration.operators import LeaseStep, PythonStep, SparkStep, WaitStep
 from tidemark.orchestration.steps import (
     LAST_HELP,
     LAST_TASK,
+    LEASE_STEP,
     RETRIES,
     RETRY_DELAY,
     SPAN_DAYS_MAX,
@@ -108,6 +109,8 @@ def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperat
                 execution_timeout=step.timeout,
                 **common,
             )
+        case "sensor" if step.name == LEASE_STEP:
+            return LeaseStep(task_id=step.name, stream=stream_name, timeout=step.timeout.total_seconds(), **common)
         case "sensor":
             patience = timedelta(seconds=stream.batch.wait_seconds if stream else 0)
             timeout = (patience + step.timeout).total_seconds()

@@ -7,6 +7,7 @@ from typing import Literal
 
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream, load_stream, stream_names
+from tidemark.reconcile.results import AUDIT, FINALIZE_PLAN, PLAN, PUBLISH, REBUILD, REFILL, REPORT, SEAL, WAIT
 
 PROJECT = Path(__file__).resolve().parents[3]
 RETRIES = 2
@@ -14,6 +15,7 @@ RETRY_DELAY = timedelta(seconds=15)
 SPAN_DAYS_MAX = 92
 BACKFILL_DAYS_MAX = 1000  # Airflow maps a task over 1,024 values at most
 RUNS_AT_ONCE = 2  # of one stream's DAG, those of Airflow's own backfills not counted
+LEASE_STEP = "wait_for_lease"
 LAST_TASK = "complete"
 LAST_HELP = (
     "Succeeds when the days are sealed and reported. Fails where late records are held back, because their days can't "
@@ -25,8 +27,8 @@ LAST_HELP = (
 class Step:
     """One task of the DAG.
 
-    ``sensor`` gives its slot back between two looks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs whatever
-    became of the steps before.
+    ``sensor`` gives its slot back between two checks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs whatever
+    became of the steps before; ``leased`` works only while the run holds the stream's lease.
     """
 
     name: str
@@ -34,68 +36,78 @@ class Step:
     help: str
     timeout: timedelta
     always: bool = False
+    leased: bool = True
 
 
 STEPS = (
     Step(
-        name="wait",
+        name=LEASE_STEP,
+        kind="sensor",
+        help="Wait until no other run of the stream is under way. The log names the run it waits for.",
+        timeout=timedelta(days=7),
+        leased=False,
+    ),
+    Step(
+        name=WAIT.name,
         kind="sensor",
         help="Wait until the archive reaches the end of the days, at most the stream's `batch.wait_seconds`. "
         "A stream that lags or is down is no failure: what it has not archived is refilled from Kafka.",
         timeout=timedelta(minutes=10),
     ),
     Step(
-        name="plan",
+        name=PLAN.name,
         kind="python",
         help="Fix the offsets the run must prove, and decide what to read, refill and rebuild.",
         timeout=timedelta(minutes=30),
     ),
     Step(
-        name="refill",
+        name=REFILL.name,
         kind="spark",
         help="Fetch exactly the missing offsets from Kafka into the archive. Skipped where nothing is missing.",
         timeout=timedelta(hours=6),
     ),
     Step(
-        name="finalize_plan",
+        name=FINALIZE_PLAN.name,
         kind="python",
         help="Plan the same offsets again: every one of them must be archived now.",
         timeout=timedelta(minutes=30),
     ),
     Step(
-        name="rebuild",
+        name=REBUILD.name,
         kind="spark",
         help="Rebuild the days from the archive on an audit branch, without duplicates.",
         timeout=timedelta(hours=6),
     ),
     Step(
-        name="audit",
+        name=AUDIT.name,
         kind="spark",
         help="Run the stream's quality checks on the branch. A critical one that fails ends the run here, "
         "but for days that late records reopened: those keep their version.",
         timeout=timedelta(hours=2),
     ),
     Step(
-        name="publish",
+        name=PUBLISH.name,
         kind="spark",
         help="Replace the days of the published table in one atomic step. "
         "Refused where another run has published one of them since this run was planned.",
         timeout=timedelta(hours=2),
     ),
     Step(
-        name="seal",
+        name=SEAL.name,
         kind="python",
         help="Write each day's proof: the ranges used, the counts, the quality verdict and the snapshot.",
         timeout=timedelta(minutes=30),
     ),
     Step(
-        name="report",
+        name=REPORT.name,
         kind="python",
-        help="Write the run's report, also of a run that failed.",
+        help="Write the run's report, also of a run that failed, and let the stream's next run begin.",
         timeout=timedelta(minutes=30),
         always=True,
+        leased=False,
     ),
 )
+LEASED = frozenset(step.name for step in STEPS if step.leased)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,13 @@
 """What the tasks do, without Airflow. Everything heavy is imported when a task runs, never when its DAG is parsed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from tidemark.core.errors import ConfigError, QualityError
+from tidemark.orchestration.steps import LEASED
 
 if TYPE_CHECKING:
     from tidemark.run import Run
@@ -17,6 +19,27 @@ class Request:
 
     days: tuple[date, ...]
     force: bool
+
+
+def take_lease(stream: str, run_id: str, has_ended: Callable[[str, str], bool | None]) -> str | None:
+    """Take the stream's lease for the run. None where the run has it now, else a text that names the run that has it.
+
+    ``has_ended`` says of a DAG and its run whether that has ended, or None where it does not know that run.
+    """
+    from tidemark.reconcile.lease import take
+
+    holder = take(
+        _run(stream, run_id),
+        lambda found: has_ended(found.dag, found.dag_run) if found.dag and found.dag_run else None,
+    )
+    return None if holder is None else str(holder)
+
+
+def holding(step: str, stream: str, run_id: str) -> AbstractContextManager[None]:
+    """Hold the stream's lease while a step works that needs it; raises ConflictError where another run holds it."""
+    from tidemark.reconcile import lease
+
+    return lease.holding(_run(stream, run_id)) if step in LEASED else nullcontext()
 
 
 def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
@@ -55,10 +78,15 @@ def seal(stream: str, run_id: str) -> dict[str, Any]:
 
 
 def report(stream: str, run_id: str) -> None:
-    """Step ``report``."""
+    """Step ``report``, which also releases the stream's lease: it runs last, and after a failure too."""
+    from tidemark.reconcile.lease import release
     from tidemark.reconcile.report.report import report_run
 
-    report_run(_run(stream, run_id))
+    run = _run(stream, run_id)
+    try:
+        report_run(run)
+    finally:
+        release(run)
 
 
 def complete(stream: str, run_id: str) -> None:

@@ -8,6 +8,7 @@ from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.plan import DayPlan
 from tidemark.core.seal import Seal
 from tidemark.reconcile.fingerprints import require_same_plan
+from tidemark.reconcile.lease import check_lease
 from tidemark.reconcile.results import (
     AUDIT,
     PLAN,
@@ -33,7 +34,8 @@ def publish_run(run: Run, spark: SparkSession) -> None:
 
     Days that the audit holds back stay as they are. Quarantine first lets a reader of a day's new rows find its new
     quarantine as well. Raises QualityError unless the
-    branch passed its audit, ConflictError when another run published or sealed one of the days meanwhile.
+    branch passed its audit, ConflictError when another run published or sealed one of the days meanwhile, or holds the
+    stream's lease.
     """
     with run.step(PUBLISH) as attempt:
         plan = final_plan(run)
@@ -65,6 +67,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
                 held=tuple(item.day for item in audit.held),
                 hint=new_run_hint(run.stream.name, [item.day for item in days]),
             )
+            check_lease(run)
             return IcebergTable(spark, run.settings, name).publish(publication)
 
         quarantine = publish(run.stream.quarantine_table, main.quarantine, rebuilt.quarantine)

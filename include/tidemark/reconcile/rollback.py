@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
+from tidemark.reconcile.lease import check_lease, holding
 from tidemark.reconcile.rebuild.version_diff import version_differences
 from tidemark.reconcile.results import ROLLBACK, RollbackResult, SealedVersion
 from tidemark.run import Run
@@ -45,11 +46,12 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     The result is the seal of the day's latest version: of this rollback, or the one that has these rows already. What
     was cut off in the middle is finished by a repeat, whatever the repeat's run is called.
 
-    Raises ConfigError for a version that was never sealed, ConflictError where its snapshots have expired, or where
-    the day's rows are not the latest version's or moved meanwhile, IncompleteError where the earlier rows are not as
-    many as its seal says, and FormatError or ServiceError where they don't read. Readers then still see what they saw.
+    It holds the stream's lease meanwhile. Raises ConfigError for a version that was never sealed, ConflictError where
+    another run holds the lease, where the version's snapshots have expired, or where the day's rows are not the latest
+    version's or moved meanwhile, IncompleteError where the earlier rows are not as many as its seal says, and
+    FormatError or ServiceError where they don't read. Readers then still see what they saw.
     """
-    with run.step(ROLLBACK) as attempt:
+    with run.step(ROLLBACK) as attempt, holding(run, then_release=True):
         # Before anything is decided: publication is refused where the day moves from here on.
         main = main_snapshots(run.settings, run.stream)
         seals = day_seals(run.store, run.layout, day)
@@ -176,6 +178,7 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
         )
         return target.publish(publication).snapshot
 
+    check_lease(run)
     return _Copied(
         quarantine=publish(aside, new.main.quarantine, staged_aside),
         published=publish(table, new.main.published, staged),

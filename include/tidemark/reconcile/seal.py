@@ -11,6 +11,7 @@ from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Seal, SealedLog
 from tidemark.core.transaction_holes import joined
 from tidemark.reconcile.fingerprints import require_same_plan
+from tidemark.reconcile.lease import check_lease
 from tidemark.reconcile.results import (
     AUDIT,
     FINALIZE_PLAN,
@@ -35,12 +36,15 @@ def seal_run(run: Run) -> tuple[Seal, ...]:
     """One seal per day of the final plan that was published; a day this run sealed before is left as it is.
 
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
-    did not pass, ConflictError where another run published or sealed a day meanwhile or the version before is missing.
+    did not pass, ConflictError where another run published or sealed a day meanwhile or holds the stream's lease, or
+    where the version before is missing.
     """
     with run.step(SEAL) as attempt:
         plan = final_plan(run)
         days = _published(run, plan)
-        seals = tuple(write_seal(run, seal) for seal in _seals(run, plan, days)) if days else ()
+        made = _seals(run, plan, days) if days else []
+        check_lease(run)
+        seals = tuple(write_seal(run, seal) for seal in made)
         attempt.result = SealResult(
             seals=tuple(
                 SealedVersion(day=item.day, version=item.version, key=run.layout.seal_key(item.day, item.version))

@@ -15,9 +15,6 @@ from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import canonical_json
 from tidemark.s3 import ObjectStore
 
-# A try fails only if another writer starts at the same moment.
-_TRIES = 10
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
@@ -32,24 +29,15 @@ class Lease:
     def take(cls, store: ObjectStore, checkpoint_prefix: str) -> "Lease":
         """Take the checkpoint from its current holder. Raises FormatError if the current lease does not parse."""
         key = f"{checkpoint_prefix}lease.json"
-        for _ in range(_TRIES):
-            found = store.get(key)
-            epoch = 1 if found is None else _epoch(found, where=f"s3://{store.bucket}/{key}") + 1
-            started_at = datetime.now(UTC).isoformat()
+        where = f"s3://{store.bucket}/{key}"
+
+        def change(found: bytes | None) -> bytes:
+            epoch = 1 if found is None else _epoch(found, where=where) + 1
             holder = f"process {os.getpid()} on {socket.gethostname()}"
-            body = canonical_json({"epoch": epoch, "holder": holder, "started_at": started_at})
-            store.replace(key, body, expected=found)
-            # The object decides, not the answer. A refusal may answer the repetition of a request that succeeded. And
-            # S3Proxy, whose conditions are not atomic, may accept two writers at the same moment.
-            if store.get(key) == body:
-                return cls(store=store, key=key, epoch=epoch, body=body)
-        raise ConflictError(
-            "other writers keep taking a checkpoint",
-            expected="a lease that stays for a moment",
-            found=f"{_TRIES} others",
-            where=f"s3://{store.bucket}/{key}",
-            hint="Find out what starts this stream repeatedly, and stop all writers but one",
-        )
+            return canonical_json({"epoch": epoch, "holder": holder, "started_at": datetime.now(UTC).isoformat()})
+
+        body = store.update(key, change) or b""
+        return cls(store=store, key=key, epoch=_epoch(body, where=where), body=body)
 
     def check(self) -> None:
         """Raise ConflictError if another writer has taken the checkpoint, or if the lease is missing."""
