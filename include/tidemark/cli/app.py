@@ -55,12 +55,15 @@ def streams(stack: Stack = None) -> None:
 def reconcile(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     *,
-    from_day: Annotated[str | None, typer.Option("--from", help="First day. [default: yesterday]")] = None,
-    to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: the same day]")] = None,
+    from_day: Annotated[str | None, typer.Option("--from", help="First day. Default: yesterday.")] = None,
+    to_day: Annotated[str | None, typer.Option("--to", help="Last day. Default: the same day.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Rebuild days that have nothing new, too.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Rebuild, prove and publish days without Airflow: every step of a reconcile run, one after the other."""
+    """Rebuild, prove and publish days without Airflow. Exits 1 if a step fails.
+
+    It does every step of a reconcile run, one after the other. If another run of the stream is under way, it waits.
+    """
     from tidemark.cli.reconcile import reconcile as run_steps
 
     run_steps(stack, stream, from_day=from_day, to_day=to_day, force=force)
