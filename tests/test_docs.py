@@ -12,7 +12,8 @@ import pytest
 from tidemark.cli.app import app
 from tidemark.core import errors
 from tidemark.definitions.stream import Stream
-from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, SPAN_DAYS_MAX, STEPS
+from tidemark.orchestration.run_days import BACKFILL_RUNS_MAX
+from tidemark.orchestration.steps import SPAN_DAYS_MAX, STEPS
 from tidemark.settings import Settings
 from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS
 from tidemark.stack.local import PROJECT
@@ -61,9 +62,9 @@ def test_batch_names_every_step_in_order() -> None:
 
 
 def test_the_limits_of_both_forms_are_named() -> None:
-    for page, limit in (("batch.md", SPAN_DAYS_MAX), ("operations.md", BACKFILL_DAYS_MAX)):
+    for page, limit in (("batch.md", SPAN_DAYS_MAX), ("operations.md", BACKFILL_RUNS_MAX)):
         text = (PROJECT / "docs" / page).read_text(encoding="utf-8")
-        assert re.search(rf"`from_day`[^|]+ {limit:,} at most", text), page
+        assert re.search(rf"`from_day`[^|]+ {limit:,}( runs)? at most", text), page
 
 
 def test_operations_names_every_setting_with_its_default() -> None:

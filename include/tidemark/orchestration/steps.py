@@ -12,7 +12,6 @@ PROJECT = Path(__file__).resolve().parents[3]
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=15)
 SPAN_DAYS_MAX = 92
-BACKFILL_DAYS_MAX = 1000  # Airflow maps a task over 1,024 values at most
 RUNS_AT_ONCE = 2  # of one stream's DAG, those of Airflow's own backfills not counted
 LAST_TASK = "complete"
 LAST_HELP = (
