@@ -56,7 +56,7 @@ def test_days_before_the_first_seal_are_asked_for_and_told_in_a_line(
     )
     out = capsys.readouterr().out
     assert "Not sealed, and over for more than 0 h: 2013-01-12 to 2013-01-13, 2013-01-16." in out
-    assert f"start backfill_{name}" in out
+    assert "trigger tidemark_backfill" in out
     assert "not over" in out
     with pytest.raises(ConfigError, match=r"expected 2013-01-17 at the latest, found 9999-12-31"):
         command.print_days(None, name, from_day=None, to_day="9999-12-31", grace_hours=0, now=thursday(5))

@@ -78,7 +78,7 @@ def print_days(
     console.print(table)
     if due:
         told = f"Not sealed, and over for more than {grace_hours} h: {_spans(due)}."
-        todo = f"Look at the runs of reconcile_{stream.name}; for days without a run start backfill_{stream.name}."
+        todo = f"Check the runs of reconcile_{stream.name}; for days without a run trigger tidemark_backfill."
         console.print(Text(f"{told} {todo}", style="red"))
     if any(waiting[day] for day in seals):
         told = "Waiting records are archived and not in the published day. The next run takes them in, or says why not."
