@@ -30,6 +30,7 @@ def _dag(dag: Any) -> dict[str, Any]:
         "catchup": dag.catchup,
         "max_active_runs": dag.max_active_runs,
         "params": {name: dag.params.get_param(name).schema for name in dag.params},
+        "defaults": [dag.params.get_param(name).value for name in dag.params if dag.params.get_param(name).has_value],
         "undescribed": [name for name in dag.params if not dag.params.get_param(name).description],
         "doc": dag.doc_md,
         "tasks": {task.task_id: _task(task) for task in dag.tasks},
@@ -46,7 +47,7 @@ def _task(task: Any) -> dict[str, Any]:
         "depends_on_past": task.depends_on_past,
         "bounded": task.execution_timeout is not None or getattr(task, "mode", "") == "reschedule",
         "templates": list(task.template_fields),
-        "outlets": [asset.uri for asset in task.outlets],
+        "outlets": [getattr(item, "uri", item.name) for item in task.outlets],
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.airflow_api import AirflowApi
 
+BACKFILL = "tidemark_backfill"
 PATIENCE_S = 3600
 ENDED = frozenset({"success", "failed"})
 # Its API server answers the running tasks too: a test that calls it all the time holds them up.
@@ -71,3 +73,29 @@ def instances(api: AirflowApi, dag: str, run: str) -> list[dict[str, Any]]:
     found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")
     tasks: list[dict[str, Any]] = found["task_instances"]
     return tasks
+
+
+def chunk_states(api: AirflowApi, backfill: str) -> dict[str, str]:
+    """The state of each chunk of a backfill, by its label."""
+    found = instances(api, BACKFILL, backfill)
+    return {item["rendered_map_index"]: item["state"] for item in found if item["task_id"] == "chunk"}
+
+
+def clear(api: AirflowApi, backfill: str, *, map_index: int) -> None:
+    """Clear one chunk of a backfill, as a person does."""
+    asked = {"dag_run_id": backfill, "task_ids": [["chunk", map_index]], "only_failed": False, "dry_run": False}
+    api._authorised("POST", f"/api/v2/dags/{BACKFILL}/clearTaskInstances", json=asked)
+
+
+def run_spans(api: AirflowApi, dag: str) -> dict[str, tuple[datetime, datetime]]:
+    """When each run of the DAG started and ended."""
+    found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns")["dag_runs"]
+    moments = {item["dag_run_id"]: (item["start_date"], item["end_date"]) for item in found}
+    return {run: (datetime.fromisoformat(start), datetime.fromisoformat(end)) for run, (start, end) in moments.items()}
+
+
+def task_log(airflow: LocalAirflow, dag: str, run: str, task: str, *, map_index: int | None = None) -> str:
+    """What the attempts of the task logged."""
+    folder = airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
+    mapped = folder if map_index is None else folder / f"map_index={map_index}"
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(mapped.glob("*.log")))

@@ -13,9 +13,12 @@ import pytest
 
 from tests.conftest import MakeStream
 from tidemark.core.codec import encode
+from tidemark.core.errors import IncompleteError
 from tidemark.definitions.stream import Stream
-from tidemark.reconcile.results import AuditResult, HeldDay
-from tidemark.run import run_name
+from tidemark.orchestration.tasks import reason
+from tidemark.reconcile.results import FINALIZE_PLAN, AuditResult, HeldDay
+from tidemark.run import Run, run_name
+from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT, LocalStack
 
 ATTEMPTS = Path(__file__).with_name("attempts.py")
@@ -131,9 +134,33 @@ def test_a_rollback_gives_its_application_its_form_and_announces_the_day(
     assert Path(application) == PROJECT / "spark_apps" / "rollback.py"
     own = ["--stream", stream.name, "--run", run_name("by hand")]
     assert arguments == [*own, "--day=2013-01-14", "--version=1"]
-    assert announced == {"stream": stream.name, "run": "by hand", "days": {"2013-01-14": 3}}
+    extra = {"stream": stream.name, "run": "by hand", "days": {"2013-01-14": 3}}
+    assert announced == [f"tidemark://streams/{stream.name}/sealed", extra]
 
 
 def test_no_step_works_while_another_run_holds_the_streams_lease(printed: Mapping[str, Any]) -> None:
     assert {kind for kind, _ in printed["beside"]} == {"ConflictError"}
-    assert all("found run other, process" in told for _, told in printed["beside"])
+    assert all("found run other, process" in text for _, text in printed["beside"])
+
+
+@pytest.mark.conformance(51)
+def test_a_chunk_starts_a_run_only_where_all_its_earlier_ones_failed(printed: Mapping[str, Any]) -> None:
+    form = {"from_day": "2013-01-14", "to_day": "2013-01-15"}
+    ends = ["success", "failed"]
+    assert printed["chunk"] == {
+        "": ["start", "reconcile_x", "2013-01-14__by hand__1", form],
+        "queued": ["wait", "reconcile_x", "2013-01-14__by hand__1", ends],
+        "success": ["wait", "reconcile_x", "2013-01-14__by hand__1", ends],
+        "failed": ["start", "reconcile_x", "2013-01-14__by hand__2", form],
+        "failed running": ["wait", "reconcile_x", "2013-01-14__by hand__2", ends],
+        "failed failed": ["start", "reconcile_x", "2013-01-14__by hand__3", form],
+    }
+
+
+def test_a_run_whose_plan_could_not_be_finalized_says_why(settings: Settings, stream: Stream) -> None:
+    with (
+        pytest.raises(IncompleteError),
+        Run.open(stream.name, run_name("not finalized"), settings).step(FINALIZE_PLAN),
+    ):
+        raise IncompleteError("offsets are lost")
+    assert reason(stream.name, "not finalized") == "finalize_plan: offsets are lost"

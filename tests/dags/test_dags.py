@@ -15,6 +15,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 STREAMS = PROJECT / "include" / "streams"
+NAMES = sorted(path.stem for path in STREAMS.glob("*.yaml"))
 PARSER = Path(__file__).with_name("dag_folder.py")
 pytestmark = pytest.mark.services
 STEPS = ("wait_for_lease", "wait", "plan", "refill", "settle", "rebuild", "audit", "publish", "seal", "report")
@@ -70,10 +71,10 @@ def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapp
     assert parsed["seconds"] < 1
 
 
-def test_every_stream_has_its_dags(parsed: Mapping[str, Any]) -> None:
-    streams = [*(path.stem for path in STREAMS.glob("*.yaml")), "trains"]
-    kinds = ("reconcile", "backfill", "replay", "rollback", "maintain")
-    assert set(parsed["dags"]) == {f"{kind}_{name}" for kind in kinds for name in streams}
+def test_every_stream_has_a_reconcile_dag_and_the_other_dags_are_shared(parsed: Mapping[str, Any]) -> None:
+    kinds = ("backfill", "replay", "rollback", "maintenance")
+    shared = {f"tidemark_{kind}" for kind in kinds}
+    assert set(parsed["dags"]) == shared | {f"reconcile_{name}" for name in (*NAMES, "trains")}
 
 
 def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights: Mapping[str, Any]) -> None:
@@ -122,56 +123,56 @@ def test_no_day_waits_for_another_and_airflow_may_backfill_them(flights: Mapping
     assert {name for name, task in flights["tasks"].items() if task["depends_on_past"]} == set()
 
 
-def test_a_backfill_is_started_by_hand_with_a_span_of_days_and_has_a_task_per_day(parsed: Mapping[str, Any]) -> None:
-    dag = parsed["dags"]["backfill_flights"]
-    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
+def test_a_backfill_is_started_by_hand_and_has_a_task_per_chunk(parsed: Mapping[str, Any]) -> None:
+    dag = parsed["dags"]["tidemark_backfill"]
+    assert (dag["timetable"], dag["catchup"]) == ("NullTimetable", False)
     assert dag["params"] == {
+        "stream": {"type": "string", "title": "Stream", "enum": [*NAMES, "trains"]},
         "from_day": {"type": "string", "format": "date", "title": "From day"},
         "to_day": {"type": "string", "format": "date", "title": "To day"},
-        "at_once": {"type": "integer", "minimum": 1, "maximum": 2, "title": "Days at once"},
+        "days_per_run": {"type": "integer", "minimum": 1, "maximum": 92, "title": "Days per run"},
         "force": {"type": "boolean", "title": "Rebuild unchanged days"},
     }
     assert dag["undescribed"] == []
     found = {name: (task["mapped"], task["downstream"], task["retries"]) for name, task in dag["tasks"].items()}
-    assert found == {"reconcile": (False, ["day"], 50), "day": (True, [], 0)}
-    assert all(task["bounded"] for task in dag["tasks"].values())
+    assert found == {"chunks": (False, ["chunk"], 2), "chunk": (True, [], 2)}
+    assert dag["tasks"]["chunk"]["at_once_per_run"] == 1
 
 
 def test_a_replay_is_started_by_hand_one_at_a_time_and_not_retried(parsed: Mapping[str, Any]) -> None:
-    dag = parsed["dags"]["replay_flights"]
+    dag = parsed["dags"]["tidemark_replay"]
     assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
-    assert dag["params"] == {}
+    assert dag["params"] == {"stream": {"type": "string", "title": "Stream", "enum": [*NAMES, "trains"]}}
     ((name, task),) = dag["tasks"].items()
-    assert (name, task["operator"], task["templates"]) == ("replay", "SparkStep", ["application"])
+    assert (name, task["operator"], task["templates"]) == ("replay", "StreamStep", ["application", "stream", "name"])
     assert (task["retries"], task["bounded"]) == (0, True)
     assert "Run it after a fix" in dag["doc"]
 
 
-def test_a_rollback_is_started_by_hand_with_a_day_and_a_version_and_announces_the_day(
-    parsed: Mapping[str, Any],
-) -> None:
-    dag = parsed["dags"]["rollback_flights"]
+def test_a_rollback_is_started_by_hand_with_a_stream_a_day_and_a_version(parsed: Mapping[str, Any]) -> None:
+    dag = parsed["dags"]["tidemark_rollback"]
     assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
     assert dag["params"] == {
+        "stream": {"type": "string", "title": "Stream", "enum": [*NAMES, "trains"]},
         "day": {"type": "string", "format": "date", "title": "Day"},
         "version": {"type": "integer", "minimum": 1, "title": "Version"},
     }
     assert dag["undescribed"] == []
     ((name, task),) = dag["tasks"].items()
-    assert (name, task["operator"], task["templates"]) == ("rollback", "SparkStep", ["application"])
+    assert (name, task["operator"], task["templates"]) == ("rollback", "StreamStep", ["application", "stream", "name"])
     assert (task["retries"], task["bounded"]) == (0, True)
-    assert task["outlets"] == ["tidemark://streams/flights/sealed"]
+    assert task["outlets"] == ["tidemark_rollback"]
 
 
-def test_maintenance_runs_every_week_and_a_stream_is_looked_after_by_one_run_at_a_time(
-    parsed: Mapping[str, Any],
-) -> None:
-    dag = parsed["dags"]["maintain_flights"]
+def test_maintenance_runs_every_week_for_every_stream_and_one_run_at_a_time(parsed: Mapping[str, Any]) -> None:
+    dag = parsed["dags"]["tidemark_maintenance"]
     assert (dag["timetable"], dag["cron"], dag["catchup"]) == ("CronTriggerTimetable", ["0 4 * * 0", "UTC"], False)
-    assert (dag["max_active_runs"], dag["params"]) == (1, {})
-    ((name, task),) = dag["tasks"].items()
-    assert (name, task["operator"], task["retries"], task["bounded"]) == ("maintain", "SparkStep", 0, True)
-    assert "write the archive's small objects anew as large ones, and delete, a week later" in dag["doc"]
+    choices = {"type": "string", "title": "Stream", "enum": ["every stream", *NAMES, "trains"]}
+    assert (dag["max_active_runs"], dag["params"], dag["defaults"]) == (1, {"stream": choices}, ["every stream"])
+    found = {name: (task["mapped"], task["downstream"], task["retries"]) for name, task in dag["tasks"].items()}
+    assert found == {"streams": (False, ["maintain"], 0), "maintain": (True, [], 0)}
+    assert all(task["bounded"] for task in dag["tasks"].values())
+    assert "rewrite the archive's small objects as large ones, and delete the replaced ones a week later" in dag["doc"]
 
 
 def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(parsed: Mapping[str, Any]) -> None:
@@ -181,9 +182,9 @@ def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream
     assert re.findall(r"\w+\.yaml", error) == ["trains.yaml"]
     good, bad = parsed["dags"]["reconcile_flights"], parsed["dags"]["reconcile_trains"]
     assert good["cron"] == ["30 0 * * *", "America/New_York"]
-    assert bad["timetable"] == parsed["dags"]["maintain_trains"]["timetable"] == "NullTimetable"
+    assert bad["timetable"] == "NullTimetable"
     assert "batch.scedule: unknown key" in bad["doc"]
     assert list(bad["tasks"]) == list(good["tasks"])
-    assert "batch.scedule: unknown key" in parsed["dags"]["replay_trains"]["doc"]
-    assert "batch.scedule: unknown key" in parsed["dags"]["rollback_trains"]["doc"]
-    assert "batch.scedule: unknown key" in parsed["dags"]["backfill_trains"]["doc"]
+    shared = [dag["doc"] for name, dag in parsed["dags"].items() if name.startswith("tidemark_")]
+    assert len(shared) == 4
+    assert all("stream `trains` is broken" in doc and "batch.scedule: unknown key" in doc for doc in shared)

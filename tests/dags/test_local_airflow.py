@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -16,11 +18,16 @@ import pytest
 from tests.conftest import MakeStream, Produce
 from tests.dags.days import SUNDAY, Days
 from tests.dags.runs import (
+    BACKFILL,
     ENDED,
     EVERY_S,
+    chunk_states,
+    clear,
     instances,
     read_until,
+    run_spans,
     run_states,
+    task_log,
     wait_for_dags,
     wait_for_end,
     wait_for_kill,
@@ -28,13 +35,15 @@ from tests.dags.runs import (
 from tests.speed.letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
+from tidemark.core.errors import ServiceError
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.lease import release, take
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.speed.replay.replay import REPLAY
 from tidemark.stack.airflow import LocalAirflow
-from tidemark.stack.local import LocalStack
+from tidemark.stack.airflow_api import AirflowApi
+from tidemark.stack.local import PROJECT, LocalStack
 
 pytestmark = pytest.mark.timeout(1800)
 ZONE = ZoneInfo("Europe/Berlin")
@@ -57,6 +66,21 @@ def berlin(make_stream: MakeStream) -> Stream:
 
 
 @pytest.fixture(scope="module")
+def stub(make_stream: MakeStream) -> Stream:
+    """A stream whose reconcile runs do nothing (see ``reconcile_stub``)."""
+    return make_stream()
+
+
+@pytest.fixture(scope="module")
+def stub_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that decide how they end: the second chunk fails, the last one waits."""
+    folder = tmp_path_factory.mktemp("stub")
+    (folder / "fail-2024-04-01").touch()
+    (folder / "hold-2024-04-03").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
 def sunday(settings: Settings, make_stream: MakeStream, produce: Produce) -> Days:
     """A stream with one day."""
     days = Days.make(settings, make_stream, produce, (SUNDAY,))
@@ -66,18 +90,33 @@ def sunday(settings: Settings, make_stream: MakeStream, produce: Produce) -> Day
 
 @pytest.fixture(scope="module")
 def airflow(
-    stack: LocalStack, tmp_path_factory: pytest.TempPathFactory, mended: Stream, berlin: Stream, sunday: Days
+    stack: LocalStack,
+    tmp_path_factory: pytest.TempPathFactory,
+    mended: Stream,
+    berlin: Stream,
+    sunday: Days,
+    stub: Stream,
+    stub_files: Path,
 ) -> Iterator[LocalAirflow]:
     """Started when every definition is there, of streams of its own: each of its tasks loads them all."""
-    streams = tmp_path_factory.mktemp("streams")
-    for name in ("flights", mended.name, berlin.name, sunday.stream.name):
+    streams, dags = tmp_path_factory.mktemp("streams"), tmp_path_factory.mktemp("dags")
+    for name in ("flights", mended.name, berlin.name, sunday.stream.name, stub.name):
         for path in stack.streams_dir.glob(f"{name}.*"):
             shutil.copy(path, streams)
     text = (streams / "flights.yaml").read_text(encoding="utf-8")
     broken = text.replace("name: flights", "name: trains").replace("schedule:", "scedule:")
     (streams / "trains.yaml").write_text(broken, encoding="utf-8")
-    # No definition changes from here on, so that nothing needs parsing again.
-    own = {"TIDEMARK_STREAMS_DIR": str(streams), "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
+    for path in (PROJECT / "dags").glob("*.py"):
+        shutil.copy(path, dags)
+    shutil.copy(Path(__file__).with_name("reconcile_stub.py"), dags / "reconcile.py")
+    own = {
+        "TIDEMARK_STREAMS_DIR": str(streams),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        # No definition changes from here on, so that nothing needs parsing again.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "STUB_STREAM": stub.name,
+        "STUB_FOLDER": str(stub_files),
+    }
     running = LocalAirflow(stack, schedules=False, extra_env=own)
     try:
         running.start()
@@ -90,33 +129,42 @@ def airflow(
 class Runs:
     """The ids of the runs."""
 
-    backfill: str
-    sunday: str  # that the backfill starts
+    chunks: str  # a backfill of five days by the stub
+    sunday: str  # that another backfill starts
+    sunday_backfill: str
     replay: str
     tomorrow: str
+    trains: str
     no_days: str
 
 
 @pytest.fixture(scope="module")
-def runs(airflow: LocalAirflow, settings: Settings, mended: Stream, berlin: Stream, sunday: Days) -> Runs:
+def runs(airflow: LocalAirflow, settings: Settings, mended: Stream, berlin: Stream, sunday: Days, stub: Stream) -> Runs:
     """All under way, and the rebuild of Sunday's killed, which has waited for a run of another process before."""
     api, name = airflow.api, sunday.stream.name
-    fill, late_fill, replay = f"backfill_{name}", f"backfill_{berlin.name}", f"replay_{mended.name}"
-    wait_for_dags(api, (f"reconcile_{name}", "reconcile_flights", fill, late_fill, replay))
-    tomorrow = str(datetime.now(ZONE).date() + timedelta(days=1))
-    late = api.trigger(late_fill, {"from_day": tomorrow, "to_day": tomorrow})
+    reconcile = [f"reconcile_{stream}" for stream in (name, berlin.name, stub.name, "flights", "trains")]
+    wait_for_dags(api, (*reconcile, BACKFILL, "tidemark_replay"))
+
+    def backfill(stream: str, first: date, last: date, size: int) -> str:
+        span = {"from_day": str(first), "to_day": str(last)}
+        return api.trigger(BACKFILL, {"stream": stream, **span, "days_per_run": size})
+
+    day_after = datetime.now(ZONE).date() + timedelta(days=1)
+    tomorrow = backfill(berlin.name, day_after, day_after, 7)
     with pytest.MonkeyPatch.context() as task:
-        task.setenv("AIRFLOW_CTX_DAG_ID", late_fill)
-        task.setenv("AIRFLOW_CTX_DAG_RUN_ID", late)
+        task.setenv("AIRFLOW_CTX_DAG_ID", BACKFILL)
+        task.setenv("AIRFLOW_CTX_DAG_RUN_ID", tomorrow)
         assert take(Run.open("flights", "ended", settings)) is None
     by_hand = Run.open(name, "by-hand", settings)
     assert take(by_hand) is None
-    backfill = api.trigger(fill, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
+    of_sunday = backfill(name, SUNDAY, SUNDAY, 7)
     runs = Runs(
-        backfill=backfill,
-        sunday=f"{SUNDAY}__{backfill}__1",
-        replay=api.trigger(replay, {}),
-        tomorrow=late,
+        sunday_backfill=of_sunday,
+        sunday=f"{SUNDAY}__{of_sunday}__1",
+        chunks=backfill(stub.name, date(2024, 3, 30), date(2024, 4, 3), 2),
+        replay=api.trigger("tidemark_replay", {"stream": mended.name}),
+        tomorrow=tomorrow,
+        trains=backfill("trains", SUNDAY, SUNDAY, 7),
         no_days=api.trigger("reconcile_flights", {}),
     )
 
@@ -158,7 +206,7 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
         "complete": "upstream_failed",
     }
     assert tasks["wait"].tries == 1
-    assert "Trigger the DAG again and fill in from_day and to_day" in log(airflow, dag, run, "wait")
+    assert "Trigger the DAG again and fill in from_day and to_day" in task_log(airflow, dag, run, "wait")
 
 
 def test_a_run_takes_over_the_lease_of_a_run_that_has_ended_and_releases_it_though_it_fails(
@@ -167,8 +215,10 @@ def test_a_run_takes_over_the_lease_of_a_run_that_has_ended_and_releases_it_thou
     dag, run = "reconcile_flights", runs.no_days
     wait_for_end(airflow.api, dag, run)
 
-    ended = f"run {runs.tomorrow} of DAG backfill_{berlin.name}"
-    assert f"taking over the lease of stream flights from {ended}, since" in log(airflow, dag, run, "wait_for_lease")
+    ended = f"run {runs.tomorrow} of DAG {BACKFILL}"
+    assert f"taking over the lease of stream flights from {ended}, since" in task_log(
+        airflow, dag, run, "wait_for_lease"
+    )
     other = Run.open("flights", "other", settings)
     assert take(other) is None
     release(other)
@@ -178,10 +228,10 @@ def test_a_run_takes_over_the_lease_of_a_run_that_has_ended_and_releases_it_thou
 def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_became_of_the_letters(
     airflow: LocalAirflow, settings: Settings, mended: Stream, runs: Runs
 ) -> None:
-    api, dag, run = airflow.api, f"replay_{mended.name}", runs.replay
+    api, dag, run = airflow.api, "tidemark_replay", runs.replay
     wait_for_end(api, dag, run)
 
-    told = log(airflow, dag, run, "replay")
+    told = task_log(airflow, dag, run, "replay")
     assert [(item.task, item.state) for item in api.task_states(dag, run)] == [("replay", "success")], told
     assert '\\"event\\": \\"replayed\\"' in told
     live = read_topic(settings, mended.speed.topic)
@@ -207,16 +257,80 @@ def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_tak
 
 
 @pytest.mark.conformance(51)
-def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_and_starts_no_run(
+def test_the_form_offers_every_stream_and_refuses_what_cannot_be(
+    airflow: LocalAirflow, sunday: Days, runs: Runs
+) -> None:
+    api, span = airflow.api, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)}
+    streams = sorted(path.stem for path in Path(airflow.env["TIDEMARK_STREAMS_DIR"]).glob("*.yaml"))
+    for dag in (BACKFILL, "tidemark_replay", "tidemark_rollback"):
+        form = api._authorised("GET", f"/api/v2/dags/{dag}/details")["params"]
+        assert form["stream"]["schema"]["enum"] == streams
+    form = api._authorised("GET", "/api/v2/dags/tidemark_maintenance/details")["params"]
+    assert (form["stream"]["value"], form["stream"]["schema"]["enum"]) == ("every stream", ["every stream", *streams])
+
+    with pytest.raises(ServiceError, match="'nowhere' is not one of"):
+        api.trigger(BACKFILL, {"stream": "nowhere", **span})
+    with pytest.raises(ServiceError, match=r"'31\.03\.2024' is not a 'date'"):
+        api.trigger(BACKFILL, {"stream": sunday.stream.name, **span, "to_day": "31.03.2024"})
+    with pytest.raises(ServiceError, match="93 is greater than the maximum of 92"):
+        api.trigger(BACKFILL, {"stream": sunday.stream.name, **span, "days_per_run": 93})
+
+
+@pytest.mark.conformance(51)
+def test_a_backfill_that_cannot_be_made_fails_at_once_saying_why_and_starts_no_run(
     airflow: LocalAirflow, berlin: Stream, runs: Runs
 ) -> None:
-    api, dag, run = airflow.api, f"backfill_{berlin.name}", runs.tomorrow
-    wait_for_end(api, dag, run)
+    api = airflow.api
+    for run, reason in (
+        (runs.tomorrow, "the last day of the backfill is not over"),
+        (runs.trains, "batch.scedule: unknown key"),
+    ):
+        wait_for_end(api, BACKFILL, run)
+        states = {item.task: (item.state, item.tries) for item in api.task_states(BACKFILL, run)}
+        assert states == {"chunks": ("failed", 1), "chunk": ("upstream_failed", 0)}
+        assert reason in task_log(airflow, BACKFILL, run, "chunks")
+    assert run_states(api, f"reconcile_{berlin.name}") == run_states(api, "reconcile_trains") == {}
 
-    states = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
-    assert states == {"reconcile": ("failed", 1), "day": ("upstream_failed", 0)}
-    assert "the last day of the backfill is not over" in log(airflow, dag, run, "reconcile")
-    assert run_states(api, f"reconcile_{berlin.name}") == {}
+
+def test_a_backfill_reconciles_its_chunks_one_after_another_and_a_cleared_one_alone_again(
+    airflow: LocalAirflow, stub: Stream, stub_files: Path, runs: Runs
+) -> None:
+    api, dag, backfill = airflow.api, f"reconcile_{stub.name}", runs.chunks
+    first, second, third = (f"{day}__{backfill}__1" for day in ("2024-03-30", "2024-04-01", "2024-04-03"))
+    labels = ("2024-03-30 to 2024-03-31 (2 days)", "2024-04-01 to 2024-04-02 (2 days)", "2024-04-03")
+    at_first = dict(zip(labels, ("success", "failed", "deferred"), strict=True))
+    wait_until(lambda: chunk_states(api, backfill) == at_first, "the last chunk waits", 600, every_s=EVERY_S)
+    at_work = partial(stub_is_at_work, api, dag, third)
+    wait_until(at_work, "its run's task is at work", 600, every_s=EVERY_S)
+    assert run_states(api, dag) == {first: "success", second: "failed", third: "running"}
+    forms = {key: api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{key}")["conf"] for key in (first, third)}
+    assert forms == {
+        first: {"from_day": "2024-03-30", "to_day": "2024-03-31", "force": False},
+        third: {"from_day": "2024-04-03", "to_day": "2024-04-03", "force": False},
+    }
+    reason = f"2024-04-01 to 2024-04-02 (2 days): run {second} of {dag} failed: audit: critical checks failed"
+    assert reason in task_log(airflow, BACKFILL, backfill, "chunk", map_index=1)
+
+    # The chunk that is under way is cleared: it waits for the same run, which goes on.
+    started = [item["start_date"] for item in instances(api, dag, third)]
+    clear(api, backfill, map_index=2)
+    waits_again = partial(chunk_waits, api, backfill, 2, tries=2)
+    wait_until(waits_again, "the last chunk waits again", 600, every_s=EVERY_S)
+    assert run_states(api, dag) == {first: "success", second: "failed", third: "running"}
+    assert [item["start_date"] for item in instances(api, dag, third)] == started
+
+    # The failed chunk is cleared too: it begins when the one under way has ended.
+    (stub_files / "fail-2024-04-01").unlink()
+    clear(api, backfill, map_index=1)
+    (stub_files / "hold-2024-04-03").unlink()
+    wait_for_end(api, BACKFILL, backfill)
+
+    repeated = f"2024-04-01__{backfill}__2"
+    assert chunk_states(api, backfill) == dict.fromkeys(labels, "success")
+    assert run_states(api, dag) == {first: "success", second: "failed", third: "success", repeated: "success"}
+    spans = run_spans(api, dag)
+    in_order = [spans[run] for run in (first, second, third, repeated)]
+    assert all(before[1] <= after[0] for before, after in pairwise(in_order)), in_order
 
 
 @pytest.mark.conformance(17)
@@ -224,21 +338,21 @@ def test_a_run_of_a_backfill_whose_rebuild_is_killed_publishes_and_seals_its_day
     airflow: LocalAirflow, runs: Runs, sunday: Days
 ) -> None:
     api, run = airflow.api, runs.sunday
-    dag, backfill_dag = f"reconcile_{sunday.stream.name}", f"backfill_{sunday.stream.name}"
+    dag = f"reconcile_{sunday.stream.name}"
     read_until(lambda: api.run_state(dag, run) in ENDED, sunday)
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
     assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
-    assert re.search(r"Waiting since \S+ for run by-hand, process \d+ on", log(airflow, dag, run, "wait_for_lease"))
+    assert re.search(
+        r"Waiting since \S+ for run by-hand, process \d+ on", task_log(airflow, dag, run, "wait_for_lease")
+    )
     assert run_states(api, dag) == {run: "success"}
     assert sunday.seals() == [(str(SUNDAY), 1, run_name(run))]
     for table in (sunday.stream.table, sunday.stream.quarantine_table):
         assert sunday.publishers(table) == [run_name(run)]
     sunday.require_proven((SUNDAY,))
-
-    wait_for_end(api, backfill_dag, runs.backfill)
-    days = [(item.task, item.state) for item in api.task_states(backfill_dag, runs.backfill)]
-    assert sorted(days) == [("day", "success"), ("reconcile", "success")]
+    wait_for_end(api, BACKFILL, runs.sunday_backfill)
+    assert chunk_states(api, runs.sunday_backfill) == {str(SUNDAY): "success"}
 
 
 @pytest.mark.conformance(29)
@@ -248,8 +362,12 @@ def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None
     assert airflow.home.stat().st_mode & 0o777 == 0o700
 
 
-def log(airflow: LocalAirflow, dag: str, run: str, task: str) -> str:
-    """What the task's only attempt logged."""
-    folder = airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
-    (path,) = folder.glob("*.log")
-    return path.read_text(encoding="utf-8")
+def chunk_waits(api: AirflowApi, backfill: str, map_index: int, *, tries: int) -> bool:
+    """Whether the chunk waits for its run in the triggerer, in this try."""
+    (chunk,) = (item for item in instances(api, BACKFILL, backfill) if item["map_index"] == map_index)
+    return (chunk["state"], chunk["try_number"]) == ("deferred", tries)
+
+
+def stub_is_at_work(api: AirflowApi, dag: str, run: str) -> bool:
+    """Whether the task of the stub's run is running."""
+    return [item["state"] for item in instances(api, dag, run)] == ["running"]

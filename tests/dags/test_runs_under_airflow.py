@@ -7,7 +7,7 @@ its own to be run by: ``.venv/bin/python -m pytest -m soak -k NAME tests/dags``.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 
@@ -17,12 +17,16 @@ from tests.conftest import MakeStream, Produce
 from tests.dags.days import MONDAY, PARTITIONS, SATURDAY, SUNDAY, TUESDAY, ZONE, Days
 from tests.dags.kills import Killer, each_step_twice
 from tests.dags.runs import (
+    BACKFILL,
     ENDED,
     PATIENCE_S,
+    chunk_states,
+    clear,
     instances,
     kill_task,
     read_until,
     run_states,
+    task_log,
     wait_for_dags,
     wait_for_kill,
 )
@@ -38,6 +42,7 @@ from tidemark.stack.airflow_api import AirflowApi
 from tidemark.stack.local import PROJECT, LocalStack
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
+ROLLBACK_DAG, MAINTENANCE = "tidemark_rollback", "tidemark_maintenance"
 Span = tuple[datetime, datetime]
 
 
@@ -89,9 +94,8 @@ def airflow(
     running = LocalAirflow(stack, schedules=False, extra_env={"TIDEMARK_S3_ENDPOINT": proxy.url})
     try:
         running.start()
-        for days in (unarchived, by_form, struck, native, two_days):
-            kinds = ("reconcile", "backfill", "rollback", "maintain")
-            wait_for_dags(running.api, [f"{kind}_{days.stream.name}" for kind in kinds])
+        streams = [days.stream.name for days in (unarchived, by_form, struck, native, two_days)]
+        wait_for_dags(running.api, [*(f"reconcile_{name}" for name in streams), BACKFILL, ROLLBACK_DAG, MAINTENANCE])
         yield running
     finally:
         running.stop()
@@ -120,74 +124,57 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
 
 
 @pytest.mark.conformance(51)
-def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails_and_runs_only_that_one_again(
+def test_a_backfill_beside_the_daily_run_continues_after_a_chunk_that_fails_and_repeats_only_that_one(
     airflow: LocalAirflow, by_form: Days
 ) -> None:
-    api, days, name = airflow.api, by_form, by_form.stream.name
-    dag, backfill_dag = f"reconcile_{name}", f"backfill_{name}"
-    asked = {"from_day": str(SATURDAY), "to_day": str(MONDAY), "at_once": 1}
-    backfill = api.trigger(backfill_dag, asked)
+    api, days, dag = airflow.api, by_form, f"reconcile_{by_form.stream.name}"
+    backfill = _trigger_backfill(api, by_form, SATURDAY, MONDAY)
     daily = _trigger_daily(api, dag, TUESDAY)
     runs = {day: f"{day}__{backfill}__1" for day in (SATURDAY, SUNDAY, MONDAY)}
-
-    def strike() -> bool:
-        return run_states(api, dag).get(runs[SATURDAY]) == "failed" and kill_task(
-            airflow, backfill_dag, backfill, "reconcile"
-        )
-
-    wait_until(strike, "its own task is struck behind the day that failed", PATIENCE_S)
-    read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED and run_states(api, dag)[daily] in ENDED, days)
+    read_until(lambda: api.run_state(BACKFILL, backfill) in ENDED and run_states(api, dag)[daily] in ENDED, days)
 
     good = {SUNDAY: runs[SUNDAY], MONDAY: runs[MONDAY], TUESDAY: daily}
     assert run_states(api, dag) == {runs[SATURDAY]: "failed", **dict.fromkeys(good.values(), "success")}
-    assert _day_states(api, backfill_dag, backfill) == {
-        "2024-03-30": "failed",
-        "2024-03-31": "success",
-        "2024-04-01": "success",
-    }
-    told = _log(airflow, backfill_dag, backfill, "day")
-    assert f"2024-03-30 failed, see run {runs[SATURDAY]} of {dag}: audit: " in told
-    # One at a time: each began when the one before had ended.
+    chunks = {"2024-03-30": "failed", "2024-03-31": "success", "2024-04-01": "success"}
+    assert chunk_states(api, backfill) == chunks
+    reason = f"2024-03-30: run {runs[SATURDAY]} of {dag} failed: audit: "
+    assert reason in task_log(airflow, BACKFILL, backfill, "chunk", map_index=0)
+    # One at a time, though the DAG would let two: each began when the one before had ended.
     spans = [_span(api, dag, runs[day]) for day in (SATURDAY, SUNDAY, MONDAY)]
     assert all(before[1] <= after[0] for before, after in pairwise(spans)), spans
     assert days.seals() == [(str(day), 1, run_name(run)) for day, run in good.items()]
     days.require_proven(tuple(good))
 
     days.let_pass()
-    cleared = {"dag_run_id": backfill, "task_ids": ["reconcile"], "include_downstream": True, "only_failed": False}
-    api._authorised("POST", f"/api/v2/dags/{backfill_dag}/clearTaskInstances", json={**cleared, "dry_run": False})
-    read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
+    clear(api, backfill, map_index=0)
+    read_until(lambda: api.run_state(BACKFILL, backfill) in ENDED, days)
 
-    again = f"{SATURDAY}__{backfill}__3"  # its task has had two tries before it was cleared
+    again = f"{SATURDAY}__{backfill}__2"
     assert run_states(api, dag) == {
         runs[SATURDAY]: "failed",
         **dict.fromkeys((*good.values(), again), "success"),
     }
-    assert set(_day_states(api, backfill_dag, backfill).values()) == {"success"}
+    assert chunk_states(api, backfill) == dict.fromkeys(chunks, "success")
     assert days.seals() == [(str(day), 1, run_name(run)) for day, run in [(SATURDAY, again), *good.items()]]
     days.require_proven((SATURDAY, *good))
 
 
 @pytest.mark.conformance(51)
-def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
-    airflow: LocalAirflow, struck: Days
-) -> None:
-    api, days, name = airflow.api, struck, struck.stream.name
-    dag, backfill_dag = f"reconcile_{name}", f"backfill_{name}"
-    backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SUNDAY), "at_once": 1})
+def test_a_backfill_whose_own_task_is_killed_twice_starts_each_chunk_once(airflow: LocalAirflow, struck: Days) -> None:
+    api, days, dag = airflow.api, struck, f"reconcile_{struck.stream.name}"
+    backfill = _trigger_backfill(api, struck, SATURDAY, SUNDAY)
 
     def strike() -> bool:
-        return kill_task(airflow, backfill_dag, backfill, "reconcile")
+        return kill_task(airflow, BACKFILL, backfill, "chunk")
 
     wait_until(strike, "the first attempt is struck", PATIENCE_S)
-    wait_until(lambda: "running" in run_states(api, dag).values() and strike(), "the next one is struck", PATIENCE_S)
+    wait_until(strike, "the next one is struck", PATIENCE_S)
 
-    read_until(lambda: api.run_state(backfill_dag, backfill) in ENDED, days)
+    read_until(lambda: api.run_state(BACKFILL, backfill) in ENDED, days)
 
-    tasks = {item.task: (item.state, item.tries) for item in api.task_states(backfill_dag, backfill)}
-    assert tasks["reconcile"] == ("success", 3)
+    assert set(chunk_states(api, backfill).values()) == {"success"}
     runs = run_states(api, dag)
-    assert sorted(run.partition("__")[0] for run in runs) == [str(SATURDAY), str(SUNDAY)]
+    assert sorted(runs) == [f"{day}__{backfill}__1" for day in (SATURDAY, SUNDAY)]
     assert set(runs.values()) == {"success"}
     assert days.seals() == [(run.partition("__")[0], 1, run_name(run)) for run in sorted(runs)]
     days.require_proven((SATURDAY, SUNDAY))
@@ -223,15 +210,14 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
 def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
     airflow: LocalAirflow, settings: Settings, two_days: Days
 ) -> None:
-    """Behind them another version of a day while the stream is maintained, and a rollback to the first one, by form."""
+    """Then another version of a day while the stream is maintained, and a rollback to the first version."""
     api, name = airflow.api, two_days.stream.name
-    kinds = ("reconcile", "backfill", "rollback", "maintain")
-    dag, backfill_dag, rollback_dag, maintain_dag = (f"{kind}_{name}" for kind in kinds)
-    backfill = api.trigger(backfill_dag, {"from_day": str(SATURDAY), "to_day": str(SATURDAY)})
+    dag = f"reconcile_{name}"
+    backfill = _trigger_backfill(api, two_days, SATURDAY, SATURDAY)
     run = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
     wait_for_kill(airflow, dag, run, "rebuild")
 
-    read_until(lambda: {api.run_state(backfill_dag, backfill), api.run_state(dag, run)} <= ENDED, two_days)
+    read_until(lambda: {api.run_state(BACKFILL, backfill), api.run_state(dag, run)} <= ENDED, two_days)
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
     assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
@@ -242,14 +228,18 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
     two_days.require_proven((SATURDAY, SUNDAY))
 
     again = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
-    upkeep = api.trigger(maintain_dag, {})
-    read_until(lambda: {api.run_state(dag, again), api.run_state(maintain_dag, upkeep)} <= ENDED, two_days)
-    back = api.trigger(rollback_dag, {"day": str(SUNDAY), "version": 1})
-    read_until(lambda: api.run_state(rollback_dag, back) in ENDED, two_days)
+    maintenance = api.trigger(MAINTENANCE, {"stream": name})
+    read_until(lambda: {api.run_state(dag, again), api.run_state(MAINTENANCE, maintenance)} <= ENDED, two_days)
+    back = api.trigger(ROLLBACK_DAG, {"stream": name, "day": str(SUNDAY), "version": 1})
+    read_until(lambda: api.run_state(ROLLBACK_DAG, back) in ENDED, two_days)
 
-    for of, ended, task in ((maintain_dag, upkeep, "maintain"), (rollback_dag, back, "rollback")):
-        assert [(item.task, item.state) for item in api.task_states(of, ended)] == [(task, "success")]
-    told = Run.open(name, run_name(upkeep), settings).require(MAINTAIN)
+    states = [(item["task_id"], item["rendered_map_index"]) for item in instances(api, MAINTENANCE, maintenance)]
+    assert sorted(states) == [("maintain", name), ("streams", None)]
+    assert {api.run_state(MAINTENANCE, maintenance), api.run_state(ROLLBACK_DAG, back)} == {"success"}
+    events = api._authorised("GET", "/api/v2/assets/events?source_dag_id=tidemark_rollback")["asset_events"]
+    extra = {"stream": name, "run": back, "days": {str(SUNDAY): 3}}
+    assert [(event["uri"], event["extra"]) for event in events] == [(f"tidemark://streams/{name}/sealed", extra)]
+    told = Run.open(name, run_name(maintenance), settings).require(MAINTAIN)
     assert (told["ledger"]["manifests"], told["tables"].keys()) == (
         len(PARTITIONS),
         {two_days.stream.table, two_days.stream.quarantine_table},
@@ -260,6 +250,12 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
     of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
     assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
     two_days.require_proven((SATURDAY, SUNDAY))
+
+
+def _trigger_backfill(api: AirflowApi, days: Days, first: date, last: date) -> str:
+    """A backfill with a run per day."""
+    form = {"stream": days.stream.name, "from_day": str(first), "to_day": str(last), "days_per_run": 1}
+    return api.trigger(BACKFILL, form)
 
 
 def _trigger_daily(api: AirflowApi, dag: str, day: date) -> str:
@@ -291,11 +287,6 @@ def _backfill(airflow: LocalAirflow, dag: str, first: date, last: date) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _day_states(api: AirflowApi, dag: str, run: str) -> Mapping[str, str]:
-    """How the task ``day`` of a backfill by form ended, by its label."""
-    return {item["rendered_map_index"]: item["state"] for item in instances(api, dag, run) if item["task_id"] == "day"}
-
-
 def _span(api: AirflowApi, dag: str, run: str) -> Span:
     """When the first step began that needs the stream's lease, and when the last one ended."""
     steps = [item for item in instances(api, dag, run) if item["task_id"] in LEASED and item["state"] in ENDED]
@@ -305,8 +296,3 @@ def _span(api: AirflowApi, dag: str, run: str) -> Span:
 
 def _most_at_once(spans: Sequence[Span]) -> int:
     return max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
-
-
-def _log(airflow: LocalAirflow, dag: str, run: str, task: str) -> str:
-    folder = airflow.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.log")))

@@ -23,7 +23,7 @@ GUARDS = (
         name="no-secret-in-templates",
         promise="Airflow's rendered templates of a task show neither arguments nor variables.",
         path="include/tidemark/orchestration/operators.py",
-        old='template_fields = ("application",)',
+        old='template_fields: tuple[str, ...] = ("application",)',
         new="template_fields = SparkSubmitOperator.template_fields",
         tests=("tests/dags/test_dags.py::test_spark_steps_are_submitted_and_show_no_settings_in_templates",),
     ),

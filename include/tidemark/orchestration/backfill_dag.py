@@ -1,99 +1,78 @@
-"""The DAG ``backfill_<stream>``: a form, a run of the reconcile DAG per day, and what became of each day."""
+"""The DAG ``tidemark_backfill``: the days of a span in chunks, one after another, each by a reconcile run."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, BaseSensorOperator, Param, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.providers.standard.triggers.external_task import DagStateTrigger
+from airflow.sdk import DAG, BaseOperator, Param
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tidemark.core.days import days_between
 from tidemark.orchestration import tasks
-from tidemark.orchestration.backfill import (
-    DayRun,
-    all_ended,
-    backfill_days,
-    day_run_id,
-    day_run_ids,
-    day_runs,
-    progress,
-    to_start,
-)
 from tidemark.orchestration.context import explained
+from tidemark.orchestration.forms import day_param, doc, stream_param
 from tidemark.orchestration.operators import POKE_SECONDS
 from tidemark.orchestration.reconcile_dag import START
-from tidemark.orchestration.steps import (
-    BACKFILL_DAYS_MAX,
-    RETRY_DELAY,
-    RUNS_AT_ONCE,
-    Reconcile,
-    dag_id,
-)
+from tidemark.orchestration.run_days import BACKFILL_RUNS_MAX, backfill_chunks
+from tidemark.orchestration.steps import RETRIES, RETRY_DELAY, SPAN_DAYS_MAX, Reconcile, dag_id
 
-# It may look for weeks: each worker that is replaced meanwhile, each answer that fails to come, costs a try for good.
-LOOK_RETRIES = 50
-IDS_PER_CALL = 200  # they go into an address
+DAYS_PER_RUN = 7
 _HELP = (
-    "Reconcile every day of a span, each by a run of its own of `{reconcile}`, a few at once. A day that fails holds up"
-    " no other. When all have ended, task `day` shows each one: green, or red with the step that failed and why.\n\n"
-    "**To try the failed days again**, clear task `reconcile` with its downstream then: days that succeeded are not run"
-    " again. **To stop**, mark this run as failed: no further day is started, those that run go on."
+    "Reconcile the days of a span in chunks, one after another. Each chunk is a run of `reconcile_<stream>`. A chunk "
+    "that fails does not stop the next one. Task `chunk` shows each one: green, or red with the step that failed and "
+    "why in its log.\n\n"
+    "**To try a chunk again**, clear its red task: it starts a new run. A chunk whose run succeeded or is under way is "
+    "never started again. **To stop**, mark this run as failed: no further chunk starts, and the run that is under way "
+    "continues.\n\n"
+    "It needs Airflow's triggerer: a chunk that waits for its run holds no worker."
 )
 
 
-def backfill_dag_id(stream_name: str) -> str:
-    """The id of a stream's backfill DAG."""
-    return f"backfill_{stream_name}"
-
-
-def backfill_dag(item: Reconcile) -> DAG:
-    """The DAG of a stream; that of a broken definition is there too, and its task fails with that error."""
-    broken = f"**The definition of stream `{item.name}` can't be used.**\n\n```\n{item.error}\n```\n\n"
+def backfill_dag(items: Sequence[Reconcile]) -> DAG:
+    """``tidemark_backfill``."""
     with DAG(
-        dag_id=backfill_dag_id(item.name),
-        description=f"Reconcile a span of days of stream {item.name}, day by day",
-        doc_md=(broken if item.error else "") + _HELP.format(reconcile=item.dag_id),
-        tags=["tidemark", item.name, *(["broken"] if item.error else [])],
+        dag_id="tidemark_backfill",
+        description="Reconcile a span of days of a stream, chunk by chunk",
+        doc_md=doc(items, _HELP),
+        tags=["tidemark"],
         schedule=None,
         start_date=START,
         catchup=False,
-        max_active_runs=1,
-        params=_params(),
+        params=_params(items),
+        default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     ) as dag:
-        runs = DaysStep(
-            task_id="reconcile",
-            stream=item.name,
-            timeout=timedelta(days=30).total_seconds(),
-            retries=LOOK_RETRIES,
-            retry_delay=RETRY_DELAY,
-            doc_md="Start the days' runs, a few at once, and wait until all have ended. Its log tells how far it is.",
-        )
-        DayStep.partial(
-            task_id="day",
-            stream=item.name,
-            retries=0,
+        chunks = ChunksStep(
+            task_id="chunks",
             execution_timeout=timedelta(minutes=10),
-            map_index_template="{{ task.outcome.day }}",
-            doc_md="One per day: how its run ended.",
-        ).expand(outcome=runs.output)
+            doc_md="Check the form, and split the days.",
+        )
+        # Without an execution timeout: a later Airflow may count the time in the triggerer.
+        ChunkStep.partial(
+            task_id="chunk",
+            trigger_dag_id=dag_id("{{ params.stream }}"),
+            logical_date=None,
+            wait_for_completion=True,
+            deferrable=True,
+            poke_interval=POKE_SECONDS,
+            max_active_tis_per_dagrun=1,
+            map_index_template="{{ task.label }}",
+            doc_md="One per chunk: start its reconcile run, and wait until it has ended.",
+        ).expand(conf=chunks.output)
     return dag
 
 
-def _params() -> dict[str, Param]:
-    day = {"type": "string", "format": "date"}
+def _params(items: Sequence[Reconcile]) -> dict[str, Param]:
     return {
-        "from_day": Param(
-            description="First day, in the stream's time zone.",
-            schema={**day, "title": "From day"},
-        ),
-        "to_day": Param(
-            description=f"Last day, included. It must be over. {BACKFILL_DAYS_MAX} days at most.",
-            schema={**day, "title": "To day"},
-        ),
-        "at_once": Param(
-            RUNS_AT_ONCE,
-            description="How many days may be in work at the same time.",
-            schema={"type": "integer", "minimum": 1, "maximum": RUNS_AT_ONCE, "title": "Days at once"},
+        "stream": stream_param(items),
+        "from_day": day_param("From day", "First day, in the stream's time zone."),
+        "to_day": day_param("To day", f"Last day, included. It must be over. {BACKFILL_RUNS_MAX:,} runs at most."),
+        "days_per_run": Param(
+            DAYS_PER_RUN,
+            description="How many days a run reconciles. One day that fails its checks fails all days of its run.",
+            schema={"type": "integer", "minimum": 1, "maximum": SPAN_DAYS_MAX, "title": "Days per run"},
         ),
         "force": Param(
             False,
@@ -103,77 +82,79 @@ def _params() -> dict[str, Param]:
     }
 
 
-class DaysStep(BaseSensorOperator):
-    """Looks now and then how the days' runs stand, starts the next, and holds no worker in between.
+class ChunksStep(BaseOperator):
+    """Checks the form. Returns the form of each chunk's run."""
 
-    It remembers nothing: each look derives from Airflow what there is, so that one that is killed is simply repeated.
-    """
-
-    def __init__(self, *, stream: str, **kwargs: Any) -> None:
-        super().__init__(mode="reschedule", poke_interval=POKE_SECONDS, **kwargs)
-        self.stream = stream
-
-    def poke(self, context: Any) -> PokeReturnValue:
-        days = explained(lambda: self._days(context["params"]))
-        ti, backfill, params = context["ti"], context["run_id"], context["params"]
-        # Airflow allows a task that is cleared as many tries more as at first: a look that dies is no new attempt. One
-        # that began with fewer retries, before an upgrade, keeps those.
-        dag, attempt = dag_id(self.stream), max(ti.max_tries - self.retries + 1, 1)
-        if ti.get_first_reschedule_date(context) is None and ti.get_dag(dag).is_paused:
+    def execute(self, context: Any) -> list[dict[str, Any]]:
+        params = context["params"]
+        chunks = explained(lambda: self._chunks(params))
+        reconcile = dag_id(params["stream"])
+        if context["ti"].get_dag(reconcile).is_paused:
             raise AirflowFailException(
-                f"{dag} is paused, so no run of it would start. Switch it on, then trigger again"
+                f"{reconcile} is paused, so no run of it would start. Unpause it, clear this task"
             )
-        states: dict[str, Mapping[str, str | None]] = {}
-        ids = day_run_ids(backfill, days, attempt)
-        for start in range(0, len(ids), IDS_PER_CALL):
-            states |= ti.get_task_states(dag_id=dag, run_ids=ids[start : start + IDS_PER_CALL])
-        runs = day_runs(backfill, days, attempt, states, partial(tasks.holds_back, self.stream))
-        self.log.info("Backfill of %s, %s: %s", self.stream, tasks.days_text(days), progress(runs))
-        for day in to_start(runs, attempt, params["at_once"]):
-            form = {"from_day": str(day), "to_day": str(day), "force": params["force"]}
-            _trigger(dag, day_run_id(backfill, day, attempt), form)
-            self.log.info("Started %s", day)
-        return PokeReturnValue(is_done=all_ended(runs, attempt), xcom_value=[_outcome(run) for run in runs])
+        return [{"from_day": str(days[0]), "to_day": str(days[-1]), "force": params["force"]} for days in chunks]
 
-    def _days(self, params: Mapping[str, Any]) -> Any:
+    def _chunks(self, params: Mapping[str, Any]) -> list[tuple[date, ...]]:
         from tidemark.definitions.stream import load_stream
         from tidemark.settings import settings
 
-        zone = load_stream(self.stream, settings().streams_dir).zone
-        return backfill_days(params["from_day"], params["to_day"], now=datetime.now(UTC), zone=zone)
+        return backfill_chunks(
+            params["from_day"],
+            params["to_day"],
+            size=params["days_per_run"],
+            now=datetime.now(UTC),
+            zone=load_stream(params["stream"], settings().streams_dir).zone,
+        )
 
 
-class DayStep(BaseOperator):
-    """Succeeds where the day's run has sealed it, and else fails with the reason that the run's steps saved."""
+class ChunkStep(TriggerDagRunOperator):
+    """Starts the chunk's reconcile run and waits for it. Its failure is the one that the run's steps saved.
 
-    def __init__(self, *, stream: str, outcome: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.stream = stream
-        self.outcome = outcome
-
-    def execute(self, context: Any) -> None:  # noqa: ARG002 - as Airflow calls it
-        day, run = self.outcome["day"], self.outcome["run"]
-        if self.outcome["state"] != "success":
-            reason = tasks.reason(self.stream, run) or tasks.held(self.stream, run) or "no step saved a reason"
-            raise AirflowFailException(f"{day} failed, see run {run} of {dag_id(self.stream)}: {reason}")
-        self.log.info("%s succeeded, in run %s of %s", day, run, dag_id(self.stream))
-        held = tasks.held(self.stream, run)
-        if held:
-            self.log.warning("Beside it: %s", held)
-
-
-def _outcome(run: DayRun) -> dict[str, str]:
-    return {"day": str(run.day), "run": run.run or "", "state": run.state}
-
-
-def _trigger(dag: str, run_id: str, form: Mapping[str, Any]) -> None:
-    """Start a run; nothing happens where there is one of that id.
-
-    It is the message that TriggerDagRunOperator ends in; no public interface sends it. That operator, mapped over the
-    days, makes all runs at once, and the daily run queues behind them to the end; or it waits for each in a worker or
-    in a triggerer, and its retry clears the run that is under way or does not wait for it.
+    Executed again, by a retry or after it was cleared, it waits for the run that is there, and starts another one
+    only where every earlier one has failed.
     """
-    from airflow.sdk.execution_time.comms import TriggerDagRun
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
-    SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=dag, run_id=run_id, conf=dict(form)))
+    conf: dict[str, Any]
+
+    @property
+    def days(self) -> tuple[date, ...]:
+        return days_between(*(date.fromisoformat(self.conf[key]) for key in ("from_day", "to_day")))
+
+    @property
+    def label(self) -> str:
+        """The chunk's name in Airflow."""
+        return tasks.days_text(self.days)
+
+    def execute(self, context: Any) -> None:
+        ti, reconcile = context["ti"], self.trigger_dag_id
+        for attempt in count(1):
+            # It starts with the day: Airflow keeps ids that start with ``backfill__`` for its own.
+            run = f"{self.days[0]}__{context['run_id']}__{attempt}"
+            if ti.get_dr_count(reconcile, run_ids=[run]) == 0:
+                self.trigger_run_id = run
+                super().execute(context)
+            elif ti.get_dagrun_state(reconcile, run) != "failed":
+                ends = [*self.allowed_states, *self.failed_states]
+                wait = DagStateTrigger(dag_id=reconcile, states=ends, run_ids=[run], poll_interval=self.poke_interval)
+                self.defer(trigger=wait, method_name="execute_complete")
+
+    def execute_complete(self, context: Any, event: Any) -> None:
+        """Called as the run has ended; raises AirflowFailException where the chunk is not sealed."""
+        (run,) = event[1]["run_ids"]
+        stream = context["params"]["stream"]
+        held = tasks.held(stream, run)
+        try:
+            super().execute_complete(context, event)
+        except AirflowException as error:
+            reason = tasks.reason(stream, run) or held or "no step saved a reason"
+            # A run also fails for days held back that are not its own: this chunk is sealed then.
+            if not self._sealed(context["ti"], stream, run):
+                raise AirflowFailException(f"{self.label}: run {run} of {dag_id(stream)} failed: {reason}") from error
+        if held:
+            self.log.warning("Days held back by run %s: %s", run, held)
+
+    def _sealed(self, ti: Any, stream: str, run: str) -> bool:
+        states = ti.get_task_states(dag_id=dag_id(stream), run_ids=[run]).get(run, {})
+        ended = states.get("seal") == "success" and states.get("report") == "success"
+        return ended and not any(tasks.holds_back(stream, run, day) for day in self.days)

@@ -92,7 +92,7 @@ class SparkStep(SparkSubmitOperator):
     inherited variables; no field of this operator holds them, so no rendered template can show them.
     """
 
-    template_fields = ("application",)
+    template_fields: tuple[str, ...] = ("application",)
 
     def __init__(self, *, step: str, stream: str, form: tuple[str, ...] = (), **kwargs: Any) -> None:
         super().__init__(

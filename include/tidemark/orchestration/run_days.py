@@ -1,10 +1,12 @@
-"""Which days a reconcile run is for."""
+"""Which days a reconcile run is for, and how a backfill splits its days into runs."""
 
 from datetime import date, datetime, timedelta, tzinfo
 
 from tidemark.core.days import day_end, day_of, days_between
 from tidemark.core.errors import ConfigError
-from tidemark.orchestration.steps import BACKFILL_DAYS_MAX, SPAN_DAYS_MAX
+from tidemark.orchestration.steps import SPAN_DAYS_MAX
+
+BACKFILL_RUNS_MAX = 1000  # Airflow maps a task over 1,024 values at most
 
 
 def run_days(
@@ -49,16 +51,38 @@ def _last_ended(moment: datetime, zone: tzinfo) -> date:
 
 def form_days(from_day: str | None, to_day: str | None, *, days_max: int) -> tuple[date, ...]:
     """The days of a form, both ends included; raises ConfigError where one is missing or wrong, or too many."""
-    first, last = _parse("from_day", from_day), _parse("to_day", to_day)
-    days = days_between(first, last)
+    days = days_between(_parse("from_day", from_day), _parse("to_day", to_day))
     if len(days) > days_max:
         raise ConfigError(
             "the span of days is too wide for one run",
             expected=f"at most {days_max} days",
-            found=f"{len(days)} days, {first} to {last}",
-            hint=f"Trigger one run per part of it. A backfill, with a run per day, takes {BACKFILL_DAYS_MAX} days",
+            found=f"{len(days)} days, {days[0]} to {days[-1]}",
+            hint="Use the DAG tidemark_backfill, which splits the days into several runs",
         )
     return days
+
+
+def backfill_chunks(
+    from_day: str | None, to_day: str | None, *, size: int, now: datetime, zone: tzinfo
+) -> list[tuple[date, ...]]:
+    """The days of a backfill's form in chunks of ``size``; raises ConfigError where the form is wrong."""
+    days = days_between(_parse("from_day", from_day), _parse("to_day", to_day))
+    if day_end(days[-1], zone) > now:
+        raise ConfigError(
+            "the last day of the backfill is not over",
+            expected=f"a to_day before {now.astimezone(zone).date()}",
+            found=days[-1],
+            hint="Backfill the days before it; the schedule rebuilds it when it is over",
+        )
+    chunks = [days[at : at + size] for at in range(0, len(days), size)]
+    if len(chunks) > BACKFILL_RUNS_MAX:
+        raise ConfigError(
+            "the backfill has too many runs",
+            expected=f"at most {BACKFILL_RUNS_MAX} runs",
+            found=f"{len(chunks)} runs for {len(days)} days, {days[0]} to {days[-1]}",
+            hint="Raise days_per_run, or backfill the span in parts",
+        )
+    return chunks
 
 
 def _parse(name: str, text: str | None) -> date:

@@ -1,4 +1,4 @@
-"""Airflow of the local stack: API server, scheduler and DAG processor as separate, supervised processes.
+"""Airflow of the local stack: API server, scheduler, DAG processor and triggerer as separate, supervised processes.
 
 ``.tidemark/<name>/airflow/`` holds ``airflow.cfg`` and ``passwords.json`` (mode 600, kept over restarts), the SQLite
 database, and the tasks' logs. Everything listens on 127.0.0.1 only.
@@ -27,6 +27,7 @@ COMPONENTS = {
     "airflow-api": ("api-server",),
     "airflow-scheduler": ("scheduler", "--skip-serve-logs"),
     "airflow-dag-processor": ("dag-processor",),
+    "airflow-triggerer": ("triggerer", "--skip-serve-logs"),
 }
 MIGRATION = "airflow-migrate"
 USER = "admin"
@@ -111,7 +112,8 @@ class LocalAirflow:
             health = self.api.health()
         except ServiceError as error:
             return str(error)
-        bad = [name for name in ("metadatabase", "scheduler", "dag_processor") if health.get(name) != "healthy"]
+        parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        bad = [name for name in parts if health.get(name) != "healthy"]
         return f"not healthy yet: {', '.join(bad)}" if bad else None
 
     def cancel(self) -> None:
