@@ -138,7 +138,7 @@ def test_an_object_with_fewer_rows_than_its_manifest_lists_stops_the_rebuild(wor
     shorter = run.store.get(world.archive(3, 5, writer="other"))
     assert shorter is not None
     run.store.put(key, shorter)
-    with pytest.raises(IncompleteError, match=r"expected 6 rows read, found 5 published .*'tidemark verify' tells"):
+    with pytest.raises(IncompleteError, match=r"expected 6 rows read, found 5 published .*'tidemark verify' shows"):
         world.rebuild(run)
 
 
@@ -153,7 +153,7 @@ def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_re
     another = run.store.get(later)
     assert another is not None
     run.store.put(key, another)
-    with pytest.raises(IncompleteError, match=r"rows of 2013-01-14, found rows of 2013-01-15.*'tidemark verify' tells"):
+    with pytest.raises(IncompleteError, match=r"rows of 2013-01-14, found rows of 2013-01-15.*'tidemark verify' shows"):
         world.rebuild(run)
 
 

@@ -61,8 +61,9 @@ def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
     """
     if not plan.days:
         return ()
-    rebuilt, published = run.require(REBUILD), run.require(PUBLISH)
+    rebuilt = run.require(REBUILD)
     require_same_plan(run, plan, rebuilt)
+    published = run.require(PUBLISH)
     days = tuple(item for item in plan.days if item.day in published.days)
     own = published.snapshot_id
     table = load_table(run.settings, run.stream.table)
