@@ -13,7 +13,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test test-quick measure-tests guards soak demo bench-archive bench-speed bench-plan bench-rebuild lock clean
+.PHONY: help install java check test test-quick measure-tests guards soak demo docs bench-archive bench-speed bench-plan bench-rebuild lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -31,11 +31,12 @@ java:
 	@$(PYTHON) scripts/setup_jars.py
 	@touch $@
 
-check: install ## Lint, types, layers
+check: install ## Lint, types, layers, words
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q --no-header tests/test_language.py
 
 test: install ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
 	$(PYTEST) --durations 10 $(TESTS)
@@ -57,6 +58,10 @@ soak: install ## Fifty random faults against either speed mode and the batch lay
 
 demo: install ## Replay two days of real departures, damage them, prove them whole (EXIT=1: leave at the end)
 	$(BIN)/tidemark demo $(if $(EXIT),--exit)
+
+docs: install ## Build the documentation below .tidemark/site, without a call to another host
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open .tidemark/site/index.html in a browser."
 
 bench-archive: install ## Our sink against Spark's own, by turns, and its memory (BENCH="--records 400000 --runs 2": a trial)
 	$(BIN)/python -m benchmarks.archive $(BENCH)

@@ -21,7 +21,6 @@ from benchmarks.common import PARTITIONS, START_MS, VALUE_BYTES, progress, value
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget, OpenFile
-from tidemark.core.codec import encode
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -29,6 +28,7 @@ from tidemark.core.plan import Plan, Target
 from tidemark.core.planner import plan_committed
 from tidemark.definitions.stream import Stream
 from tidemark.objects.schema import SCHEMA
+from tidemark.reconcile.results import FINALIZE_PLAN, ArchiveState, FinalizeResult, RetentionNote
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -91,8 +91,16 @@ def archive_day(run: Run, spans: Sequence[OffsetRange]) -> None:
             files=batch_files,
             now_us=batch,
         )
-    with run.step("settled") as out:
-        out["plan"] = encode(_plan(run))
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    with run.step(FINALIZE_PLAN) as attempt:
+        attempt.result = FinalizeResult(
+            planned_at=now,
+            force=False,
+            plan=_plan(run),
+            archive=ArchiveState(manifests=0, broken_links=()),
+            holes=None,
+            retention=RetentionNote(summary="not asked", alarm=False, lines=()),
+        )
 
 
 def _batches(span: OffsetRange) -> list[OffsetRange]:
@@ -105,17 +113,16 @@ def _batches(span: OffsetRange) -> list[OffsetRange]:
 def _plan(run: Run) -> Plan:
     history = read_archived(run.store, run.layout, run.stream).history()
     targets = [
-        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, start=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in history.extents().items()
     ]
     return plan_committed(
         stream=run.stream.name,
-        time_zone=run.stream.time_zone,
         run=run.name,
         requested=[DAY],
         targets=targets,
-        committed=history.committed(targets, [DAY], ()),
-        seals=(),
+        committed=history.committed(targets, [DAY], {}),
+        seen={},
     )
 
 

@@ -38,7 +38,8 @@ from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest, 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Hole, Target, Used
 from tidemark.core.planner import plan_committed
-from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.seal import Seal, SealedLog, seen_days
+from tidemark.core.transaction_holes import spans
 from tidemark.definitions.sections import Speed
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
@@ -131,18 +132,18 @@ def measure(name: str, new: int) -> dict[str, float]:
     history = archived.history()
     seals = latest_seals(store, layout)
     reading = time.monotonic() - started
+    seen = seen_days(seals, stream=name, time_zone=stream.time_zone)
     targets = [
-        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, start=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in history.extents().items()
     ]
     plan = plan_committed(
         stream=name,
-        time_zone=stream.time_zone,
         run="bench",
         requested=[day],
         targets=targets,
-        committed=history.committed(targets, [day], seals),
-        seals=seals,
+        committed=history.committed(targets, [day], seen, transactional=spans(seals)),
+        seen=seen,
     )
     canonical_json(encode(plan))
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
@@ -180,7 +181,7 @@ def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
     missing = size // PARTITIONS * markers
     evidence = Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())
     holes = (Hole(range=span, missing=missing, cause="transactional", evidence=evidence),) if missing else ()
-    logs = tuple(SealedLog(log=log, origin=0, end=end, used=used, gaps=(), holes=holes) for log in LOGS)
+    logs = tuple(SealedLog(log=log, start=0, end=end, used=used, gaps=(), holes=holes) for log in LOGS)
     return [
         Seal(
             stream=stream.name,
@@ -226,7 +227,7 @@ def build(settings: Settings, size: int, markers: int) -> int:
             previous=previous,
             manifests=end - start,
             positions={WRITER: position},
-            broken=(),
+            broken_links=(),
             tables=_tables(layout, start, end, batches, markers),
         )
         body = segment.to_bytes()

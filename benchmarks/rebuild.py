@@ -42,9 +42,11 @@ from benchmarks.common import MIB, VALUE_BYTES, VALUE_SCHEMA, Times, console
 from benchmarks.overlapping import DAY, LOGS, TOPIC_ID, archive_day, overlapping
 from tidemark.core.offsets import OffsetRange
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import REBUILD
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.java import jvm
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 from tidemark.spark.records import ARCHIVE_SCHEMA, day
 from tidemark.spark.session import spark_session
@@ -104,11 +106,11 @@ def _ratios(settings: Settings, options: argparse.Namespace) -> dict[str, float]
     variants = _variants(spark, twice, once, table)
     times = {name: Times() for name in variants}
     orders = list(permutations(variants))
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
+
     try:
         for number in range(options.runs + 1):
             for name in orders[number % len(orders)]:
-                jvm.java.lang.System.gc()
+                jvm(spark).java.lang.System.gc()
                 with times[name].of(name, number):
                     written = variants[name]()
                 _require_each_once(written, distinct)
@@ -215,7 +217,7 @@ def _peak_mib(stack: LocalStack, options: argparse.Namespace, records: int) -> i
             code = process.wait(SAMPLE_S)
     if code:
         raise SystemExit(f"the rebuild ended with {code}:\n{log.read_text(encoding='utf-8')}")
-    rows = run.require("rebuild")["days"][DAY.isoformat()]
+    (rows,) = run.require(REBUILD).days
     console.print(f"{records:,} archived records: {rows}, at most {peak / MIB:,.0f} MiB")
     _empty(stack.settings)
     return round(peak / MIB)

@@ -1,4 +1,4 @@
-"""Upkeep of a stream: stale uploads, old audit branches, expired snapshots, files of no snapshot, the ledger."""
+"""Maintain a stream: stale uploads, old audit branches, expired snapshots, files of no snapshot, the ledger."""
 
 from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.app import step_app

@@ -1,7 +1,7 @@
-"""Publish a run's audited days in one atomic step; where another run moved them meanwhile, rebuild them first."""
+"""Publish a run's audited days in one atomic step."""
 
 from tidemark.reconcile.app import step_app
-from tidemark.reconcile.start_over import publish_or_start_over
+from tidemark.reconcile.publish import publish_run
 
 if __name__ == "__main__":
-    step_app("publish", publish_or_start_over, __doc__)
+    step_app("publish", publish_run, __doc__)

@@ -26,7 +26,7 @@ from tidemark.cli import where as where_command
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.inspect.locate import Located, RecordCopy, SealedVersion
+from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
@@ -91,7 +91,6 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "verify",
         "health",
         "topics",
-        "adopt",
         "replay",
         "delivery",
         "maintain",
@@ -142,6 +141,7 @@ def test_streams_lists_valid_definitions_and_exits_0(
 
 
 @pytest.mark.services
+@pytest.mark.conformance(23)
 def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -> None:
     """Without any server, in its own Spark session."""
     define(tmp_path, "good")
@@ -258,7 +258,7 @@ def test_where_names_object_manifest_seal_and_snapshot(
         )
         for number in (1, 2)
     ]
-    seal = SealedVersion(
+    seal = LocatedVersion(
         key="seals/flights/2013-01-14/0002.json",
         day=date(2013, 1, 14),
         version=2,

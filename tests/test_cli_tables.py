@@ -132,7 +132,7 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
     stream = load_stream(STREAM, tmp_path)
     log = SealedLog(
         log=TopicPartition(topic=TOPIC, topic_id="AbC", partition=0),
-        origin=0,
+        start=0,
         end=12_345,
         used=(),
         gaps=(Gap(range=OffsetRange(start=0, end=12_345), kind="lost"),),

@@ -15,10 +15,12 @@ def test_there_are_at_least_forty_guards_with_distinct_names() -> None:
     assert len(names) == len(set(names)) >= 40
 
 
+@pytest.mark.conformance(58)
 def test_every_guards_edit_fits_its_file_and_leaves_python() -> None:
     assert stale(GUARDS) == []
 
 
+@pytest.mark.conformance(58)
 def test_the_default_run_has_every_test_that_a_guard_names() -> None:
     named = sorted({test for guard in GUARDS for test in guard.tests})
     collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]

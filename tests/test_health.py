@@ -19,6 +19,8 @@ from tidemark.core.layout import Layout
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(55)
+
 Health = Callable[..., tuple[int, dict[tuple[str, str], dict[str, str]]]]
 Beat = Callable[..., None]
 

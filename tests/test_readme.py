@@ -20,6 +20,8 @@ from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output
 from tidemark.stack.local import PROJECT
 
+pytestmark = pytest.mark.conformance(57)
+
 TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
 STEPS = TEXT.split("## Add a stream\n", 1)[1].split("\n## ", 1)[0]
 

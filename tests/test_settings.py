@@ -20,6 +20,7 @@ def test_an_s3_endpoint_that_is_not_a_url_is_named_by_its_variable(
     assert "TIDEMARK_S3_ENDPOINT: String should match pattern '^https?://" in str(caught.value)
 
 
+@pytest.mark.conformance(29)
 def test_printed_settings_never_show_a_secret() -> None:
     keys = {"s3_access_key": "AN-ACCESS-KEY", "s3_secret_key": "A-SECRET-KEY"}
     found = Settings.model_validate({"kafka_bootstrap": "h:1", "bucket": "b", "catalog_uri": "jdbc:sqlite:c", **keys})

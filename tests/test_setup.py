@@ -285,7 +285,7 @@ def test_make_help_is_the_default_and_lists_every_target() -> None:
     listed = re.findall(r"(?m)^  make ([\w-]+) +\S", done.stdout)
     benches = [f"bench-{name}" for name in ("archive", "speed", "plan", "rebuild")]
     tests = ["test", "test-quick", "measure-tests", "guards", "soak"]
-    assert listed == ["help", "install", "check", *tests, "demo", *benches, "lock", "clean"]
+    assert listed == ["help", "install", "check", *tests, "demo", "docs", *benches, "lock", "clean"]
     phony = re.search(r"(?m)^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     assert phony is not None
     assert set(listed) | {"java"} == set(phony[1].split())
@@ -334,6 +334,7 @@ def test_the_compose_file_names_real_settings_and_all_required_ones() -> None:
     assert made.spark_master == "spark://spark-master:7077"
 
 
+@pytest.mark.conformance(29)
 def test_the_compose_file_contains_no_secret() -> None:
     text = (PROJECT / "docker-compose.yaml").read_text(encoding="utf-8")
     secrets = re.findall(r"(?m)^ +\w*(?:SECRET|PASSWORD|ACCESS_KEY|CREDENTIAL|IDENTITY)\w*: (.*)$", text)

@@ -1,4 +1,4 @@
-"""One reconcile run: its name, its stream, and what each of its steps left behind in S3."""
+"""A run: its name, its stream, and the outcome of each of its steps in S3."""
 
 import json
 import re
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self, TypeVar
 
-from tidemark.core.codec import decode
+from tidemark.core.codec import decode, encode
 from tidemark.core.errors import (
     FormatError,
     IncompleteError,
@@ -18,18 +18,20 @@ from tidemark.core.errors import (
 )
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.core.plan import Plan
+from tidemark.core.outcome import Attempt, Outcome, RunStep
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 _NAME_CHARACTERS_MAX = 120
+_FIELDS = {"step", "started_at", "seconds", "status", "error", "result"}
+T = TypeVar("T")
 
 
 def run_name(run_id: str) -> str:
     """The scheduler's run id as a name for keys, branches and writers: only ``A-Z a-z 0-9 _ -``.
 
-    An id that had to be changed gets eight digits of its digest behind it, so two ids never share a name.
+    An id that had to be changed gets eight digits of its digest appended, so two ids never share a name.
     """
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run_id)[:_NAME_CHARACTERS_MAX]
     return safe if safe == run_id and safe else f"{safe.strip('-')}-{digest(run_id.encode())[:8]}"
@@ -37,7 +39,7 @@ def run_name(run_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run's context. Each step's result is ``<step>.json`` in the run's folder; a retry of the step replaces it."""
+    """A run's context. Each step's outcome is ``<step>.json`` in the run's folder; a retry of the step replaces it."""
 
     stream: Stream
     settings: Settings
@@ -58,81 +60,88 @@ class Run:
         )
 
     def key(self, step: str) -> str:
-        """Where a step's result is."""
+        """Where a step's outcome is."""
         return self.layout.run_key(self.name, f"{step}.json")
 
-    def save(self, step: str, value: dict[str, Any]) -> None:
-        """Write a step's result, replacing an earlier attempt's."""
-        self.store.put(self.key(step), canonical_json(value), content_type="application/json")
+    def save(self, step: RunStep[T], outcome: Outcome[T]) -> None:
+        """Write a step's outcome, replacing an earlier attempt's."""
+        value = {
+            "step": step.name,
+            "started_at": outcome.started_at,
+            "seconds": outcome.seconds,
+            "status": outcome.status,
+            "error": outcome.error,
+            "result": encode(outcome.result),
+        }
+        self.store.put(self.key(step.name), canonical_json(value), content_type="application/json")
 
-    def load(self, step: str) -> dict[str, Any] | None:
-        """A step's result, of a failed attempt too; None where the step never ran."""
-        body = self.store.get(self.key(step))
+    def outcome(self, step: RunStep[T]) -> Outcome[T] | None:
+        """How the step's last attempt ended; None where it never ran. Raises FormatError where that does not parse."""
+        where = self.key(step.name)
+        body = self.store.get(where)
         if body is None:
             return None
         try:
             value = json.loads(body)
-        except ValueError as error:
-            raise FormatError("a step's result does not parse", found=repr(error), where=self.key(step)) from error
-        if not isinstance(value, dict):
-            raise FormatError("a step's result is no object", found=type(value).__name__, where=self.key(step))
-        return value
-
-    def told(self, step: str) -> dict[str, Any] | None:
-        """``load``, as people are told of it: a publication that starts over fails by what stopped that."""
-        found = self.load(step)
-        again = self.load("start_over") if step == "publish" else None
-        if again is None or again.get("status") == "ok":
-            return found
-        cut_off = f"cut off while it started over, which it did because {again.get('because')}"
-        return {**(found or again), "status": "failed", "error": again.get("error") or cut_off}
-
-    def require(self, step: str) -> dict[str, Any]:
-        """The result of a step that succeeded; raises IncompleteError where it did not run or failed."""
-        value = self.load(step)
-        status = "no result" if value is None else value.get("status")
-        if value is None or status != "ok":
-            raise IncompleteError(
-                f"step {step!r} of the run has not succeeded",
-                expected="status ok",
-                found=status if value is None else f"{status}: {value.get('error')}",
-                where=self.key(step),
-                hint=f"Run step {step!r} first",
+            found = value.keys()
+        except (ValueError, AttributeError) as error:
+            raise FormatError("a step's outcome does not parse", found=repr(error), where=where) from error
+        if found != _FIELDS:
+            raise FormatError(
+                "a step's outcome has other fields",
+                expected=", ".join(sorted(_FIELDS)),
+                found=", ".join(sorted(found)),
+                where=where,
+                hint="Another version of Tidemark wrote it: start a new run",
             )
-        return value
+        raw = value["result"]
+        return Outcome(
+            started_at=value["started_at"],
+            seconds=value["seconds"],
+            status=value["status"],
+            error=value["error"],
+            result=None if raw is None else decode(step.result, raw, where=f"{where}.result"),
+        )
+
+    def require(self, step: RunStep[T]) -> T:
+        """The result of a step that succeeded; raises IncompleteError where it did not run or failed."""
+        found = self.outcome(step)
+        if found is None or found.status != "ok" or found.result is None:
+            raise IncompleteError(
+                f"step {step.name!r} of the run has not succeeded",
+                expected="status ok",
+                found="no outcome" if found is None else f"{found.status}: {found.error}",
+                where=self.key(step.name),
+                hint=f"Run step {step.name!r} first",
+            )
+        return found.result
 
     @contextmanager
-    def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Time the body and save its result: what it puts into the yielded dict, plus how it ended.
+    def step(self, step: RunStep[T]) -> Iterator[Attempt[T]]:
+        """Time the body and save its outcome; the body sets ``result`` of what is yielded.
 
-        A failure is saved with what the body had filled in so far, and raised again.
+        A failure is saved with the result so far, and raised again.
         """
-        out: dict[str, Any] = {}
-        started_at = datetime.now(UTC)
+        attempt: Attempt[T] = Attempt(started_at=datetime.now(UTC))
         clock = time.monotonic()
 
-        def result(error: str | None) -> dict[str, Any]:
-            return {
-                **out,
-                "step": name,
-                "started_at": started_at.isoformat(timespec="milliseconds"),
-                "seconds": round(time.monotonic() - clock, 3),
-                "status": "ok" if error is None else "failed",
-                "error": error,
-            }
+        def outcome(error: str | None) -> Outcome[T]:
+            return Outcome(
+                started_at=attempt.started_at.isoformat(timespec="milliseconds"),
+                seconds=round(time.monotonic() - clock, 3),
+                status="ok" if error is None else "failed",
+                error=error,
+                result=attempt.result,
+            )
 
         try:
-            yield out
+            yield attempt
         except BaseException as error:
             text = str(error) if isinstance(error, TidemarkError) else f"{type(error).__name__}: {error}"
             try:
-                self.save(name, result(text))
+                self.save(step, outcome(text))
             except ServiceError as unsaved:
                 # The failure itself matters more than that it could not be recorded.
-                error.add_note(f"and step {name!r} could not be saved as failed: {unsaved}")
+                error.add_note(f"and step {step.name!r} could not be saved as failed: {unsaved}")
             raise
-        self.save(name, result(None))
-
-    def plan(self, step: str = "settled") -> Plan:
-        """The plan that step ``plan`` or ``settled`` made; raises IncompleteError where that has not succeeded."""
-        return decode(Plan, self.require(step)["plan"], where=self.key(step))
+        self.save(step, outcome(None))

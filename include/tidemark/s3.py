@@ -1,6 +1,6 @@
-"""The object store, behind five methods. Multipart uploads live in ``tidemark.objects.upload``.
+"""The object store: get, put, list, delete, conditional writes. Multipart uploads are in ``tidemark.objects.upload``.
 
-Conditional writes follow Amazon S3's ``If-None-Match: *``: the first writer of a key wins, a later one is told.
+Conditional writes use Amazon S3's ``If-None-Match: *``: the first writer of a key wins, and a later one is refused.
 """
 
 import re
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 READ_TRIES = 3
-# How S3Proxy, the local stack's server, lists an object that is being written; nothing of ours is named so.
-_IN_THE_MAKING = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+# How S3Proxy, the local stack's server, lists an unfinished object. No object of ours has such a name.
+_UNFINISHED = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One row of a listing; ``size`` in bytes. ``etag`` changes whenever the object is written, by the server's clock
-    at ``modified``."""
+    """One row of a listing; ``size`` in bytes. ``etag`` changes with every write, at the server's time ``modified``."""
 
     key: str
     size: int
@@ -44,11 +43,11 @@ class ObjectInfo:
 def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float = 60) -> "S3Client":
     """A boto3 client for the settings' server; 10 s to connect.
 
-    Each call is tried ``attempts`` times, with botocore's pauses: ten tries outlast up to 25 s of 5xx answers, refused
-    and cut connections, and up to 110 s of SlowDown. A failed batch would send all of its bytes again.
+    Each call is tried ``attempts`` times, with botocore's pauses. Ten tries outlast 25 s of 5xx answers or broken
+    connections, and 110 s of SlowDown. A failed batch would send all of its bytes again.
 
-    Integrity: the client signs each body's SHA-256 (``when_required`` leaves out only the further checksums that not
-    every server knows), so the server refuses an object or part of which a byte was changed on the way.
+    The client signs each body's SHA-256, so the server refuses an object or part with a changed byte.
+    ``when_required`` leaves out only further checksums, which not every server knows.
     """
     return boto3.client(
         "s3",
@@ -68,14 +67,14 @@ def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float =
 
 
 def error_code(error: ClientError) -> str:
-    """S3's error code, e.g. ``NoSuchKey``, or the HTTP status where the body names none."""
+    """S3's error code, for example ``NoSuchKey``, or the HTTP status if the body names none."""
     return str(error.response.get("Error", {}).get("Code") or error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
 def write_if_absent(write: Callable[[], object]) -> bool:
-    """Make one conditional call (``If-None-Match: *``); False where the key is taken.
+    """Make one conditional call (``If-None-Match: *``); False if the key is taken.
 
-    Amazon S3 answers 409 while another write of the key is under way, which botocore does not retry: tried again for
+    Amazon S3 answers 409 during another write of the key, and botocore does not retry that. So the call is repeated for
     some 6 s. Raises what ``write`` raises otherwise.
     """
     for pause_s in (*CONFLICT_PAUSES_S, None):
@@ -94,27 +93,29 @@ def write_if_absent(write: Callable[[], object]) -> bool:
 
 
 def ensure_bucket(settings: Settings) -> None:
-    """Make the settings' bucket where it is not there; raises ServiceError when the server refuses."""
+    """Create the settings' bucket if it does not exist; raises ServiceError if the server refuses."""
     client = s3_client(settings)
     try:
         client.create_bucket(Bucket=settings.bucket)
     except (ClientError, BotoCoreError) as error:
         code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
         if code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
-            raise ServiceError("S3 could not make a bucket", found=f"{code}: {error}", where=settings.bucket) from error
+            raise ServiceError(
+                "S3 could not create a bucket", found=f"{code}: {error}", where=settings.bucket
+            ) from error
 
 
 class ObjectStore:
-    """One bucket. Every method raises ServiceError, naming bucket, key and S3's code, when the server refuses."""
+    """One bucket. Every method raises ServiceError with bucket, key and S3's code if the server refuses."""
 
     def __init__(self, settings: Settings, client: "S3Client | None" = None) -> None:
         self.bucket = settings.bucket
         self.client = client or s3_client(settings)
 
     def ask(self, key: str, **options: Any) -> "GetObjectOutputTypeDef":
-        """The answer to GetObject, its body still to be read; raises ClientError and BotoCoreError as botocore does.
+        """The answer to GetObject, its body not read yet; raises ClientError and BotoCoreError as botocore does.
 
-        An error's answer that is cut off is asked for again: botocore neither does that nor raises an error of its own.
+        Repeats the call if an error's answer is cut off: botocore does not retry that, and raises urllib3's error.
         """
         for left in reversed(range(READ_TRIES)):
             try:
@@ -125,7 +126,7 @@ class ObjectStore:
         raise AssertionError("the last try returns or raises")
 
     def get(self, key: str) -> bytes | None:
-        """The object's bytes, or None where there is none."""
+        """The object's bytes; None if there is no object."""
         for _ in range(READ_TRIES):  # botocore retries a call, but not the reading of its answer's body
             try:
                 body = self.ask(key)["Body"]
@@ -142,7 +143,7 @@ class ObjectStore:
         raise self._refused("get", key, cut) from cut
 
     def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> None:
-        """Write the object, replacing what is there: for run artefacts, which a retry writes again."""
+        """Write the object, replacing another one: for run artefacts, which a retry writes again."""
         try:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType=content_type)
         except (ClientError, BotoCoreError) as error:
@@ -156,9 +157,9 @@ class ObjectStore:
         content_type: str = "application/json",
         options: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Write the object if the key is free; False where somebody's object is there already.
+        """Write the object if the key is free; False if it is taken.
 
-        ``options`` are further arguments of S3's PutObject, such as its storage class.
+        ``options`` are further arguments of S3's PutObject, for example the storage class.
         """
         try:
             return write_if_absent(
@@ -170,9 +171,10 @@ class ObjectStore:
             raise self._refused("put", key, error) from error
 
     def replace(self, key: str, body: bytes, *, expected: bytes | None) -> bool:
-        """Write the object if it is ``expected`` still (None: if the key is free); False where it is something else.
+        """Replace the object if its bytes are ``expected`` (None: if the key is free); False if they are not.
 
-        A lost answer makes the client ask again, and its own object is something else then: read before you despair.
+        After a lost answer the client repeats the call, and may then be refused because of its own write. So after
+        False, read the object.
         """
         if expected is None:
             return self.put_if_absent(key, body)
@@ -190,14 +192,14 @@ class ObjectStore:
         return True
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Every object below a prefix, in key order, starting behind ``after``; none that is still being written."""
+        """Every object below a prefix, in key order, starting after ``after``; without unfinished ones."""
         try:
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=prefix, StartAfter=after
             )
             for page in pages:
                 for item in page.get("Contents", ()):
-                    if _IN_THE_MAKING.search(item["Key"]):
+                    if _UNFINISHED.search(item["Key"]):
                         continue
                     yield ObjectInfo(
                         key=item["Key"], size=item["Size"], etag=item["ETag"].strip('"'), modified=item["LastModified"]
@@ -206,7 +208,7 @@ class ObjectStore:
             raise self._refused("list", prefix, error) from error
 
     def delete(self, key: str) -> None:
-        """Remove the object; a key without one is fine, as on S3."""
+        """Delete the object; a key without an object is no error, as on S3."""
         try:
             self.client.delete_object(Bucket=self.bucket, Key=key)
         except (ClientError, BotoCoreError) as error:

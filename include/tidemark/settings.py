@@ -1,4 +1,4 @@
-"""Where the services are: read from ``TIDEMARK_*`` variables, else from the running local stack's file."""
+"""Connection settings, from ``TIDEMARK_*`` variables or else from the running local stack's file."""
 
 import os
 from functools import lru_cache
@@ -13,29 +13,31 @@ ENV_FILE_VARIABLE = "TIDEMARK_ENV_FILE"
 
 
 class Settings(BaseSettings):
-    """Connections of one deployment. Paths may be relative to the project's root; no value has a secret as default."""
+    """Connections of one deployment. Paths may be relative to the project's root. No secret has a default."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", extra="forbid", frozen=True)
 
-    kafka_bootstrap: str = Field(description="host:port list of the Kafka cluster")
+    kafka_bootstrap: str = Field(description="Brokers of the Kafka cluster: a list of `host:port`.")
     speed_kafka_bootstrap: str | None = Field(
-        default=None, description="the cluster of live and dead-letter topics; unset means that of the source"
+        default=None, description="Brokers for the live and dead-letter topics. Without it: the source's cluster."
     )
     s3_endpoint: str | None = Field(
-        default=None, pattern=r"^https?://\S+$", description="URL of the S3 server; unset means AWS"
+        default=None, pattern=r"^https?://\S+$", description="URL of the S3 server. Without it: AWS."
     )
-    s3_region: str = "us-east-1"
-    s3_access_key: SecretStr
-    s3_secret_key: SecretStr
-    bucket: str
-    prefix: str = Field(default="", description="the archive's folder in the bucket, no slash at either end")
-    catalog: str = Field(default="tidemark", description="name of the Iceberg catalog, the same for every reader")
-    catalog_uri: str = Field(description="JDBC URL of the Iceberg catalog, e.g. jdbc:sqlite:/data/catalog.db")
-    namespace: str = Field(default="published", description="Iceberg namespace of the published tables")
-    streams_dir: Path = Path("include/streams")
-    jars_dir: Path = Path(".tidemark/jars/spark")
-    spark_master: str = "local[2]"
-    spark_driver_memory: str = "1g"
+    s3_region: str = Field(default="us-east-1", description="Region of the bucket.")
+    s3_access_key: SecretStr = Field(description="Access key for S3.")
+    s3_secret_key: SecretStr = Field(description="Secret key for S3.")
+    bucket: str = Field(description="Bucket of the archive and of the tables.")
+    prefix: str = Field(
+        default="", description="Folder of the archive and of the tables in the bucket, without a slash at either end."
+    )
+    catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
+    catalog_uri: str = Field(description="JDBC URL of the Iceberg catalog, such as `jdbc:sqlite:/data/catalog.db`.")
+    namespace: str = Field(default="published", description="Iceberg namespace of the tables.")
+    streams_dir: Path = Field(default=Path("include/streams"), description="Folder of the stream definitions.")
+    jars_dir: Path = Field(default=Path(".tidemark/jars/spark"), description="Folder of the jars that Spark loads.")
+    spark_master: str = Field(default="local[2]", description="Spark's master URL.")
+    spark_driver_memory: str = Field(default="1g", description="Memory of Spark's driver.")
 
     @property
     def speed_bootstrap(self) -> str:
@@ -63,6 +65,6 @@ def settings() -> Settings:
             "settings are incomplete",
             found=lines,
             where=f"environment and {env_file}" + ("" if Path(env_file).exists() else " (no such file)"),
-            hint="Start a local stack with 'tidemark up', set the variables, or name a file that has them in"
-            f" {ENV_FILE_VARIABLE}: a stack's is .tidemark/<name>/stack.env",
+            hint=f"Start a local stack with 'tidemark up', set the variables, or set {ENV_FILE_VARIABLE} to a file that"
+            " has them: a stack's is .tidemark/<name>/stack.env",
         ) from error

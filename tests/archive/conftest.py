@@ -39,7 +39,7 @@ def through(settings: Settings, proxy: FaultProxy) -> Settings:
 
 
 def grow(settings: Settings, topic: str, partitions: int) -> None:
-    """Give the topic so many partitions, and wait until the broker tells everybody of them."""
+    """Give the topic so many partitions, and wait until every client sees them."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     for grown in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         grown.result(60)

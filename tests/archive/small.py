@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -30,7 +30,7 @@ def micros(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-def stamp(offset: int) -> datetime:
+def time_of(offset: int) -> datetime:
     """A record every ten minutes: six in an hour, 24 until midnight."""
     return START + timedelta(minutes=10 * offset)
 
@@ -61,7 +61,7 @@ class Small:
     stream: Stream
     prefix: str = ""
     path: Callable[[datetime], str] = hour
-    moments: Callable[[int], datetime] = stamp
+    moments: Callable[[int], datetime] = time_of
     values: Callable[[int], bytes] = lambda offset: b"value %d" % offset
     batches: dict[str, int] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class Small:
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
         )
-        files = write_files([table], [(log, span)], target, Cuts.of(stream.archive))
+        files = write_files([table], [(log, span)], target, FileLimits.of(stream.archive))
         return commit_batch(
             self.store,
             self.layout,
@@ -127,7 +127,7 @@ class Small:
         """Of partition 0, as planning sees them."""
         history = read_archived(self.store, self.layout, self.stream).history()
         whole = OffsetRange(start=0, end=2**40)
-        return sorted((item.range.start, item.range.end) for item in history.sharing(self.log(), whole))
+        return sorted((item.range.start, item.range.end) for item in history.overlapping(self.log(), whole))
 
     def rows(self, key: str) -> list[dict[str, object]]:
         batches = object_batches(self.store, key, SCHEMA.names)

@@ -43,8 +43,8 @@ def checksum(*batches: pa.RecordBatch) -> str:
 @given(st.lists(row, min_size=1, max_size=12), st.data())
 def test_slicing_and_copying_change_nothing(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     whole = batch(rows)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
-    slices = [whole.slice(start, end - start) for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    bounds = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    slices = [whole.slice(start, end - start) for start, end in zip([0, *bounds], [*bounds, len(rows)], strict=True)]
     assert checksum(*slices) == checksum(whole)
     assert checksum(*(batch([one]) for one in rows)) == checksum(whole)
     padded = batch([*rows, *rows]).slice(len(rows))  # the same rows at another place of their buffers
@@ -60,7 +60,9 @@ def test_different_rows_have_different_checksums(one: list[dict[str, Any]], two:
 
 @many
 @given(st.lists(row, min_size=1, max_size=8), st.data())
-def test_any_changed_byte_null_offset_or_header_shows(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_any_changed_byte_null_offset_or_header_changes_the_checksum(
+    rows: list[dict[str, Any]], data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(rows) - 1))
     name = data.draw(st.sampled_from(SCHEMA.names))
     other = data.draw(row)[name]
@@ -68,13 +70,19 @@ def test_any_changed_byte_null_offset_or_header_shows(rows: list[dict[str, Any]]
     assert (checksum(batch(changed)) == checksum(batch(rows))) == (changed == rows)
 
 
-def test_bytes_that_only_moved_between_neighbours_show() -> None:
+def test_bytes_moved_between_rows_change_the_checksum() -> None:
     def values(*given: bytes | None) -> str:
         empty = dict.fromkeys(SCHEMA.names)
         return checksum(batch([empty | {"value": value} for value in given]))
 
-    told = [values(b"ab", b"c"), values(b"a", b"bc"), values(b"abc", b""), values(b"abc", None), values(b"", b"abc")]
-    assert len(set(told)) == len(told)
+    checksums = [
+        values(b"ab", b"c"),
+        values(b"a", b"bc"),
+        values(b"abc", b""),
+        values(b"abc", None),
+        values(b"", b"abc"),
+    ]
+    assert len(set(checksums)) == len(checksums)
 
 
 def test_bytes_below_a_null_do_not_count() -> None:

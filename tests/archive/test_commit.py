@@ -42,7 +42,7 @@ def commit(store: ObjectStore, stream: Stream, batch: int, start: int, end: int,
     )
 
 
-def test_manifests_of_a_writer_chain_by_the_digest_of_the_one_before(
+def test_each_manifest_has_the_digest_of_its_writers_last_one(
     store: ObjectStore, settings: Settings, stream: Stream
 ) -> None:
     written = [commit(store, stream, 0, 0, 5), commit(store, stream, 1, 5, 5), commit(store, stream, 2, 5, 9)]
@@ -63,16 +63,16 @@ def test_manifests_of_a_writer_chain_by_the_digest_of_the_one_before(
     assert broken_links(read) == ()
 
 
-def test_the_first_manifest_of_a_batch_stays_whatever_a_repeat_says(store: ObjectStore, stream: Stream) -> None:
+def test_a_repeated_batch_keeps_its_first_manifest(store: ObjectStore, stream: Stream) -> None:
     first = commit(store, stream, 3, 0, 5)
     assert commit(store, stream, 3, 0, 5) == first
-    with pytest.raises(ConflictError) as told:
+    with pytest.raises(ConflictError) as caught:
         commit(store, stream, 3, 0, 6)
-    assert "expected orders-0 [0, 6), found orders-0 [0, 5)" in str(told.value)
+    assert "expected orders-0 [0, 6), found orders-0 [0, 5)" in str(caught.value)
     assert read_manifests(store, Layout(prefix="", stream=stream.name)) == (first,)
 
 
-def test_a_batch_committed_by_another_writer_in_between_keeps_its_manifest(
+def test_a_batch_that_another_writer_commits_first_keeps_that_manifest(
     store: ObjectStore, settings: Settings, stream: Stream, proxy: FaultProxy
 ) -> None:
     """In between: after this writer found none, and before it writes its own."""
@@ -83,7 +83,7 @@ def test_a_batch_committed_by_another_writer_in_between_keeps_its_manifest(
     assert read_manifests(store, Layout(prefix="", stream=stream.name)) == tuple(theirs)
 
 
-def test_a_manifest_that_is_being_written_is_none_yet(store: ObjectStore, stream: Stream) -> None:
+def test_an_unfinished_manifest_is_not_read(store: ObjectStore, stream: Stream) -> None:
     """S3Proxy lists it meanwhile, under its key and a UUID."""
     first = commit(store, stream, 0, 0, 5)
     layout = Layout(prefix="", stream=stream.name)
@@ -92,7 +92,7 @@ def test_a_manifest_that_is_being_written_is_none_yet(store: ObjectStore, stream
     assert last_manifest(store, layout, "writer") == first
 
 
-def test_behind_a_lost_manifest_the_chain_goes_on_from_the_one_before_it(store: ObjectStore, stream: Stream) -> None:
+def test_the_chain_continues_after_a_lost_manifest(store: ObjectStore, stream: Stream) -> None:
     first = commit(store, stream, 0, 0, 5)
     commit(store, stream, 1, 5, 7)
     store.delete(Layout(prefix="", stream=stream.name).manifest_key("writer", 1))

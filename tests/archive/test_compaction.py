@@ -8,7 +8,7 @@ from threading import Barrier
 import pytest
 from typer.testing import CliRunner
 
-from tests.archive.small import NOW, ZONE, Small, hour, micros, stamp
+from tests.archive.small import NOW, ZONE, Small, hour, micros, time_of
 from tests.conftest import MakeStream, unique
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
 from tidemark.cli.app import app
@@ -24,6 +24,8 @@ from tidemark.maintenance.grouping import Input, group_inputs
 from tidemark.maintenance.replaced import Deleted, delete_replaced
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+
+pytestmark = pytest.mark.conformance(53)
 
 WEEK = timedelta(days=7)
 DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)
@@ -54,7 +56,7 @@ def test_small_files_become_one_per_folder_with_every_row_in_order(store: Object
     small.commit(0, 3, log=small.log(1))  # alone in its partition
     compact(small.store, small.layout, small.stream, read_archived(small.store, small.layout, small.stream))
     there = small.objects()
-    before.append(small.commit(32, 34))  # behind the ledger
+    before.append(small.commit(32, 34))  # not in the ledger
 
     done = compaction(small).run()
 
@@ -66,7 +68,7 @@ def test_small_files_become_one_per_folder_with_every_row_in_order(store: Object
     ]
     hours = [range(start, min(start + 6, 34)) for start in range(0, 34, 6)]
     files = sorted(made.files, key=lambda file: file.first_offset)
-    assert [small.layout.parse_data_key(file.key).path for file in files] == [hour(stamp(own.start)) for own in hours]
+    assert [small.layout.parse_data_key(file.key).path for file in files] == [hour(time_of(own.start)) for own in hours]
     assert [small.rows(file.key) for file in files] == [small.expected(own) for own in hours]
     assert [file.days for file in files] == [
         (
@@ -79,18 +81,18 @@ def test_small_files_become_one_per_folder_with_every_row_in_order(store: Object
     assert there.items() <= small.objects().items()  # nothing was touched
     assert (done.batches, done.ranges, done.files, done.files_written) == (1, 17, 17, 6)
 
-    # Replaced ranges lie in a segment, and what replaces them behind it; in the next segment; in one made anew.
+    # Replaced ranges are in a segment. The new range is not in the ledger, in the next segment, in a rebuilt one.
     assert small.ranges_in_use() == [(0, 34)]
     assert compact(small.store, small.layout, small.stream, read_archived(small.store, small.layout, small.stream))
     assert small.ranges_in_use() == [(0, 34)]
     rebuild(small.store, small.layout, small.stream)
     assert small.ranges_in_use() == [(0, 34)]
-    # Neither inputs nor outputs are nobody's, and there is nothing more to do.
+    # Neither inputs nor outputs are orphans, and there is nothing more to do.
     assert maintain(small.store, small.layout, before=datetime.now(UTC) + WEEK).orphans == ()
     assert (compaction(small).run().batches, len(small.compactions())) == (0, 1)
 
 
-def test_what_must_stay_as_it_is_stays(store: ObjectStore) -> None:
+def test_ranges_that_are_young_of_other_settings_or_with_holes_stay(store: ObjectStore) -> None:
     small = make(store)
     otherwise = small.stream.model_copy(update={"archive": Archive(flush_size=1_000)})
     small.commit(0, 2)
@@ -101,15 +103,15 @@ def test_what_must_stay_as_it_is_stays(store: ObjectStore) -> None:
     small.commit(8, 10, writer="refill-1")  # twice there
     small.commit(10, 12, at=NOW - timedelta(hours=23))
     small.commit(12, 14)
-    small.commit(15, 17)  # behind a gap
+    small.commit(15, 17)  # after a gap
     seen = small.objects()
-    found = compaction(small).look()
-    assert found == CompactedFiles(young=1, otherwise_cut=1, holed=1)
+    found = compaction(small).preview()
+    assert found == CompactedFiles(young=1, other_settings=1, has_holes=1)
     assert compaction(small).run() == found
     assert (small.compactions(), small.objects()) == ([], seen)
 
 
-def test_of_a_topic_written_in_transactions_the_command_says_why_nothing_is_compacted(
+def test_the_command_shows_why_a_transactional_topic_is_not_compacted(
     settings: Settings, store: ObjectStore, make_stream: MakeStream
 ) -> None:
     small = Small(store=store, stream=make_stream(time_zone=str(ZONE)), prefix=settings.prefix, path=lambda _: "p")
@@ -123,7 +125,7 @@ def test_of_a_topic_written_in_transactions_the_command_says_why_nothing_is_comp
     assert alone == "  small ranges skipped: 4 with holes"
 
 
-def test_a_crash_in_front_of_the_manifest_is_repeated_with_the_same_objects(store: ObjectStore) -> None:
+def test_after_a_crash_before_the_manifest_the_same_objects_are_reused(store: ObjectStore) -> None:
     small = make(store)
     for start in range(0, 12, 2):
         small.commit(start, start + 2)
@@ -141,7 +143,7 @@ def test_a_crash_in_front_of_the_manifest_is_repeated_with_the_same_objects(stor
     assert small.ranges_in_use() == [(0, 12)]
 
 
-def test_of_two_compactions_at_once_no_range_is_replaced_twice(store: ObjectStore) -> None:
+def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> None:
     """Both have chosen their groups, which overlap, before either commits; one of them sees younger ranges, too."""
     small = make(store)
     for start in range(0, 16, 2):
@@ -181,13 +183,13 @@ def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore
     good = small.store.get(damaged.key)
     assert good is not None
     small.store.delete(damaged.key)
-    gone = f"can't be compacted: found .*: a committed object is gone: .*{damaged.key}".replace("+", r"\+")
-    with pytest.raises(FormatError, match=gone):
+    deleted = f"can't be compacted: found .*: a committed object is missing: .*{damaged.key}".replace("+", r"\+")
+    with pytest.raises(FormatError, match=deleted):
         compaction(small).run().require_fit()
     other.commit(4, 6, writer="somebody")  # other rows under the same key
     small.store.delete(small.layout.manifest_key("somebody", 0))
     seen = small.objects()
-    with pytest.raises(FormatError, match="an object's rows are not those that its manifest tells") as caught:
+    with pytest.raises(FormatError, match="an object's rows are not those in its manifest") as caught:
         compaction(small).run().require_fit()
     assert damaged.key in str(caught.value)
     assert (small.compactions(), small.objects()) == ([], seen)
@@ -195,31 +197,31 @@ def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore
     assert compaction(small).run().batches == 1
 
 
-def test_a_damaged_input_keeps_no_other_log_from_being_compacted(store: ObjectStore) -> None:
+def test_a_damaged_input_does_not_prevent_the_compaction_of_other_logs(store: ObjectStore) -> None:
     small = make(store)
     for partition in (0, 1):
         made = [small.commit(start, start + 2, log=small.log(partition)) for start in range(0, 8, 2)]
         if partition == 0:
             small.store.delete(made[2].files[0].key)
-    with pytest.raises(FormatError, match=r"can't be compacted: found .*-0 \[0, 8\): a committed object is gone"):
+    with pytest.raises(FormatError, match=r"can't be compacted: found .*-0 \[0, 8\): a committed object is missing"):
         compaction(small).run().require_fit()
     assert [item.ranges[0].log.partition for item in small.compactions()] == [1]
 
 
-def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewhere(store: ObjectStore) -> None:
+def test_replaced_objects_are_deleted_after_a_week_if_others_hold_their_rows(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"
     inputs = [small.commit(start, start + 2).files[0] for start in range(0, 8, 2)]
     compaction(small).run()
     (made,) = small.compactions()
-    again = small.commit(2, 4, writer="refill-1")  # of the same range: the same object
-    assert again.files[0].key == inputs[1].key
+    refilled = small.commit(2, 4, writer="refill-1")  # of the same range: the same object
+    assert refilled.files[0].key == inputs[1].key
     assert delete(small, NOW + WEEK - timedelta(seconds=1)) == Deleted(waiting=4)
 
     key = made.files[0].key
     body = small.store.get(key)
     assert body is not None
-    for wrong, told in ((None, f"{key} is gone"), (small.store.get(inputs[0].key), f"{key} has ")):
+    for wrong, problem in ((None, f"{key} is missing"), (small.store.get(inputs[0].key), f"{key} has ")):
         small.store.delete(key)
         if wrong is not None:
             small.store.put(key, wrong)
@@ -228,7 +230,7 @@ def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewher
             0,
             [(start, "query-a") for start in (0, 2, 4, 6)],
         )
-        assert f"no complete range in use has [0, 2); {told}" in found.kept[0].why
+        assert f"no complete range in use has [0, 2); {problem}" in found.kept[0].why
     small.store.put(key, body)
     # Compaction found a byte of it changed, of which size and footer tell nothing.
     found = delete_replaced(
@@ -238,19 +240,19 @@ def test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewher
 
     shown = delete(small, NOW + WEEK, delete=False)
     assert len(small.objects()) == 5
-    gone = delete(small, NOW + WEEK)
-    assert gone == shown
-    assert (gone.objects, gone.bytes) == (3, sum(inputs[number].bytes for number in (0, 2, 3)))
-    assert [str(item) for item in gone.kept] == [
+    deleted = delete(small, NOW + WEEK)
+    assert deleted == shown
+    assert (deleted.objects, deleted.bytes) == (3, sum(inputs[number].bytes for number in (0, 2, 3)))
+    assert [str(item) for item in deleted.kept] == [
         f"orders-0 [2, 4), batch 1 of writer query-a: a range in use lists {inputs[1].key}"
     ]
     assert small.objects().keys() == {key, inputs[1].key}
-    assert delete(small, NOW + WEEK) == Deleted(kept=gone.kept)
-    # What is gone was replaced: it is nobody's loss.
+    assert delete(small, NOW + WEEK) == Deleted(kept=deleted.kept)
+    # The deleted objects were replaced, so nothing is lost.
     assert small.ranges_in_use() == [(0, 8), (2, 4)]
 
 
-def test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replaced(store: ObjectStore) -> None:
+def test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"
     for start in range(0, 8, 2):
@@ -260,20 +262,18 @@ def test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replace
     body = small.store.get(made.key)
     assert body is not None
     seen = small.objects().keys()
-    small.store.put(made.key, body[:60] + bytes([body[60] ^ 1]) + body[61:])  # far in front of the footer
+    small.store.put(made.key, body[:60] + bytes([body[60] ^ 1]) + body[61:])  # far before the footer
 
     found = delete(small, NOW + WEEK)
 
     assert (found.objects, small.objects().keys()) == (0, seen)
     assert [item.range.start for item in found.kept] == [0, 2, 4, 6]
-    assert f"; {made.key} does not hold the rows that its manifest tells, of checksum {made.checksum}: " in str(
-        found.kept[0]
-    )
+    assert f"; {made.key} does not hold the rows in its manifest, of checksum {made.checksum}: " in str(found.kept[0])
     small.store.put(made.key, body)
     assert delete(small, NOW + WEEK).objects == 4
 
 
-def test_a_compaction_takes_an_earlier_ones_output_once_there_is_as_much_beside_it(store: ObjectStore) -> None:
+def test_an_earlier_output_is_compacted_again_once_as_many_rows_follow(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"
     for start in range(0, 8, 2):

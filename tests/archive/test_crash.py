@@ -25,7 +25,7 @@ from tidemark.definitions.stream import Stream, load_stream
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 
-STAMP_MS = 1_358_164_800_000
+TIME_MS = 1_358_164_800_000
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -75,7 +75,8 @@ class World:
         path.write_text(yaml.safe_dump(raw))
 
 
-def test_the_three_scenarios_of_a_megabyte_log(
+@pytest.mark.conformance(2)
+def test_three_crashes_in_a_log_of_a_megabyte_lose_and_double_nothing(
     stack: LocalStack,
     spark: SparkSession,
     proxy: FaultProxy,
@@ -105,7 +106,7 @@ def test_the_three_scenarios_of_a_megabyte_log(
     def send(count: int, size: int = megabyte) -> None:
         values = [os.urandom(size) for _ in range(count)]
         sent.extend(values)
-        produce(stream.topic, [(None, value, STAMP_MS, 0, []) for value in values])
+        produce(stream.topic, [(None, value, TIME_MS, 0, []) for value in values])
 
     # (a) from 180 on: all four parts go up, the object appears, the next position is 270;
     # (b) then killed while part four of the next object goes up: nothing shows, and the position stays
@@ -139,10 +140,11 @@ def test_the_three_scenarios_of_a_megabyte_log(
 
 
 def records(count: int) -> list[Record]:
-    return [(None, b"%d" % n, STAMP_MS + n, n % 2, []) for n in range(count)]
+    return [(None, b"%d" % n, TIME_MS + n, n % 2, []) for n in range(count)]
 
 
-def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other_settings_on_the_way(
+@pytest.mark.conformance(3, 4)
+def test_kills_at_every_step_of_a_batch_and_changed_settings_lose_nothing(
     stack: LocalStack,
     spark: SparkSession,
     proxy: FaultProxy,
@@ -167,7 +169,7 @@ def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other
     assert 1 <= len(crashed) <= 2
     assert oracle.keys("manifests") == {}
 
-    # The same range under other settings: the files that are there are in nobody's way.
+    # The same range under other settings: the existing files do not conflict.
     world.configure(flush_size=2)
     world.run_killed_at("PUT", "/archive/commits/0", master="local[1]")
     (manifest,) = oracle.archive().manifests
@@ -191,10 +193,12 @@ def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other
         (record[3], offset): record[1] for record, offset in zip(sent, offsets, strict=True) if offset < 18
     }
     assert len(found.rows) == 36
-    assert found.objects.keys() == found.listed | crashed  # what crashed stays behind, listed nowhere
+    assert (
+        found.objects.keys() == found.listed | crashed
+    )  # the crashed batch's objects stay, and no manifest lists them
     log = world.log.read_text()
     events = [json.loads(line) for line in log.splitlines() if line.startswith('{"time"')]
-    assert [(line["batch"], line["again"]) for line in events if line["event"] == "batch"] == [
+    assert [(line["batch"], line["repeated"]) for line in events if line["event"] == "batch"] == [
         (0, False),
         (0, True),
         (1, False),
@@ -206,8 +210,8 @@ def test_kill_9_before_an_upload_between_two_and_before_sparks_commit_with_other
     taken = f"data/{stream.name}/partition=0/{stream.topic}+0+{18:020}+{24:020}+0000.parquet"
     oracle.client.put_object(Bucket=settings.bucket, Key=taken, Body=b"somebody else's")
     with pytest.raises(
-        ConflictError, match="an object that Tidemark did not write is in the way: expected Parquet"
-    ) as told:
+        ConflictError, match=r"an object that Tidemark did not write has a data file.s key: expected Parquet"
+    ) as caught:
         archive(spark, load_stream(stream.name, settings.streams_dir), settings, available_now=True)
-    assert f"[s3://{settings.bucket}/{taken}]" in str(told.value)
+    assert f"[s3://{settings.bucket}/{taken}]" in str(caught.value)
     assert oracle.body(taken) == b"somebody else's"

@@ -4,6 +4,8 @@ import io
 import random
 from typing import Any
 
+import pytest
+
 from tests.archive.small import NOW, ZONE, Small
 from tests.conftest import unique
 from tidemark.core.errors import TidemarkError
@@ -13,6 +15,8 @@ from tidemark.objects.columns import object_batches
 from tidemark.objects.footer import read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
+
+pytestmark = pytest.mark.conformance(53)
 
 
 class OneObject(ObjectStore):
@@ -29,7 +33,7 @@ class OneObject(ObjectStore):
         return {"Body": io.BytesIO(found), "ETag": key, "ContentRange": whole, "LastModified": NOW}
 
 
-def test_a_changed_bit_in_the_footer_of_an_object_gives_an_explained_error_or_rows_of_the_right_kind(
+def test_a_changed_bit_in_an_objects_footer_gives_an_explained_error_or_typed_rows(
     store: ObjectStore,
 ) -> None:
     speed = Speed(topic="orders.live", dead_letter_topic="orders.dead")
@@ -39,7 +43,7 @@ def test_a_changed_bit_in_the_footer_of_an_object_gives_an_explained_error_or_ro
     assert good is not None
     footer_bytes = int.from_bytes(good[-8:-4], "little") + 8
     chance = random.Random(2013)  # noqa: S311 - cases, no secrets
-    told: list[TidemarkError] = []
+    errors: list[TidemarkError] = []
     read = 0
     for _ in range(2_500):
         body = bytearray(good)
@@ -52,13 +56,13 @@ def test_a_changed_bit_in_the_footer_of_an_object_gives_an_explained_error_or_ro
                 assert batch.schema.types == SCHEMA.types
                 read += 1
         except TidemarkError as error:
-            told.append(error)
+            errors.append(error)
         try:
             read_footer(damaged, "data/object.parquet")
         except TidemarkError as error:
-            told.append(error)
-    assert all("data/object.parquet" in str(error) for error in told)
-    causes = {type(error.__cause__).__name__ for error in told}
+            errors.append(error)
+    assert all("data/object.parquet" in str(error) for error in errors)
+    causes = {type(error.__cause__).__name__ for error in errors}
     # The bits that were chosen came on all that pyarrow is known to raise for them.
     assert causes >= {"ArrowInvalid", "ArrowNotImplementedError", "UnicodeDecodeError", "OSError", "NoneType"}
     assert read > 500  # of many bits nobody takes notice

@@ -33,7 +33,7 @@ from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
@@ -49,6 +49,8 @@ from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, records
 from tidemark.stack.local import PROJECT
+
+pytestmark = pytest.mark.conformance(5, 8)
 
 PAGE = PROJECT / "docs" / "archive.md"
 BEGIN, END = "<!-- outcomes: measured by tests/archive/test_determinism.py -->\n", "<!-- end of outcomes -->\n"
@@ -114,8 +116,8 @@ def documented(layout: tuple[str, str], rotation: str) -> tuple[str, ...]:
     return tuple(row.split(" | "))
 
 
-def some(count: int, *, start: int = 0) -> list[Record]:
-    """Records of both partitions in turn, some of them late, whose field ``at`` is half a day behind."""
+def make_records(count: int, *, start: int = 0) -> list[Record]:
+    """Records of both partitions in turn, some of them late: their field ``at`` is half a day earlier."""
     found: list[Record] = []
     for n in range(start, start + count):
         moment = START_S + STEP_S * (n - 9 if n % 7 == 3 else n)
@@ -146,7 +148,7 @@ def platform(stream: Stream, settings: Settings, read: Read) -> list[tuple[int, 
         run="determinism",
         requested=sorted({item.day for one in manifests for file in one.files for item in file.days}),
         targets=[
-            Target(log=log, origin=0, end=ends[log.partition], log_start=0, high_watermark=ends[log.partition])
+            Target(log=log, start=0, end=ends[log.partition], log_start=0, high_watermark=ends[log.partition])
             for log in describe_topic(settings.kafka_bootstrap, stream.topic)
         ],
         manifests=manifests,
@@ -159,7 +161,7 @@ def by_spark(spark: SparkSession, settings: Settings, stream: Stream) -> Read:
     """Slices as a rebuild reads them."""
 
     def read(slices: Sequence[Slice]) -> list[tuple[int, int]]:
-        rows = read_slices(spark, settings, stream, slices).select("partition", "offset").collect()
+        rows = read_slices(spark, settings, slices).select("partition", "offset").collect()
         return [(row.partition, row.offset) for row in rows]
 
     return read
@@ -203,7 +205,7 @@ def run_into(refused: Rule, spark: SparkSession, stream: Stream, settings: Setti
 def topic(make_topic: MakeTopic, produce: Produce) -> str:
     """All records of every cell."""
     name = make_topic(PARTITIONS)
-    produce(name, some(RECORDS + LATER))
+    produce(name, make_records(RECORDS + LATER))
     return name
 
 
@@ -263,7 +265,7 @@ class Writer:
             own = rows.filter(in_batch & (pc.field("partition") == log.partition)).combine_chunks()
             span = OffsetRange(start=offsets.start, end=offsets.stop)
             arriving = own.to_batches(max_chunksize=self.arrow_rows)
-            files += write_files(arriving, [(log, span)], target, Cuts.of(self.stream.archive))
+            files += write_files(arriving, [(log, span)], target, FileLimits.of(self.stream.archive))
         return files
 
     def archive(self, batch: int, offsets: range) -> None:
@@ -284,7 +286,7 @@ class Writer:
 
 
 @pytest.mark.parametrize(("layout", "rotation"), CELLS, ids=names(CELLS))
-def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
+def test_a_crash_and_a_lost_checkpoint_leave_what_the_page_documents(
     settings: Settings,
     store: ObjectStore,
     make_stream: MakeStream,
@@ -314,9 +316,9 @@ def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
     crashed.archive(0, FIRST[0])
     crashed.write(1, FIRST[1])
     assert verdict(platform(stream, settings, read), RECORDS) != "each record once"
-    again = writer("first", arrow_rows=1000)
+    retry = writer("first", arrow_rows=1000)
     for batch, offsets in list(enumerate(FIRST))[1:]:
-        again.archive(batch, offsets)
+        retry.archive(batch, offsets)
     restart = (verdict(platform(stream, settings, read), RECORDS), verdict(raw(oracle), RECORDS))
     ends = any(not key.endswith("+0000.parquet") for key in oracle.keys("data"))
     assert ends == (rotation != "rotate_schedule"), "files end in the middle of a batch, but for the schedule's"
@@ -334,7 +336,7 @@ def test_what_a_crash_and_a_lost_checkpoint_leave_is_what_the_page_says(
 
 
 @pytest.mark.parametrize(("layout", "rotation"), STREAMS, ids=names(STREAMS))
-def test_the_stream_itself_leaves_what_the_page_says(
+def test_the_stream_leaves_what_the_page_documents(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -350,7 +352,7 @@ def test_the_stream_itself_leaves_what_the_page_says(
         partitions=PARTITIONS, value_schema="n BIGINT, at BIGINT", event_time=event_time, archive=options
     )
     oracle, read = Oracle(settings, stream.name), by_spark(spark, settings, stream)
-    produce(stream.topic, some(RECORDS))
+    produce(stream.topic, make_records(RECORDS))
 
     # The second batch's objects are all there, its manifest is refused: the stream dies. Then it is started again.
     through_proxy = through(settings, proxy)
@@ -365,7 +367,7 @@ def test_the_stream_itself_leaves_what_the_page_says(
 
     # The checkpoint is lost, and its successor reads the topic in batches of another size.
     oracle.delete("checkpoints")
-    produce(stream.topic, some(LATER, start=RECORDS))
+    produce(stream.topic, make_records(LATER, start=RECORDS))
     wider = stream.archive.model_copy(update={"max_offsets_per_trigger": 20})
     run(spark, stream.model_copy(update={"archive": wider}), settings)
     total = RECORDS + LATER

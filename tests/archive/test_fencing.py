@@ -1,4 +1,4 @@
-"""One writer at a time: whoever started last goes on, any other is told and stops, and the archive is right."""
+"""One writer at a time: the one that started last continues, any other one fails, and the archive is correct."""
 
 import json
 import signal
@@ -27,11 +27,13 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 
-STAMP_MS = 1_358_164_800_000
+pytestmark = pytest.mark.conformance(6)
+
+TIME_MS = 1_358_164_800_000
 
 
-def some(count: int) -> list[Record]:
-    return [(None, b"%d" % n, STAMP_MS, 0, []) for n in range(count)]
+def make_records(count: int) -> list[Record]:
+    return [(None, b"%d" % n, TIME_MS, 0, []) for n in range(count)]
 
 
 def take(store: ObjectStore, settings: Settings, stream: Stream) -> Lease:
@@ -47,20 +49,20 @@ def offsets_once(settings: Settings, stream: Stream, end: int) -> None:
     assert found.objects.keys() == found.listed
 
 
-def test_a_lease_belongs_to_the_last_who_took_it(store: ObjectStore) -> None:
+def test_the_last_writer_to_take_a_lease_holds_it(store: ObjectStore) -> None:
     prefix = f"{unique('lease')}/"
     first = Lease.take(store, prefix)
     first.check()
     second = Lease.take(store, prefix)
     second.check()
     assert (first.epoch, second.epoch) == (1, 2)
-    with pytest.raises(ConflictError, match="the checkpoint is another writer's now") as told:
+    with pytest.raises(ConflictError, match="another writer has taken the checkpoint") as caught:
         first.check()
     for lease in (first, second):
         written = json.loads(lease.body)
-        assert f"{written['holder']}, started {written['started_at']}, start {lease.epoch}" in str(told.value)
+        assert f"{written['holder']}, started {written['started_at']}, start {lease.epoch}" in str(caught.value)
     store.delete(f"{prefix}lease.json")
-    with pytest.raises(ConflictError, match="the checkpoint was removed under a running stream"):
+    with pytest.raises(ConflictError, match="the checkpoint of a running stream was removed"):
         second.check()
 
 
@@ -73,7 +75,7 @@ def test_a_lease_that_does_not_parse_is_not_taken(store: ObjectStore, body: byte
     assert store.get(f"{prefix}lease.json") == body
 
 
-def test_of_many_who_start_at_once_one_holds_the_lease(store: ObjectStore) -> None:
+def test_of_many_writers_that_start_at_once_one_holds_the_lease(store: ObjectStore) -> None:
     prefix = f"{unique('lease')}/"
     with ThreadPoolExecutor(4) as pool:
         leases = [started.result(60) for started in [pool.submit(Lease.take, store, prefix) for _ in range(4)]]
@@ -81,11 +83,11 @@ def test_of_many_who_start_at_once_one_holds_the_lease(store: ObjectStore) -> No
     holder.check()
     for lease in leases:
         if lease is not holder:
-            with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+            with pytest.raises(ConflictError, match="another writer has taken the checkpoint"):
                 lease.check()
 
 
-def test_a_lease_that_another_writer_takes_in_between_is_taken_from_it(
+def test_a_lease_that_another_writer_takes_first_is_taken_from_it(
     store: ObjectStore, settings: Settings, proxy: FaultProxy
 ) -> None:
     """In between: after this writer found none, and before it writes its own."""
@@ -95,11 +97,11 @@ def test_a_lease_that_another_writer_takes_in_between_is_taken_from_it(
     own = Lease.take(ObjectStore(through(settings, proxy)), prefix)
     assert [lease.epoch for lease in (*others, own)] == [1, 2]
     own.check()
-    with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+    with pytest.raises(ConflictError, match="another writer has taken the checkpoint"):
         others[0].check()
 
 
-def test_an_object_is_replaced_only_where_it_is_what_was_expected(store: ObjectStore) -> None:
+def test_an_object_is_replaced_only_if_it_has_the_expected_bytes(store: ObjectStore) -> None:
     key = unique("replace")
     assert not store.replace(key, b"two", expected=b"one")
     assert store.replace(key, b"one", expected=None)
@@ -109,7 +111,7 @@ def test_an_object_is_replaced_only_where_it_is_what_was_expected(store: ObjectS
     assert store.get(key) == b"two"
 
 
-def test_a_writer_without_work_stops_when_another_one_starts(
+def test_an_idle_writer_stops_when_another_one_starts(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -119,7 +121,7 @@ def test_a_writer_without_work_stops_when_another_one_starts(
 ) -> None:
     monkeypatch.setattr(archive_stream, "LEASE_CHECK_S", 0.5)
     stream = make_stream(archive={"trigger_seconds": 0})
-    produce(stream.topic, some(5))
+    produce(stream.topic, make_records(5))
 
     def run_until_replaced() -> None:
         with running(spark, stream, settings) as run:
@@ -127,9 +129,9 @@ def test_a_writer_without_work_stops_when_another_one_starts(
             take(store, settings, stream)
             wait_until(run.ended.done, "the writer noticed", DEADLINE_S)
 
-    with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+    with pytest.raises(ConflictError, match="another writer has taken the checkpoint"):
         run_until_replaced()
-    produce(stream.topic, some(5))
+    produce(stream.topic, make_records(5))
     archive(spark, stream, settings, available_now=True)
     offsets_once(settings, stream, 10)
 
@@ -137,7 +139,7 @@ def test_a_writer_without_work_stops_when_another_one_starts(
 @pytest.mark.parametrize(
     ("method", "pattern", "manifests"), [("POST|PUT", "/data/", 1), ("PUT", "/manifests/.*1.json", 2)]
 )
-def test_a_writer_that_another_one_replaces_in_the_middle_of_a_batch_stops_and_the_batch_is_archived_once(
+def test_a_writer_replaced_in_a_batch_stops_and_the_batch_is_archived_once(
     method: str,
     pattern: str,
     manifests: int,
@@ -149,25 +151,25 @@ def test_a_writer_that_another_one_replaces_in_the_middle_of_a_batch_stops_and_t
     proxy: FaultProxy,
 ) -> None:
     stream = make_stream()
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     archive(spark, stream, settings, available_now=True)
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     taken = [
         proxy.add(Rule(method=name, pattern=pattern, action=lambda _: take(store, settings, stream)))
         for name in method.split("|")
     ]
-    with pytest.raises(ConflictError, match="the checkpoint is another writer's now"):
+    with pytest.raises(ConflictError, match="another writer has taken the checkpoint"):
         archive(spark, stream, through(settings, proxy), available_now=True)
     assert any(rule.fired.is_set() for rule in taken)
     oracle = Oracle(settings, stream.name)
-    assert len(oracle.keys("manifests")) == manifests  # taken over before, or just behind the last look
+    assert len(oracle.keys("manifests")) == manifests  # the lease was taken before the last check, or just after it
     assert not [key for key in oracle.keys("checkpoints") if key.endswith("/commits/1")]
     archive(spark, stream, settings, available_now=True)
     offsets_once(settings, stream, 20)
 
 
 @pytest.mark.parametrize("overwritten", [0, 1], ids=["where the batch starts", "where it ends"])
-def test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anything_is_read(
+def test_an_overwritten_write_ahead_log_is_found_before_anything_is_read(
     overwritten: int,
     spark: SparkSession,
     settings: Settings,
@@ -177,7 +179,7 @@ def test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anyth
 ) -> None:
     """S3 lets the later of two creators of ``offsets/<batch>`` win without a word."""
     stream = make_stream(archive={"max_offsets_per_trigger": 10})
-    produce(stream.topic, some(20))
+    produce(stream.topic, make_records(20))
     oracle = Oracle(settings, stream.name)
     key = f"checkpoints/{stream.name}/archive/offsets/{overwritten}"
 
@@ -191,42 +193,40 @@ def test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anyth
     seen = proxy.add(
         Rule(method="GET", pattern=f"/offsets/{overwritten}$", nth=1 if overwritten else 2, action=overwrite)
     )
-    with pytest.raises(
-        ConflictError, match="the write-ahead log has another batch than the one this query reads"
-    ) as told:
+    with pytest.raises(ConflictError, match="the write-ahead log has other ranges than this query reads") as caught:
         archive(spark, stream, through(settings, proxy), available_now=True)
     assert seen.fired.is_set()
     theirs = "[7, 20)" if overwritten == 0 else "[10, 17)"
-    assert f"expected partition 0 [10, 20), found partition 0 {theirs} [" in str(told.value)
+    assert f"expected partition 0 [10, 20), found partition 0 {theirs} [" in str(caught.value)
     assert oracle.archive().ranges == [(0, 0, 10)]
 
 
-def test_a_write_ahead_log_that_a_zombie_overwrote_behind_its_batch_stops_the_next_start_before_it_skips_anything(
+def test_a_finished_batchs_plan_overwritten_by_a_zombie_stops_the_next_start(
     spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
 ) -> None:
-    """A request that hung for long: Spark would go on where the zombie's batch ends, which nobody archived."""
+    """A request that hung: Spark would continue after the zombie's batch, whose end is not archived."""
     stream = make_stream()
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     archive(spark, stream, settings, available_now=True)
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     oracle = Oracle(settings, stream.name)
     key = f"checkpoints/{stream.name}/archive/offsets/0"
     store.put(key, oracle.body(key).replace(b'{"0":10}', b'{"0":14}'))
     for _ in range(2):
-        with pytest.raises(ConflictError, match="a batch is committed with other ranges") as told:
+        with pytest.raises(ConflictError, match="a batch is committed with other ranges") as caught:
             archive(spark, stream, settings, available_now=True)
-        assert f"expected {stream.topic}-0 [0, 14), found {stream.topic}-0 [0, 10)" in str(told.value)
+        assert f"expected {stream.topic}-0 [0, 14), found {stream.topic}-0 [0, 10)" in str(caught.value)
     assert oracle.archive().ranges == [(0, 0, 10)]
     oracle.delete("checkpoints")  # as its hint says
     archive(spark, stream, settings, available_now=True)
     assert set(oracle.archive().positions) == {(0, offset) for offset in range(20)}
 
 
-def test_a_batch_that_another_writer_planned_first_stops_the_stream_and_is_archived_by_the_next_start(
+def test_a_batch_planned_by_another_writer_is_archived_by_the_next_start(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(archive={"trigger_seconds": 0})
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     oracle = Oracle(settings, stream.name)
     folder = f"checkpoints/{stream.name}/archive/offsets"
 
@@ -236,7 +236,7 @@ def test_a_batch_that_another_writer_planned_first_stops_the_stream_and_is_archi
             run.until_waiting()
             theirs = oracle.body(f"{folder}/0").replace(b'{"0":10}', b'{"0":14}')
             oracle.client.put_object(Bucket=settings.bucket, Key=f"{folder}/1", Body=theirs)
-            produce(stream.topic, some(10))
+            produce(stream.topic, make_records(10))
             wait_until(run.ended.done, "Spark finds its place taken", DEADLINE_S)
 
     with pytest.raises(ConflictError, match="another writer planned this checkpoint's next batch"):
@@ -250,7 +250,7 @@ def test_a_batch_that_another_writer_planned_first_stops_the_stream_and_is_archi
 @pytest.mark.parametrize(
     "asleep", ["in the middle of its upload", pytest.param("before its manifest", marks=pytest.mark.soak)]
 )
-def test_a_zombie_that_wakes_up_after_its_successor_finished_is_told_and_changes_nothing(
+def test_a_zombie_that_wakes_up_after_its_successor_fails_and_changes_nothing(
     asleep: str,
     stack: LocalStack,
     spark: SparkSession,
@@ -262,7 +262,7 @@ def test_a_zombie_that_wakes_up_after_its_successor_finished_is_told_and_changes
 ) -> None:
     """The second point in time: ``pytest -m soak tests/archive/test_fencing.py``."""
     stream = make_stream(archive={"max_offsets_per_trigger": 20, "flush_size": 5})
-    produce(stream.topic, some(40))
+    produce(stream.topic, make_records(40))
     awake = threading.Event()
     with ArchiveApp(stack, stream.name, tmp_path / "archive.log", endpoint=proxy.url) as zombie:
         if asleep == "before its manifest":
@@ -278,12 +278,12 @@ def test_a_zombie_that_wakes_up_after_its_successor_finished_is_told_and_changes
         zombie.signal_all(signal.SIGCONT)
         assert zombie.wait() == 1, zombie.output
         last = zombie.output.strip().splitlines()[-1]
-        assert last.startswith("ConflictError: the checkpoint is another writer's now: expected process "), last
+        assert last.startswith("ConflictError: another writer has taken the checkpoint: expected process "), last
         assert ", start 1, found process " in last
         assert ", start 2 [" in last
         for secret in (settings.s3_secret_key, settings.s3_access_key):
             assert secret.get_secret_value() not in zombie.output
     assert Oracle(settings, stream.name).archive() == before
-    produce(stream.topic, some(5))
+    produce(stream.topic, make_records(5))
     archive(spark, stream, settings, available_now=True)
     offsets_once(settings, stream, 45)

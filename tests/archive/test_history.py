@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,10 @@ from tidemark.archive.ledger.segment import Position, Segment, Tables, parse_seg
 from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Plan, Target, Used
 from tidemark.core.planner import plan_committed
+from tidemark.core.seal import seen_days
+from tidemark.core.transaction_holes import spans
+
+pytestmark = pytest.mark.conformance(46)
 
 DAY = date(2013, 1, 14)
 
@@ -25,8 +30,8 @@ def stored(tables: Tables) -> Tables:
         number=1,
         previous=None,
         manifests=1,
-        positions={"a": Position.behind(None, 3, "0" * 64)},
-        broken=(),
+        positions={"a": Position.following(None, 3, "0" * 64)},
+        broken_links=(),
         tables=tables,
     )
     body = segment.to_bytes()
@@ -36,14 +41,17 @@ def stored(tables: Tables) -> Tables:
 
 
 def planned(world: World, parts: list[Tables]) -> Plan:
+    seen = seen_days(world.seals, stream="flights", time_zone=ZONE)
+    committed = History(parts).committed(
+        world.targets, world.requested, seen, transactional=spans(world.seals), force=world.force
+    )
     return plan_committed(
         stream="flights",
-        time_zone=ZONE,
         run="run-1",
         requested=world.requested,
         targets=world.targets,
-        committed=History(parts).committed(world.targets, world.requested, world.seals, force=world.force),
-        seals=world.seals,
+        committed=committed,
+        seen=seen,
         force=world.force,
     )
 
@@ -83,10 +91,10 @@ def joined(plan: Plan, manifests: tuple[Manifest, ...]) -> Plan:
 @settings(max_examples=400)
 @given(worlds(), st.data())
 def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(world.manifests)), max_size=3)))
+    bounds = sorted(data.draw(st.lists(st.integers(0, len(world.manifests)), max_size=3)))
     parts = [
         Tables.build(world.manifests[start:end])
-        for start, end in zip([0, *cuts], [*cuts, len(world.manifests)], strict=True)
+        for start, end in zip([0, *bounds], [*bounds, len(world.manifests)], strict=True)
     ]
     kept = [stored(part) for part in parts[:-1]] + parts[-1:]
     expected = joined(plan_of(world), world.manifests)
@@ -96,14 +104,16 @@ def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 4), st.booleans()), min_size=1, max_size=12), st.data())
-def test_long_rows_of_batches_become_one_range_each(batches: list[tuple[str, int, bool]], data: st.DataObject) -> None:
+def test_long_sequences_of_batches_become_one_range_each(
+    batches: list[tuple[str, int, bool]], data: st.DataObject
+) -> None:
     """Histories as they are: each batch where the last one ended, now and then another writer or a hole."""
     truth: list[date | None] = []
     manifests = []
     spans = []
-    for _, size, holed in batches:
+    for _, size, has_holes in batches:
         spans.append(span(len(truth), len(truth) + size))
-        truth += [None if holed else DAY] + [DAY] * (size - 1)
+        truth += [None if has_holes else DAY] + [DAY] * (size - 1)
     for number, ((writer, _, _), item) in enumerate(zip(batches, spans, strict=True)):
         manifests.append(manifest_of(writer, number, {log(): item}, {log(): tuple(truth)}, "whole"))
     end = data.draw(st.integers(0, len(truth)))
@@ -112,7 +122,7 @@ def test_long_rows_of_batches_become_one_range_each(batches: list[tuple[str, int
     world = World(
         truths={log(): tuple(truth)},
         manifests=tuple(manifests),
-        targets=(Target(log=log(), origin=0, end=end, log_start=0, high_watermark=end),),
+        targets=(Target(log=log(), start=0, end=end, log_start=0, high_watermark=end),),
         seals=seals,
         requested=(DAY,),
         force=False,
@@ -138,7 +148,7 @@ def test_files_of_ranges_with_holes_are_found_by_timestamp(world: World, start: 
         if (own := tuple(file for file in manifest.files if (file.log, file.range) == (item.log, item.range)))
     }
     history = History([stored(Tables.build(world.manifests[:cut])), Tables.build(world.manifests[cut:])])
-    assert history.holed_files(start, start + size) == (expected if start <= 1 and start + size > 0 else {})
+    assert history.files_with_holes(start, start + size) == (expected if start <= 1 and start + size > 0 else {})
 
 
 @settings(max_examples=200)

@@ -28,12 +28,14 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
-STAMP_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
+pytestmark = pytest.mark.conformance(12)
+
+TIME_MS = 1_358_164_800_000  # 2013-01-14T12:00Z
 CONTINUE = {"on_loss": "continue"}
 
 
-def some(count: int, *, partitions: int = 1, size: int = 2) -> list[Record]:
-    return [(b"k", b"%d" % n + b" " * size, STAMP_MS, n % partitions, []) for n in range(count)]
+def make_records(count: int, *, partitions: int = 1, size: int = 2) -> list[Record]:
+    return [(b"k", b"%d" % n + b" " * size, TIME_MS, n % partitions, []) for n in range(count)]
 
 
 def expire(settings: Settings, topic: str, before: int, partition: int = 0) -> None:
@@ -44,11 +46,11 @@ def expire(settings: Settings, topic: str, before: int, partition: int = 0) -> N
 
 
 def lost(capfd: pytest.CaptureFixture[str]) -> list[tuple[int, int, int, int]]:
-    """Batch, partition, start and end of every loss told."""
+    """Batch, partition, start and end of every reported loss."""
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{"time"')]
-    told = [line for line in lines if line["event"] == "lost"]
-    assert {line["level"] for line in told} <= {"error"}
-    return [(line["batch"], line["partition"], line["start"], line["end"]) for line in told]
+    losses = [line for line in lines if line["event"] == "lost"]
+    assert {line["level"] for line in losses} <= {"error"}
+    return [(line["batch"], line["partition"], line["start"], line["end"]) for line in losses]
 
 
 def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, log_start: int) -> tuple[Gap, ...]:
@@ -59,7 +61,7 @@ def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, lo
         time_zone=stream.time_zone,
         run="test",
         requested=[date(2013, 1, 14)],
-        targets=[Target(log=log, origin=0, end=end, log_start=log_start, high_watermark=end)],
+        targets=[Target(log=log, start=0, end=end, log_start=log_start, high_watermark=end)],
         manifests=read_manifests(store, Layout(prefix=settings.prefix, stream=stream.name)),
         seals=[],
     )
@@ -76,7 +78,7 @@ def test_ranges_are_split_at_the_logs_start() -> None:
     )
 
 
-def test_a_stream_that_may_go_on_names_what_was_lost_before_its_start_and_the_plan_shows_it_as_lost(
+def test_with_on_loss_continue_offsets_lost_before_the_start_are_reported(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -85,9 +87,9 @@ def test_a_stream_that_may_go_on_names_what_was_lost_before_its_start_and_the_pl
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(partitions=2, archive=CONTINUE)
-    produce(stream.topic, some(20, partitions=2))
+    produce(stream.topic, make_records(20, partitions=2))
     archive(spark, stream, settings, available_now=True)
-    produce(stream.topic, some(40, partitions=2))
+    produce(stream.topic, make_records(40, partitions=2))
     expire(settings, stream.topic, 17)
     expire(settings, stream.topic, 30, partition=1)  # all of it
     assert lost(capfd) == []
@@ -99,14 +101,14 @@ def test_a_stream_that_may_go_on_names_what_was_lost_before_its_start_and_the_pl
     assert gaps(settings, store, stream, end=30, log_start=17) == (
         Gap(range=OffsetRange(start=10, end=17), kind="lost"),
     )
-    # Nothing is told twice, and what comes behind the loss is archived as ever.
-    produce(stream.topic, some(2, partitions=2))
+    # Nothing is reported twice, and records after the loss are archived as usual.
+    produce(stream.topic, make_records(2, partitions=2))
     archive(spark, stream, settings, available_now=True)
     assert lost(capfd) == []
     assert Oracle(settings, stream.name).archive().ranges[3:] == [(0, 30, 31), (1, 30, 31)]
 
 
-def test_retention_that_passes_while_a_batch_is_about_to_be_read_costs_what_it_took_and_no_more(
+def test_retention_before_a_batchs_read_loses_only_what_it_deleted(
     spark: SparkSession,
     settings: Settings,
     store: ObjectStore,
@@ -116,7 +118,7 @@ def test_retention_that_passes_while_a_batch_is_about_to_be_read_costs_what_it_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = make_stream(archive=CONTINUE)
-    produce(stream.topic, some(30))
+    produce(stream.topic, make_records(30))
     asked: list[dict[TopicPartition, int]] = []
 
     def log_starts_then_retention(bootstrap: str, logs: Any) -> dict[TopicPartition, int]:
@@ -138,7 +140,7 @@ def test_retention_that_passes_while_a_batch_is_about_to_be_read_costs_what_it_t
     )
 
 
-def test_a_batch_that_was_committed_before_retention_took_its_records_is_not_lost(
+def test_a_batch_committed_before_retention_deleted_its_records_is_not_lost(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -148,10 +150,10 @@ def test_a_batch_that_was_committed_before_retention_took_its_records_is_not_los
 ) -> None:
     """The manifest is there, its writer did not learn of it, and the log's start moved on before the retry."""
     stream = make_stream(archive=CONTINUE)
-    produce(stream.topic, some(30))
+    produce(stream.topic, make_records(30))
     expire(settings, stream.topic, 5)
     archive(spark, stream, settings, available_now=True)  # its range begins where the log did: [5, 30)
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     expire(settings, stream.topic, 33)
     wrote = Rule(method="PUT", pattern="/manifests/", when="after", answer=(403, "AccessDenied"))
     proxy.add(wrote)
@@ -167,23 +169,25 @@ def test_a_batch_that_was_committed_before_retention_took_its_records_is_not_los
     assert found.positions == Counter((0, n) for n in (*range(5, 30), *range(33, 40)))
 
 
-def test_a_stream_that_must_stop_names_what_retention_took_while_it_ran(
+def test_with_on_loss_stop_the_error_names_what_retention_deleted(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
     stream = make_stream(archive={"max_offsets_per_trigger": 5})
-    produce(stream.topic, some(20, size=900_000))  # more than a consumer reads ahead
+    produce(stream.topic, make_records(20, size=900_000))  # more than a consumer reads ahead
     proxy.add(Rule(method="PUT", pattern="/manifests/", action=lambda _: expire(settings, stream.topic, 18)))
-    with pytest.raises(IncompleteError) as told:
+    with pytest.raises(IncompleteError) as caught:
         archive(spark, stream, through(settings, proxy), available_now=True)
     found = Oracle(settings, stream.name).archive()
     position = max(end for _, _, end in found.ranges)
     assert found.positions == Counter((0, n) for n in range(position))
-    assert f"expected offset {position} inside the log, found [18, 20), so [{position}, 18) is lost" in str(told.value)
+    assert f"expected offset {position} inside the log, found [18, 20), so [{position}, 18) is lost" in str(
+        caught.value
+    )
     assert position < 18
 
 
 @pytest.mark.parametrize("on_loss", ["stop", "continue"])
-def test_a_new_partition_whose_first_records_are_gone_already(
+def test_a_new_partition_whose_first_records_were_deleted(
     on_loss: str,
     spark: SparkSession,
     settings: Settings,
@@ -192,10 +196,10 @@ def test_a_new_partition_whose_first_records_are_gone_already(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(archive={"on_loss": on_loss})
-    produce(stream.topic, some(5))
+    produce(stream.topic, make_records(5))
     archive(spark, stream, settings, available_now=True)
     grow(settings, stream.topic, 2)
-    produce(stream.topic, [(None, b"{}", STAMP_MS, 1, [])] * 9)
+    produce(stream.topic, [(None, b"{}", TIME_MS, 1, [])] * 9)
     expire(settings, stream.topic, 4, partition=1)
     capfd.readouterr()
     if on_loss == "stop":

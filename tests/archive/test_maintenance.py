@@ -1,4 +1,4 @@
-"""Conformance 13: what crashes leave behind is never read, and never stays for ever. Real S3 server and Spark."""
+"""Uploads and objects that crashes leave are never read, and maintenance removes or lists them. Real S3 and Spark."""
 
 import re
 from collections.abc import Iterator
@@ -40,9 +40,8 @@ def start_upload(oracle: Oracle, settings: Settings, key: str) -> str:
     return str(upload)
 
 
-def test_stale_uploads_of_the_stream_alone_are_aborted_and_younger_ones_left(
-    settings: Settings, store: ObjectStore
-) -> None:
+@pytest.mark.conformance(13)
+def test_only_the_streams_own_stale_uploads_are_aborted(settings: Settings, store: ObjectStore) -> None:
     layout, other = (Layout(prefix="", stream=unique("maintained")) for _ in range(2))
     oracle, theirs = Oracle(settings, layout.stream), Oracle(settings, other.stream)
     keys = [f"{layout.data_prefix}partition={n}/object" for n in range(3)]
@@ -84,7 +83,8 @@ def crashed(
     return stream, orphans
 
 
-def test_no_orphan_is_read_or_named_and_all_are_listed(
+@pytest.mark.conformance(13)
+def test_orphans_are_listed_but_never_read(
     spark: SparkSession, settings: Settings, store: ObjectStore, crashed: tuple[Stream, list[str]]
 ) -> None:
     stream, orphans = crashed
@@ -96,11 +96,11 @@ def test_no_orphan_is_read_or_named_and_all_are_listed(
         time_zone=stream.time_zone,
         run="test",
         requested=[DAY],
-        targets=[Target(log=log, origin=0, end=20, log_start=0, high_watermark=20)],
+        targets=[Target(log=log, start=0, end=20, log_start=0, high_watermark=20)],
         manifests=read_manifests(store, layout),
         seals=[],
     )
-    rows = read_slices(spark, settings, stream, plan.slices).select("offset", "value").collect()
+    rows = read_slices(spark, settings, plan.slices).select("offset", "value").collect()
     assert sorted((row.offset, bytes(row.value)) for row in rows) == [(n, b"%d" % n) for n in range(20)]
     named = {
         copy.object for offset in range(20) for copy in locate(settings, stream.name, stream.topic, 0, offset).copies
@@ -115,7 +115,7 @@ def test_no_orphan_is_read_or_named_and_all_are_listed(
     assert maintain(store, layout, before=datetime.now(UTC) - timedelta(days=1)).orphans == ()
 
 
-def test_what_is_committed_while_maintenance_looks_is_no_orphan(
+def test_an_object_committed_during_maintenance_is_no_orphan(
     store: ObjectStore, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Small(store=store, stream=make_stream(), path=lambda _: "p")
@@ -134,9 +134,7 @@ def test_what_is_committed_while_maintenance_looks_is_no_orphan(
     assert len(small.objects()) == 4
 
 
-def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
-    settings: Settings, make_stream: MakeStream
-) -> None:
+def test_the_command_shows_aborted_uploads_and_orphans(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream()
     oracle = Oracle(settings, stream.name)
     upload, orphan = f"data/{stream.name}/partition=0/unfinished", f"data/{stream.name}/partition=0/orphan"
@@ -161,7 +159,7 @@ def test_the_command_says_what_it_aborted_and_what_no_manifest_lists(
 
 
 @pytest.mark.parametrize("options", [[], ["--rebuild-ledger"]])
-def test_on_a_terminal_the_command_says_how_much_it_has_read(
+def test_on_a_terminal_the_command_shows_its_progress(
     settings: Settings, store: ObjectStore, make_stream: MakeStream, options: list[str]
 ) -> None:
     small = Small(store=store, stream=make_stream(), prefix=settings.prefix)
@@ -170,8 +168,8 @@ def test_on_a_terminal_the_command_says_how_much_it_has_read(
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}
     done = CliRunner().invoke(app, ["maintain", small.stream.name, *options], env=terminal)
     assert done.exit_code == 0, done.output
-    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
-    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges checked: 3", told, re.DOTALL)
+    output = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.output)
+    assert re.search(r"manifests read: 3(?! of).*manifests read: 3 of 3.*small ranges checked: 3", output, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +182,12 @@ def test_on_a_terminal_the_command_says_how_much_it_has_read(
         ("99999d", timedelta(99999)),
     ],
 )
-def test_ages(text: str, age: timedelta) -> None:
+def test_ages_are_parsed(text: str, age: timedelta) -> None:
     assert parse_age(text) == age
     assert datetime.now(UTC) - age > datetime.min.replace(tzinfo=UTC)  # a moment there is
 
 
 @pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "100000d", "999999d"])
-def test_what_is_no_age_is_refused(text: str) -> None:
+def test_an_invalid_age_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="invalid age: expected a number up to 99999 and s, m, h or d, such as 12h"):
         parse_age(text)

@@ -1,4 +1,4 @@
-"""What the archive stream tells of itself while it archives: log lines, metrics over OTLP, a heartbeat."""
+"""The archive stream's log lines, metrics over OTLP, and heartbeat."""
 
 import json
 import re
@@ -26,6 +26,8 @@ from tidemark.settings import Settings
 from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.stack.local import PROJECT
+
+pytestmark = pytest.mark.conformance(55)
 
 HOUR_MS = 3_600_000
 ATTRIBUTES = {"tidemark.layer": "archive"}
@@ -99,7 +101,7 @@ def attributes(point: Any) -> dict[str, str]:
     return {item.key: item.value.string_value for item in point.attributes}
 
 
-def test_metrics_and_log_lines_of_a_run_say_what_was_produced_and_written(
+def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -136,7 +138,7 @@ def test_metrics_and_log_lines_of_a_run_say_what_was_produced_and_written(
     assert sum(line["files"] for line in lines) == sum(line["uploads"] for line in lines) == len(objects)
     assert sum(line["bytes"] for line in lines) == sum(objects.values())
     assert all(0 < line["upload_ms_p50"] <= line["upload_ms_max"] < after - before for line in lines)
-    # The oldest record behind the first batch is of noon; behind the second there is none.
+    # The oldest record after the first batch is of noon; after the second one there is none.
     assert (before - noon) / 1000 <= lines[0]["lag_seconds"] <= (after - noon) / 1000
     assert lines[1]["lag_seconds"] == 0
 
@@ -202,7 +204,7 @@ def test_a_repeated_s3_request_is_counted_as_a_retry(
     assert (line["retries"], line["uploads"], expected) == (3, 1, 3)
 
 
-def test_an_unreachable_collector_is_logged_once_and_nothing_else_happens(
+def test_an_unreachable_collector_is_logged_once(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -216,16 +218,16 @@ def test_an_unreachable_collector_is_logged_once_and_nothing_else_happens(
     stream = make_stream(archive={"max_offsets_per_trigger": 2})
     produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 6)
     archive(spark, stream, settings, available_now=True)
-    told = capfd.readouterr()
-    assert len(events(told.out, "batch")) == 3
-    (line,) = events(told.out, "metrics not exported")
-    told_of = (line["level"], line["layer"], line["stream"], line["collector"])
-    assert told_of == ("warning", "archive", stream.name, "127.0.0.1:9")
-    assert "secret" not in told.out + told.err
-    assert re.search(r"export(ing)? metrics", told.err) is None
+    captured = capfd.readouterr()
+    assert len(events(captured.out, "batch")) == 3
+    (line,) = events(captured.out, "metrics not exported")
+    fields = (line["level"], line["layer"], line["stream"], line["collector"])
+    assert fields == ("warning", "archive", stream.name, "127.0.0.1:9")
+    assert "secret" not in captured.out + captured.err
+    assert re.search(r"export(ing)? metrics", captured.err) is None
 
 
-def test_the_heartbeat_of_a_run_that_ended_says_stopped_and_where_it_stands(
+def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(partitions=2, version=3)
@@ -255,13 +257,13 @@ def test_the_heartbeat_of_a_run_that_failed_has_the_error(
     stream = make_stream()
     produce(stream.topic, [(None, b"{}", now_ms(), 0, [])])
     archive(spark, stream, settings, available_now=True)
-    with pytest.raises(ConflictError) as told:
+    with pytest.raises(ConflictError) as caught:
         archive(spark, stream.model_copy(update={"topic": make_topic(1)}), settings, available_now=True)
     found = heartbeat(settings, stream)
-    assert (found["state"], found["error"]) == ("failed", f"ConflictError: {told.value}")
+    assert (found["state"], found["error"]) == ("failed", f"ConflictError: {caught.value}")
 
 
-def test_an_idle_stream_beats_and_its_lag_grows_with_what_is_produced(
+def test_an_idle_stream_beats_and_its_lag_grows_with_new_records(
     settings: Settings, make_stream: MakeStream, produce: Produce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = make_stream(partitions=2)
@@ -275,17 +277,17 @@ def test_an_idle_stream_beats_and_its_lag_grows_with_what_is_produced(
         monkeypatch.setattr(monitoring, "BEAT_S", 1e9)
         monitor.beat()  # neither news nor time for another
         assert heartbeat(settings, stream) == first
-        stamp = now_ms() - 5000
-        produce(stream.topic, [(None, b"{}", stamp + 900, 0, []), (None, b"{}", stamp, 1, [])] * 2)
+        timestamp_ms = now_ms() - 5000
+        produce(stream.topic, [(None, b"{}", timestamp_ms + 900, 0, []), (None, b"{}", timestamp_ms, 1, [])] * 2)
         monkeypatch.setattr(monitoring, "BEAT_S", 0)
         monitor.beat()
         second = heartbeat(settings, stream)
         assert (second["state"], second["lag_records"]) == ("running", 4)
-        assert 5 <= second["lag_seconds"] <= (now_ms() - stamp) / 1000
+        assert 5 <= second["lag_seconds"] <= (now_ms() - timestamp_ms) / 1000
         assert second["time"] > first["time"]
 
 
-def test_a_heartbeat_that_cant_be_written_is_logged_and_the_stream_goes_on(
+def test_a_failed_heartbeat_is_logged_and_the_stream_continues(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -310,8 +312,8 @@ def test_lag_without_an_answer_from_kafka_is_unknown_and_no_failure(
 ) -> None:
     stream = make_stream()
     monkeypatch.setattr(monitoring, "LAG_TIMEOUT_S", 0.2)
-    away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
-    with Monitor(stream, away, layer="archive") as monitor:
+    unreachable = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
+    with Monitor(stream, unreachable, layer="archive") as monitor:
         lag = monitor.batch(BatchFigures(batch=7, ends={0: 3}, seconds=1))
     assert (lag.records, lag.seconds) == (None, None)
     found = heartbeat(settings, stream)
@@ -320,7 +322,7 @@ def test_lag_without_an_answer_from_kafka_is_unknown_and_no_failure(
     assert parse_heartbeat(body, where="here").to_json() == body
 
 
-def test_the_backlog_counts_unread_partitions_and_finds_the_oldest_record_behind(
+def test_the_backlog_counts_unread_partitions_and_finds_the_oldest_record(
     settings: Settings, make_topic: MakeTopic, produce: Produce
 ) -> None:
     topic = make_topic(3)

@@ -12,6 +12,8 @@ from tidemark.archive.retention import Retention, Waiting, read_retention
 from tidemark.core.errors import ServiceError
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(55)
+
 HOUR_MS = 3_600_000
 TEN_HOURS = {"retention_ms": str(10 * HOUR_MS)}
 MakeLog = Callable[..., Log]
@@ -40,7 +42,7 @@ def moment() -> tuple[datetime, int]:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=now_ms), now_ms
 
 
-def test_the_first_record_that_is_not_archived_tells_the_hours_left(make_log: MakeLog) -> None:
+def test_the_first_unarchived_record_gives_the_hours_left(make_log: MakeLog) -> None:
     log = make_log(**TEN_HOURS)
     now, now_ms = moment()
     for age in (8, 5, 1):
@@ -53,11 +55,11 @@ def test_the_first_record_that_is_not_archived_tells_the_hours_left(make_log: Ma
         Waiting(log=first, offset=0, timestamp_ms=now_ms - 8 * HOUR_MS, hours_left=2.0),
         Waiting(log=second, offset=0, timestamp_ms=now_ms - HOUR_MS, hours_left=9.0),
     )
-    assert (found.hours_left, found.late, found.told) == (2.0, (found.waiting[0],), "2.0 h left")
+    assert (found.hours_left, found.late, found.summary) == (2.0, (found.waiting[0],), "2.0 h left")
     (line,) = found.lines()
     assert line.startswith(f"{first}: offset 0 is unarchived")
     assert line.endswith("the topic keeps 10.0 h: 2.0 h left (alarm below 3.0 h)")
-    # Died behind the first ten, and a manifest in the middle was lost: the gap counts, not the end.
+    # The stream died after the first ten, and a manifest in the middle was lost: the gap counts, not the end.
     log.archive(0, 10)
     log.archive(15, 30)
     log.archive(0, 10, partition=1, writer="query-b")
@@ -67,10 +69,10 @@ def test_the_first_record_that_is_not_archived_tells_the_hours_left(make_log: Ma
     # Later the very same is due.
     found = read(log, now + timedelta(hours=6))
     assert (found.hours_left, found.late) == (-1.0, found.waiting)
-    assert found.told == "no time left: Kafka may delete it at any moment"
+    assert found.summary == "no time left: Kafka may delete it at any moment"
     log.archive(10, 15, writer="refill-a")
     found = read(log, now)
-    assert (found.waiting, found.hours_left, found.told) == ((), None, "nothing waits")
+    assert (found.waiting, found.hours_left, found.summary) == ((), None, "nothing waits")
 
 
 def test_a_short_retention_lowers_the_alarm_to_half_of_it(make_log: MakeLog) -> None:
@@ -79,7 +81,7 @@ def test_a_short_retention_lowers_the_alarm_to_half_of_it(make_log: MakeLog) -> 
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "summary"),
     [
         ({}, "no limit"),
         ({"cleanup_policy": "compact", "retention_ms": "1"}, "no limit"),
@@ -87,22 +89,22 @@ def test_a_short_retention_lowers_the_alarm_to_half_of_it(make_log: MakeLog) -> 
     ],
 )
 def test_a_topic_that_keeps_records_of_any_age_has_no_limit(
-    make_log: MakeLog, config: dict[str, str], told: str
+    make_log: MakeLog, config: dict[str, str], summary: str
 ) -> None:
     log = make_log(**config)
     log.produce(3, 1000)
     found = read(log, moment()[0])
-    assert (found.told, found.hours_left, found.late, len(found.waiting)) == (told, None, (), 1)
+    assert (found.summary, found.hours_left, found.late, len(found.waiting)) == (summary, None, (), 1)
 
 
-def test_a_topic_that_is_not_there_can_not_be_told(make_log: MakeLog) -> None:
+def test_the_retention_of_a_missing_topic_is_an_error(make_log: MakeLog) -> None:
     log = make_log()
     log.stream = log.stream.model_copy(update={"topic": "no.such.topic"})
     with pytest.raises(ServiceError, match=r"no\.such\.topic"):
         read(log, moment()[0])
 
 
-def test_a_record_of_no_year_is_told_all_the_same(make_log: MakeLog) -> None:
+def test_a_record_of_a_year_without_calendar_has_its_hours_left(make_log: MakeLog) -> None:
     log = make_log(**TEN_HOURS)
     log.produce(1, -(10**15))
     (line,) = read(log, moment()[0]).lines()

@@ -21,7 +21,7 @@ from tests.conftest import unique
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.write import task
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -29,11 +29,13 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(45)
+
 NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=0, end=1_000_000)
 PART_BYTES = 5 * 1024 * 1024
-WIDE = Cuts(flush_size=1_000_000, max_bytes=1 << 40, rotate_interval_us=None, max_open_files=1_000)
+WIDE = FileLimits(flush_size=1_000_000, max_bytes=1 << 40, rotate_interval_us=None, max_open_files=1_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +85,9 @@ def seconds(*spans: int) -> list[Row]:
     return [Row(seconds=span) for span in spans]
 
 
-def write(store: ObjectStore, rows: Sequence[Row], cuts: Cuts) -> list[tuple[int, int]]:
+def write(store: ObjectStore, rows: Sequence[Row], limits: FileLimits) -> list[tuple[int, int]]:
     """First and last offset of each file of one path, in sequence."""
-    files = write_files(batches(rows, [len(rows)]), [(LOG, RANGE)], target(store), cuts)
+    files = write_files(batches(rows, [len(rows)]), [(LOG, RANGE)], target(store), limits)
     return [(file.first_offset, file.last_offset) for file in sorted(files, key=lambda file: file.key)]
 
 
@@ -109,22 +111,22 @@ def test_rows_a_minute_after_their_files_first_row_start_the_next_file(
     assert write(store, rows, MINUTE) == files
 
 
-def naive(rows: Sequence[Row], cuts: Cuts) -> dict[tuple[str, int], list[int]]:
+def naive(rows: Sequence[Row], limits: FileLimits) -> dict[tuple[str, int], list[int]]:
     """The offsets of every file by path and sequence, one row at a time and all paths open."""
     files: dict[tuple[str, int], list[int]] = {}
     opened: dict[str, int] = {}
     seq: dict[str, int] = {}
     for offset, row in enumerate(rows):
-        if row.path in opened and cuts.rotate_interval_us is not None:
+        if row.path in opened and limits.rotate_interval_us is not None:
             first = rows[files[row.path, opened[row.path]][0]]
-            if (row.seconds - first.seconds) * 1_000_000 >= cuts.rotate_interval_us:
+            if (row.seconds - first.seconds) * 1_000_000 >= limits.rotate_interval_us:
                 del opened[row.path]
         if row.path not in opened:
             opened[row.path] = seq.get(row.path, 0)
             seq[row.path] = opened[row.path] + 1
         file = files.setdefault((row.path, opened[row.path]), [])
         file.append(offset)
-        if len(file) >= cuts.flush_size or sum(rows[at].size for at in file) >= cuts.max_bytes:
+        if len(file) >= limits.flush_size or sum(rows[at].size for at in file) >= limits.max_bytes:
             del opened[row.path]
     return files
 
@@ -141,8 +143,8 @@ def naive(rows: Sequence[Row], cuts: Cuts) -> dict[tuple[str, int], list[int]]:
         min_size=1,
         max_size=40,
     ),
-    cuts=st.builds(
-        Cuts,
+    limits=st.builds(
+        FileLimits,
         flush_size=st.integers(2, 12),
         max_bytes=st.integers(3, 40),
         rotate_interval_us=st.none() | st.integers(1, 30).map(lambda number: number * 1_000_000),
@@ -152,11 +154,11 @@ def naive(rows: Sequence[Row], cuts: Cuts) -> dict[tuple[str, int], list[int]]:
     chunk_rows=st.integers(1, 12),
     bucket_count=st.integers(1, 3),
 )
-def test_any_batching_gives_the_files_that_a_row_by_row_reading_of_the_rules_gives(
+def test_any_batching_gives_the_files_of_a_row_by_row_oracle(
     settings: Settings,
     store: ObjectStore,
     rows: list[Row],
-    cuts: Cuts,
+    limits: FileLimits,
     sizes: list[int],
     chunk_rows: int,
     bucket_count: int,
@@ -165,13 +167,13 @@ def test_any_batching_gives_the_files_that_a_row_by_row_reading_of_the_rules_giv
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "CHUNK_ROWS", chunk_rows)
         patch.setattr(task, "BUCKETS", bucket_count)
-        files = write_files(batches(rows, sizes), [(LOG, RANGE)], place_of, cuts)
+        files = write_files(batches(rows, sizes), [(LOG, RANGE)], place_of, limits)
     oracle = Oracle(settings, place_of.layout.stream)
     found = {place(key): oracle.table(key).column("offset").to_pylist() for key in oracle.keys("data")}
-    assert found == naive(rows, cuts)
+    assert found == naive(rows, limits)
     assert {file.key for file in files} == set(oracle.keys("data"))
-    # In one piece: the sink would refuse a file of other rows than those that are there by now.
-    whole = write_files(batches(rows, [len(rows)]), [(LOG, RANGE)], place_of, cuts)
+    # In one batch: the sink would refuse a file with other rows than the existing one.
+    whole = write_files(batches(rows, [len(rows)]), [(LOG, RANGE)], place_of, limits)
     assert sorted(whole, key=lambda file: file.key) == sorted(files, key=lambda file: file.key)
 
 
@@ -196,7 +198,7 @@ def test_hundreds_of_paths_make_a_file_each_with_three_open_at_a_time(
 
 
 @pytest.mark.parametrize(("waiting_bytes", "early"), [(20_000, True), (1_000_000, False)])
-def test_open_files_write_row_groups_early_when_all_of_them_hold_much(
+def test_open_files_write_row_groups_early_when_together_they_hold_too_much(
     settings: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, waiting_bytes: int, early: bool
 ) -> None:
     monkeypatch.setattr(task, "CHUNK_ROWS", 5)
@@ -213,7 +215,7 @@ def test_open_files_write_row_groups_early_when_all_of_them_hold_much(
         assert stored.read().column("offset").to_pylist() == list(range(first, 200, 10))
 
 
-def test_what_waits_for_a_row_group_counts_headers_too(settings: Settings, store: ObjectStore) -> None:
+def test_waiting_bytes_include_headers(settings: Settings, store: ObjectStore) -> None:
     """Rows of nothing but headers: 40 MB of them, which is more than a row group."""
     place_of = target(store)
     (rows,) = batches([Row() for _ in range(40)], [40])
@@ -225,7 +227,7 @@ def test_what_waits_for_a_row_group_counts_headers_too(settings: Settings, store
     assert (stored.metadata.num_rows, stored.metadata.num_row_groups) == (40, 2)
 
 
-def test_a_row_that_waits_behind_a_cut_keeps_nothing_else_in_memory(store: ObjectStore) -> None:
+def test_a_row_that_waits_after_a_file_boundary_keeps_no_batch_in_memory(store: ObjectStore) -> None:
     """Each path ends with a file of one small row, which came in a batch with a large row of the file before."""
     paths, large = 8, 10_000_000
     held_at: list[int] = []
@@ -245,7 +247,7 @@ def test_a_row_that_waits_behind_a_cut_keeps_nothing_else_in_memory(store: Objec
     assert held_at[-1] - held_at[0] < 4 * large  # a batch in hand and its copy, however many paths there are
 
 
-def behind(proxy: FaultProxy, settings: Settings) -> ObjectStore:
+def store_through(proxy: FaultProxy, settings: Settings) -> ObjectStore:
     return ObjectStore(through(settings, proxy))
 
 
@@ -253,8 +255,8 @@ def behind(proxy: FaultProxy, settings: Settings) -> ObjectStore:
 LARGE = [Row(path=f"carrier={number % 5}", size=9_000_000 if number < 10 else 1) for number in range(15)]
 
 
-def test_no_more_uploads_are_open_at_the_server_than_files_may_be(settings: Settings, proxy: FaultProxy) -> None:
-    place_of = target(behind(proxy, settings))
+def test_at_most_max_open_files_uploads_are_open_at_the_server(settings: Settings, proxy: FaultProxy) -> None:
+    place_of = target(store_through(proxy, settings))
     files = write_files(batches(LARGE, [2] * 8), [(LOG, RANGE)], place_of, replace(WIDE, max_open_files=2))
     assert {place(file.key): file.rows for file in files} == {(f"carrier={number}", 0): 3 for number in range(5)}
     open_now, most = set(), 0
@@ -290,7 +292,7 @@ def test_a_failure_leaves_no_upload_and_no_temporary_file(
             answer=(400, "InvalidRequest"),
         )
     )
-    place_of = target(behind(proxy, settings))
+    place_of = target(store_through(proxy, settings))
     with pytest.raises(ServiceError, match="InvalidRequest"):
         write_files(batches(LARGE, [2] * 8), [(LOG, RANGE)], place_of, replace(WIDE, max_open_files=2))
     assert [len(names) for names in during] == [3]

@@ -21,7 +21,7 @@ from tidemark.archive.manifests import commit_batch
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
 from tidemark.archive.stream.driver import archive
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Manifest
@@ -35,10 +35,12 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 
+pytestmark = pytest.mark.conformance(7)
+
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 PART = 5 * 1024 * 1024
 NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
-CUTS = Cuts(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+LIMITS = FileLimits(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
 BYTES = os.urandom(11_000_000)
 # Eleven rows of a megabyte make three parts; what is in the path "small" goes in one PUT.
 ROWS: list[dict[str, Any]] = [
@@ -87,7 +89,7 @@ class World:
     oracle: Oracle
 
     def store(self, *, attempts: int = 10, read_timeout_s: float = 60) -> ObjectStore:
-        """The store behind the proxy."""
+        """The store, through the proxy."""
         faulty = through(self.settings, self.proxy)
         return ObjectStore(faulty, s3_client(faulty, attempts=attempts, read_timeout_s=read_timeout_s))
 
@@ -95,7 +97,7 @@ class World:
         layout = Layout(prefix="", stream=self.stream.name)
         target = FileTarget(store=store, layout=layout, part_bytes=PART, settings="settings-one")
         schema = pa.schema([*SCHEMA, ("path", pa.string()), ("day", pa.date32())])
-        return write_files([pa.RecordBatch.from_pylist(list(rows), schema=schema)], RANGES.items(), target, CUTS)
+        return write_files([pa.RecordBatch.from_pylist(list(rows), schema=schema)], RANGES.items(), target, LIMITS)
 
     def archive(self, store: ObjectStore) -> Manifest:
         """One batch, as the stream's task and driver write it."""
@@ -149,9 +151,7 @@ def world(settings: Settings, proxy: FaultProxy) -> World:
 @pytest.mark.parametrize(
     "what", [{"answer": (500, "InternalError")}, {"answer": (503, "SlowDown")}, {"reset": True}], ids=str
 )
-def test_passing_trouble_on_every_call_whether_or_not_the_server_did_it(
-    world: World, what: dict[str, Any], when: str
-) -> None:
+def test_transient_errors_of_every_call_are_retried(world: World, what: dict[str, Any], when: str) -> None:
     rules = world.fault(EVERY, when=when, **what)
     world.archive(world.store())
     assert all(rule.fired.is_set() for rule in rules)
@@ -189,9 +189,7 @@ def test_a_conflict_of_conditional_writes_is_tried_again(world: World, when: str
 
 
 @pytest.mark.parametrize("answer", [(412, "PreconditionFailed"), (404, "NoSuchUpload")])
-def test_a_completion_that_was_done_but_answered_otherwise_finds_its_own_object(
-    world: World, answer: tuple[int, str]
-) -> None:
+def test_a_completion_with_a_wrong_answer_finds_its_own_object(world: World, answer: tuple[int, str]) -> None:
     calls = (COMPLETE, PUT, MANIFEST) if answer[0] == 412 else (COMPLETE,)
     rules = world.fault(calls, when="after", answer=answer)
     world.archive(world.store())
@@ -200,7 +198,7 @@ def test_a_completion_that_was_done_but_answered_otherwise_finds_its_own_object(
 
 
 @pytest.mark.parametrize("call", [COMPLETE, PUT])
-def test_a_wrong_412_is_no_object_and_is_said_so(world: World, call: Call) -> None:
+def test_a_412_without_an_object_is_reported(world: World, call: Call) -> None:
     world.fault([call], answer=(412, "PreconditionFailed"))
     with pytest.raises(ServiceError, match=r"an upload was lost: expected an object, .*, found none"):
         world.archive(world.store())
@@ -216,7 +214,7 @@ def test_a_412_on_the_same_objects_reuses_them(world: World) -> None:
     world.require_whole()
 
 
-def test_an_earlier_attempts_object_is_believed_only_while_its_rows_are_what_its_footer_says(world: World) -> None:
+def test_an_earlier_object_is_reused_only_if_its_rows_match_its_footer(world: World) -> None:
     (there,) = world.write(world.store(), [row for row in ROWS if row["path"] == "large"])
     body = world.oracle.body(there.key)
     at = body.index(BYTES[2_500_000:2_500_016])  # random bytes are not compressed
@@ -230,7 +228,7 @@ def test_an_earlier_attempts_object_is_believed_only_while_its_rows_are_what_its
 
 
 @pytest.mark.parametrize("path", ["large", "small"])
-def test_a_412_on_another_object_is_a_conflict_and_leaves_it_alone(world: World, path: str) -> None:
+def test_a_412_because_of_another_object_is_a_conflict(world: World, path: str) -> None:
     other = [row for row in ROWS if row["path"] == path][:-1]
     (there,) = world.write(world.store(), other)
     body = world.oracle.body(there.key)
@@ -241,7 +239,7 @@ def test_a_412_on_another_object_is_a_conflict_and_leaves_it_alone(world: World,
 
 
 @pytest.mark.parametrize("call", EVERY, ids=str)
-def test_trouble_that_does_not_pass_fails_the_batch_and_leaves_nothing_half_done(world: World, call: Call) -> None:
+def test_a_permanent_error_fails_the_batch_and_leaves_nothing_visible(world: World, call: Call) -> None:
     world.fault([call], answer=(500, "InternalError"), times=1000)
     with pytest.raises(ServiceError, match=r"S3 .* failed: found InternalError: .* \[s3://"):
         world.archive(world.store(attempts=2))
@@ -260,7 +258,7 @@ def test_a_byte_changed_on_the_way_is_refused_by_the_server(world: World, call: 
     world.require_whole()
 
 
-def test_an_answer_cut_in_its_middle_is_read_again(world: World) -> None:
+def test_an_answer_that_is_cut_off_is_read_again(world: World) -> None:
     manifest = world.archive(world.store())
     (rule,) = world.fault([COMMITTED], truncate=True, times=2)
     assert world.store().get(f"manifests/{world.stream.name}/w/{0:012}.json") == manifest.to_json()
@@ -271,7 +269,7 @@ def test_an_answer_cut_in_its_middle_is_read_again(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "none"),
+    ("read", "none"),
     [
         (lambda store, key: store.get(key), None),
         (lambda store, key: store.replace(key, b"new", expected=b"old"), False),
@@ -281,19 +279,19 @@ def test_an_answer_cut_in_its_middle_is_read_again(world: World) -> None:
     ],
     ids=["get", "replace", "body", "columns", "footer"],
 )
-def test_an_error_that_is_cut_in_its_middle_is_asked_for_again(
-    world: World, look: Callable[[ObjectStore, str], object], none: object
+def test_a_call_whose_error_answer_is_cut_off_is_repeated(
+    world: World, read: Callable[[ObjectStore, str], object], none: object
 ) -> None:
     (rule,) = world.fault([("GET", "absent")], truncate=True, times=2)
-    assert look(world.store(), "absent.parquet") is none
+    assert read(world.store(), "absent.parquet") is none
     assert rule.seen == 3
     rule.times = 1000
     with pytest.raises(ServiceError, match=r"S3 \w+ failed: found ConnectionClosedError: "):
-        look(world.store(), "absent.parquet")
+        read(world.store(), "absent.parquet")
 
 
 @pytest.mark.parametrize(("method", "did"), [("PUT", "wrote an object"), ("POST", "completed a multipart upload")])
-def test_a_server_that_ignores_conditional_writes_is_refused_before_anything_is_read(
+def test_a_server_that_ignores_conditional_writes_is_refused_at_the_start(
     world: World,
     settings: Settings,
     proxy: FaultProxy,
@@ -314,22 +312,22 @@ def test_a_server_that_ignores_conditional_writes_is_refused_before_anything_is_
     proxy.add(Rule(method=method, pattern=r"\.probe(\?uploadId|$)", times=1000, action=forget))
     ignoring = honest.model_copy(update={"s3_endpoint": proxy.url})
     stream = make_stream()
-    with pytest.raises(ConfigError, match="the S3 server ignores conditional writes") as told:
+    with pytest.raises(ConfigError, match="the S3 server ignores conditional writes") as caught:
         archive(spark, stream, ignoring, available_now=True)
-    assert f"found {proxy.url} {did}" in str(told.value)
+    assert f"found {proxy.url} {did}" in str(caught.value)
     objects = world.oracle.client.list_objects_v2(Bucket=settings.bucket, Prefix=f"{prefix}/")["Contents"]
     kinds = {item["Key"].split("/")[1] for item in objects}
     assert not kinds & {"checkpoints", "data", "manifests"}
     assert "Uploads" not in world.oracle.client.list_multipart_uploads(Bucket=settings.bucket, Prefix=prefix)
 
 
-def test_a_server_that_does_not_know_conditional_writes_is_not_used_either(world: World) -> None:
+def test_a_server_without_conditional_writes_is_refused_at_the_start(world: World) -> None:
     world.fault([("PUT", r"\.probe$")], answer=(501, "NotImplemented"))
     with pytest.raises(ServiceError, match="S3 put failed: found NotImplemented"):
         require_conditional_writes(world.store(), unique("probed"))
 
 
-def test_the_stream_itself_archives_everything_through_passing_trouble(
+def test_the_stream_archives_everything_despite_transient_errors(
     spark: SparkSession, settings: Settings, proxy: FaultProxy, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(archive={"flush_size": 5, "max_offsets_per_trigger": 10})

@@ -18,6 +18,8 @@ from tidemark.archive.stream.schedule import Alarm, Schedule
 from tidemark.settings import Settings
 from tidemark.spark import streaming
 
+pytestmark = pytest.mark.conformance(8)
+
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
@@ -84,7 +86,7 @@ def test_the_next_moments_by_clocks_of_the_zone(cron: str, zone: str, after: str
         ("Asia/Tokyo", set()),
     ],
 )
-def test_whenever_in_a_year_the_clock_shows_2_15_or_14_15_is_a_moment(zone: str, made_up: set[str]) -> None:
+def test_every_2_15_and_14_15_of_a_year_is_a_moment(zone: str, made_up: set[str]) -> None:
     """Found by looking at the clock all year: no moment is left out, and none invented but for the hour leapt over."""
     info, now, end = ZoneInfo(zone), at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")
     shown = [
@@ -99,7 +101,7 @@ def test_whenever_in_a_year_the_clock_shows_2_15_or_14_15_is_a_moment(zone: str,
     assert {moment.astimezone(info).strftime("%H:%M") for moment in set(found) - set(shown)} == made_up
 
 
-def test_an_alarm_rings_once_for_all_moments_that_passed() -> None:
+def test_an_alarm_rings_once_for_all_passed_moments() -> None:
     clock = [at("2026-01-01T10:30:00Z")]
     alarm = Alarm(Schedule(cron="0 * * * *", zone=ZoneInfo("UTC")), lambda: clock[0])
     assert not alarm.rings()
@@ -111,7 +113,7 @@ def test_an_alarm_rings_once_for_all_moments_that_passed() -> None:
     assert alarm.rings()
 
 
-def test_at_its_start_and_at_each_moment_everything_there_is_gets_archived_below_the_minimum_too(
+def test_at_the_start_and_each_moment_all_records_are_archived(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(
@@ -152,7 +154,7 @@ def test_at_its_start_and_at_each_moment_everything_there_is_gets_archived_below
     assert len({manifest["writer"] for manifest in found.manifests}) == 1
 
 
-def test_a_moment_in_the_middle_of_a_batch_waits_for_its_end_and_what_came_meanwhile_is_archived_too(
+def test_a_moment_during_a_batch_waits_for_the_batchs_end(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
     stream = make_stream(archive={"trigger_seconds": 0, "max_offsets_per_trigger": 5})
@@ -172,7 +174,7 @@ def test_a_moment_in_the_middle_of_a_batch_waits_for_its_end_and_what_came_meanw
     assert oracle.archive().positions == Counter((0, n) for n in range(23))
 
 
-def test_a_stop_while_everything_there_is_gets_archived_ends_it_behind_the_batch_in_hand(
+def test_a_stop_while_all_records_are_archived_takes_effect_after_the_batch(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
     stream = make_stream(archive={"rotate_schedule": "0 * * * *", "max_offsets_per_trigger": 5})

@@ -16,7 +16,7 @@ import pytest
 from tests.archive.oracle import Oracle
 from tests.conftest import unique
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.errors import ConflictError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, DayRows
@@ -81,11 +81,11 @@ def batches(rows: list[dict[str, Any]], size: int = 1000) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_pylist(rows[start : start + size], schema=schema)
 
 
-WIDE = Cuts(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+WIDE = FileLimits(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
 
 
-def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **cuts: int) -> list[DataFile]:
-    limits = replace(WIDE, **cuts)
+def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **changes: int) -> list[DataFile]:
+    limits = replace(WIDE, **changes)
     return sorted(write_files(batches(rows, size), [(LOG, RANGE)], target, limits), key=lambda file: file.key)
 
 
@@ -93,9 +93,8 @@ def archived(target: FileTarget, path: str, seq: int) -> str:
     return f"data/{target.layout.stream}/{path}/orders+0+{100:020}+{200:020}+{seq:04}.parquet"
 
 
-def test_two_paths_interleaved_in_one_partition_make_one_file_each_with_all_their_rows(
-    target: FileTarget, oracle: Oracle
-) -> None:
+@pytest.mark.conformance(1)
+def test_two_interleaved_paths_of_a_partition_make_one_complete_file_each(target: FileTarget, oracle: Oracle) -> None:
     rows = [row(*item) for item in ROWS]
     first, second = write(target, rows, size=2)
     assert [first.key, second.key] == [archived(target, "hour=12", 0), archived(target, "hour=13", 0)]
@@ -105,7 +104,7 @@ def test_two_paths_interleaved_in_one_partition_make_one_file_each_with_all_thei
     assert oracle.keys("data") == {first.key: first.bytes, second.key: second.bytes}
 
 
-def test_the_receipt_tells_rows_extent_and_days(target: FileTarget) -> None:
+def test_the_data_file_has_rows_extent_and_days(target: FileTarget) -> None:
     (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
     noon_us = int(NOON.timestamp()) * 1_000_000
     assert replace(file, checksum="", bytes=0) == DataFile(
@@ -127,7 +126,7 @@ def test_the_receipt_tells_rows_extent_and_days(target: FileTarget) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_flush_size_cuts_behind_every_third_row_of_a_path_however_arrow_batches(target: FileTarget, size: int) -> None:
+def test_flush_size_ends_a_file_after_its_rows_with_any_arrow_batches(target: FileTarget, size: int) -> None:
     files = write(target, [row(*item) for item in ROWS], size=size, flush_size=3)
     assert [(file.key, file.first_offset, file.last_offset, file.rows) for file in files] == [
         (archived(target, "hour=12", 0), 100, 104, 3),
@@ -137,16 +136,14 @@ def test_flush_size_cuts_behind_every_third_row_of_a_path_however_arrow_batches(
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
-def test_max_bytes_counts_keys_and_values_and_cuts_behind_the_row_that_reaches_it(
-    target: FileTarget, size: int
-) -> None:
+def test_max_bytes_ends_a_file_after_the_row_that_reaches_it(target: FileTarget, size: int) -> None:
     rows = [row(100 + at, "all", b"x" * length) for at, length in enumerate([3, 5, 1, 20, 4, 4])]
     # with the keys of even offsets: 4, 5, 2, 20, 5, 4
     files = write(target, rows, size=size, max_bytes=9)
     assert [(file.first_offset, file.last_offset) for file in files] == [(100, 101), (102, 103), (104, 105)]
 
 
-def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: FileTarget, oracle: Oracle) -> None:
+def test_an_object_has_its_content_type_and_footer(target: FileTarget, oracle: Oracle) -> None:
     (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
     head = oracle.client.head_object(Bucket=target.store.bucket, Key=file.key)
     assert head["ContentType"] == "application/vnd.apache.parquet"
@@ -164,7 +161,8 @@ def test_an_object_says_its_type_and_its_tail_says_what_it_holds(target: FileTar
     )
 
 
-def test_the_same_rows_again_reuse_the_objects_that_are_there(target: FileTarget, oracle: Oracle) -> None:
+@pytest.mark.conformance(7)
+def test_the_same_rows_reuse_their_objects(target: FileTarget, oracle: Oracle) -> None:
     rows = [row(*item) for item in ROWS]
     first = write(target, rows, flush_size=3)
     there = {key: oracle.client.head_object(Bucket=target.store.bucket, Key=key)["ETag"] for key in oracle.keys("data")}
@@ -174,14 +172,15 @@ def test_the_same_rows_again_reuse_the_objects_that_are_there(target: FileTarget
     }
 
 
-def test_other_content_under_the_same_key_is_a_conflict_that_names_both(target: FileTarget, oracle: Oracle) -> None:
+@pytest.mark.conformance(7)
+def test_other_content_under_the_same_key_is_a_conflict(target: FileTarget, oracle: Oracle) -> None:
     write(target, [row(100, "all", b"one")])
     before = oracle.body(archived(target, "all", 0))
-    with pytest.raises(ConflictError) as told:
+    with pytest.raises(ConflictError) as caught:
         write(target, [row(100, "all", b"two"), row(101, "all", b"two")])
-    assert "expected 2 rows, offsets 100 to 101" in str(told.value)
-    assert "found 1 rows, offsets 100 to 100" in str(told.value)
-    assert archived(target, "all", 0) in str(told.value)
+    assert "expected 2 rows, offsets 100 to 101" in str(caught.value)
+    assert "found 1 rows, offsets 100 to 100" in str(caught.value)
+    assert archived(target, "all", 0) in str(caught.value)
     assert oracle.body(archived(target, "all", 0)) == before
 
 
@@ -197,14 +196,16 @@ def parquet(rows: int) -> bytes:
     [b"", b"not parquet", bytes(5_000), parquet(0), parquet(100_000)],
     ids=["empty", "text", "zeros", "empty table", "table"],
 )
-def test_an_object_that_something_else_wrote_is_a_conflict_that_names_it(target: FileTarget, body: bytes) -> None:
+def test_an_object_of_another_program_is_a_conflict_that_names_it(target: FileTarget, body: bytes) -> None:
     key = archived(target, "all", 0)
     target.store.put(key, body)
-    with pytest.raises(ConflictError, match="an object that Tidemark did not write is in the way: .*" + re.escape(key)):
+    with pytest.raises(
+        ConflictError, match="an object that Tidemark did not write has a data file.s key: .*" + re.escape(key)
+    ):
         write(target, [row(100, "all", b"one")])
 
 
-def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(target: FileTarget) -> None:
+def test_files_of_other_settings_stay_and_the_next_free_names_are_used(target: FileTarget) -> None:
     rows = [row(100 + at, "all", b"x") for at in range(6)]
     crashed = write(target, rows[:4], flush_size=2)
     assert [file.key[-12:] for file in crashed] == ["0000.parquet", "0001.parquet"]
@@ -222,7 +223,7 @@ def test_files_cut_by_other_settings_are_left_alone_and_the_next_names_taken(tar
     ]
 
 
-def test_behind_an_object_that_is_too_old_to_be_taken_again_no_name_is(stack: LocalStack, target: FileTarget) -> None:
+def test_after_an_object_too_old_to_reuse_only_free_names_are_used(stack: LocalStack, target: FileTarget) -> None:
     rows = [row(100 + at, "all", b"x") for at in range(4)]
     first, second = write(target, rows, flush_size=2)
     folder = stack.folder / "s3" / "data" / target.store.bucket  # where the S3 server keeps objects
@@ -236,15 +237,15 @@ def test_behind_an_object_that_is_too_old_to_be_taken_again_no_name_is(stack: Lo
     ]
 
 
-def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: FileTarget) -> None:
+def test_a_recreated_topic_does_not_reuse_the_earlier_topics_files(target: FileTarget) -> None:
     (old,) = write(target, [row(100, "all", b"old")])
-    again = replace(LOG, topic_id="id-two")
-    (new,) = write_files(batches([row(100, "all", b"new")]), [(again, RANGE)], target, WIDE)
+    recreated = replace(LOG, topic_id="id-two")
+    (new,) = write_files(batches([row(100, "all", b"new")]), [(recreated, RANGE)], target, WIDE)
     assert (old.key[-12:], new.key[-12:]) == ("0000.parquet", "0001.parquet")
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([row(100, "all", b"x"), row(200, "all", b"x")], "expected [100, 200), found offsets 100 to 200 [orders-0]"),
         ([row(99, "all", b"x")], "expected [100, 200), found offsets 99 to 99 [orders-0]"),
@@ -253,12 +254,12 @@ def test_a_topic_made_again_does_not_meet_the_files_of_its_former_self(target: F
         ([row(102, "all", b"x"), row(101, "all", b"x")], "expected offsets ascending from 0, found 102 to 101"),
     ],
 )
-def test_rows_that_do_not_fit_the_range_are_refused_and_nothing_becomes_visible(
-    target: FileTarget, oracle: Oracle, rows: list[dict[str, Any]], told: str
+def test_rows_outside_the_range_are_refused_and_nothing_becomes_visible(
+    target: FileTarget, oracle: Oracle, rows: list[dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(PositionError) as error:
         write(target, rows)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert (oracle.keys("data"), oracle.open_uploads()) == ({}, [])
 
 

@@ -32,7 +32,7 @@ MIDNIGHT_MS = int(datetime(2013, 1, 15, tzinfo=UTC).timestamp() * 1000)
 TIME_PATHS = {"type": "time", "path_format": "'day='yyyy-MM-dd"}
 
 
-def some(count: int, *, partitions: int = 1, start: int = 0) -> list[Record]:
+def make_records(count: int, *, partitions: int = 1, start: int = 0) -> list[Record]:
     return [(b"k%d" % n, b'{"n": %d}' % n, MIDNIGHT_MS + n, n % partitions, []) for n in range(start, start + count)]
 
 
@@ -41,6 +41,7 @@ def whole(stream: Stream, **ends: int) -> Counter[tuple[int, int]]:
     return Counter((int(name[1:]), offset) for name, end in ends.items() for offset in range(end))
 
 
+@pytest.mark.conformance(1)
 def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
     spark: SparkSession,
     settings: Settings,
@@ -64,9 +65,9 @@ def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
     content = {(record[3], offset): record for record, offset in zip(sent, offsets, strict=True)}
     assert found.positions == Counter(content.keys())
     for row in found.rows:
-        key, value, stamp, _, headers = content[row["partition"], row["offset"]]
+        key, value, timestamp_ms, _, headers = content[row["partition"], row["offset"]]
         assert (row["key"], row["value"]) == (key, value)
-        assert row["timestamp"] == row["event_time"] == datetime.fromtimestamp(stamp / 1000, UTC)
+        assert row["timestamp"] == row["event_time"] == datetime.fromtimestamp(timestamp_ms / 1000, UTC)
         assert [(item["key"], item["value"]) for item in row["headers"]] == list(headers)
     assert found.objects.keys() == found.listed
     assert oracle.open_uploads() == []
@@ -93,24 +94,25 @@ def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
 
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{"time"')]
     assert [
-        {name: line[name] for name in ("batch", "records", "files", "offsets", "lag", "again")}
+        {name: line[name] for name in ("batch", "records", "files", "offsets", "lag", "repeated")}
         for line in lines
         if line["event"] == "batch"
     ] == [
-        {"batch": 0, "records": 40, "files": 11, "offsets": {"0": [0, 20], "1": [0, 20]}, "lag": 20, "again": False},
-        {"batch": 1, "records": 20, "files": 7, "offsets": {"0": [20, 30], "1": [20, 30]}, "lag": 0, "again": False},
+        {"batch": 0, "records": 40, "files": 11, "offsets": {"0": [0, 20], "1": [0, 20]}, "lag": 20, "repeated": False},
+        {"batch": 1, "records": 20, "files": 7, "offsets": {"0": [20, 30], "1": [20, 30]}, "lag": 0, "repeated": False},
     ]
 
 
-def test_a_deleted_checkpoint_starts_a_second_writer_whose_overlap_loses_and_doubles_nothing(
+@pytest.mark.conformance(5)
+def test_after_a_deleted_checkpoint_the_overlap_loses_and_doubles_nothing(
     spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(archive={"max_offsets_per_trigger": 40})
-    produce(stream.topic, some(80))
+    produce(stream.topic, make_records(80))
     archive(spark, stream, settings, available_now=True)
     oracle = Oracle(settings, stream.name)
     assert oracle.delete("checkpoints") > 0
-    produce(stream.topic, some(20, start=80))
+    produce(stream.topic, make_records(20, start=80))
     # Other cuts.
     wider = stream.model_copy(update={"archive": stream.archive.model_copy(update={"max_offsets_per_trigger": 70})})
     archive(spark, wider, settings, available_now=True)
@@ -127,7 +129,7 @@ def test_a_deleted_checkpoint_starts_a_second_writer_whose_overlap_loses_and_dou
         time_zone=stream.time_zone,
         run="test",
         requested=[date(2013, 1, 15)],
-        targets=[Target(log=log, origin=0, end=100, log_start=0, high_watermark=100)],
+        targets=[Target(log=log, start=0, end=100, log_start=0, high_watermark=100)],
         manifests=read_manifests(store, Layout(prefix=settings.prefix, stream=stream.name)),
         seals=[],
     )
@@ -147,20 +149,21 @@ def test_a_deleted_checkpoint_starts_a_second_writer_whose_overlap_loses_and_dou
     ]
 
 
-def test_a_topic_made_again_stops_the_stream_and_both_ids_are_named(
+@pytest.mark.conformance(10)
+def test_a_recreated_topic_stops_the_stream_and_both_ids_are_named(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream()
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     archive(spark, stream, settings, available_now=True)
     oracle = Oracle(settings, stream.name)
     old = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
-    make_again(settings, stream.topic)
+    recreate_topic(settings, stream.topic)
     new = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
-    produce(stream.topic, some(30, start=500))  # grown past the old position, so Spark would not notice
-    with pytest.raises(ConflictError, match="the topic was made again") as told:
+    produce(stream.topic, make_records(30, start=500))  # grown past the old position, so Spark would not notice
+    with pytest.raises(ConflictError, match="the topic was recreated") as caught:
         archive(spark, stream, settings, available_now=True)
-    assert f"expected topic {stream.topic}, id {old}, found topic {stream.topic}, id {new}" in str(told.value)
+    assert f"expected topic {stream.topic}, id {old}, found topic {stream.topic}, id {new}" in str(caught.value)
     assert len(oracle.archive().rows) == 10
 
     # As the hint says: with a new checkpoint the new log is read, beside the old one's objects.
@@ -173,6 +176,7 @@ def test_a_topic_made_again_stops_the_stream_and_both_ids_are_named(
     assert len(found.rows) == 40
 
 
+@pytest.mark.conformance(5)
 def test_a_checkpoint_of_another_topic_is_refused(
     spark: SparkSession,
     settings: Settings,
@@ -182,21 +186,22 @@ def test_a_checkpoint_of_another_topic_is_refused(
     produce: Produce,
 ) -> None:
     stream = make_stream()
-    produce(stream.topic, some(5))
+    produce(stream.topic, make_records(5))
     archive(spark, stream, settings, available_now=True)
     other = stream.model_copy(update={"topic": make_topic(1)})
-    produce(other.topic, some(9))
+    produce(other.topic, make_records(9))
     with pytest.raises(ConflictError, match=f"expected topic {stream.topic}, id .* found topic {other.topic}, id "):
         archive(spark, other, settings, available_now=True)
     # A checkpoint copied without the platform's own mark is caught by the topic in its offsets.
     store.delete(f"{Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix('archive')}source.json")
     for manifest in Oracle(settings, stream.name).keys("manifests"):
         store.delete(manifest)
-    with pytest.raises(ConflictError, match="a checkpoint belongs to another topic") as told:
+    with pytest.raises(ConflictError, match="a checkpoint belongs to another topic") as caught:
         archive(spark, other, settings, available_now=True)
-    assert f"expected {other.topic}, found {stream.topic}" in str(told.value)
+    assert f"expected {other.topic}, found {stream.topic}" in str(caught.value)
 
 
+@pytest.mark.conformance(10)
 def test_new_partitions_are_read_from_their_start_and_quiet_ones_are_left_out(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -211,11 +216,12 @@ def test_new_partitions_are_read_from_their_start_and_quiet_ones_are_left_out(
     assert found.positions == whole(stream, p1=5, p2=4)
 
 
-def test_partitions_that_appear_while_the_stream_runs_and_a_log_that_does_not_start_at_0(
+@pytest.mark.conformance(10)
+def test_new_partitions_and_a_log_that_starts_above_0_are_archived(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(archive={"trigger_seconds": 0})
-    produce(stream.topic, some(12))
+    produce(stream.topic, make_records(12))
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     for expired in admin.delete_records([KafkaPartition(stream.topic, 0, 7)]).values():
         expired.result(20)
@@ -234,17 +240,17 @@ def test_a_topic_that_grows_while_a_batch_is_read_does_not_stop_the_stream(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
     stream = make_stream()
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     proxy.add(Rule(method="PUT", pattern="/data/", action=lambda _: grow(settings, stream.topic, 2)))
     archive(spark, stream, through(settings, proxy), available_now=True)
     assert Oracle(settings, stream.name).archive().ranges == [(0, 0, 10)]
 
 
-def test_a_batch_that_waits_in_the_write_ahead_log_while_the_topic_grows_is_finished_first(
+def test_a_planned_batch_is_finished_first_although_the_topic_grew(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce, proxy: FaultProxy
 ) -> None:
     stream = make_stream()
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     proxy.add(Rule(method="PUT", pattern="/manifests/", times=99, answer=(403, "AccessDenied")))
     with pytest.raises(ServiceError, match="AccessDenied"):
         archive(spark, stream, through(settings, proxy), available_now=True)
@@ -256,12 +262,13 @@ def test_a_batch_that_waits_in_the_write_ahead_log_while_the_topic_grows_is_fini
     assert found.positions == whole(stream, p0=13, p1=3)
 
 
-def test_a_checkpoint_put_back_to_an_older_state_repeats_what_is_the_same_and_refuses_what_is_not(
+@pytest.mark.conformance(5)
+def test_a_restored_checkpoint_repeats_equal_batches_and_refuses_others(
     spark: SparkSession, settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream()
     oracle = Oracle(settings, stream.name)
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     archive(spark, stream, settings, available_now=True)
     old = {key: oracle.body(key) for key in oracle.keys("checkpoints")}
 
@@ -270,7 +277,7 @@ def test_a_checkpoint_put_back_to_an_older_state_repeats_what_is_the_same_and_re
         for key, body in old.items():
             store.put(key, body)
 
-    produce(stream.topic, some(10, start=10))
+    produce(stream.topic, make_records(10, start=10))
     archive(spark, stream, settings, available_now=True)
     once = oracle.archive()
     assert once.ranges == [(0, 0, 10), (0, 10, 20)]
@@ -279,11 +286,11 @@ def test_a_checkpoint_put_back_to_an_older_state_repeats_what_is_the_same_and_re
     assert oracle.archive() == once
 
     put_back()
-    produce(stream.topic, some(10, start=20))
+    produce(stream.topic, make_records(10, start=20))
     for _ in range(2):  # and not only the first time
-        with pytest.raises(ConflictError, match="a batch is committed with other ranges") as told:
+        with pytest.raises(ConflictError, match="a batch is committed with other ranges") as caught:
             archive(spark, stream, settings, available_now=True)
-        assert f"expected {stream.topic}-0 [10, 30), found {stream.topic}-0 [10, 20)" in str(told.value)
+        assert f"expected {stream.topic}-0 [10, 30), found {stream.topic}-0 [10, 20)" in str(caught.value)
     assert oracle.archive() == once
     oracle.delete("checkpoints")  # as its hint says
     archive(spark, stream, settings, available_now=True)
@@ -312,26 +319,27 @@ def test_offsets_without_rows_are_committed_as_a_range_of_fewer_rows(
     assert found.positions == Counter([(0, 5), (0, 6)])
 
 
-def test_records_that_retention_took_before_they_were_archived_are_named(
+@pytest.mark.conformance(12)
+def test_records_that_retention_deleted_before_they_were_archived_are_named(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream()
-    produce(stream.topic, some(10))
+    produce(stream.topic, make_records(10))
     archive(spark, stream, settings, available_now=True)
-    produce(stream.topic, some(20, start=10))
+    produce(stream.topic, make_records(20, start=10))
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     for future in admin.delete_records([KafkaPartition(stream.topic, 0, 15)]).values():
         future.result(20)
-    with pytest.raises(IncompleteError) as told:
+    with pytest.raises(IncompleteError) as caught:
         archive(spark, stream, settings, available_now=True)
-    assert "expected offset 10 inside the log, found [15, 30), so [10, 15) is lost" in str(told.value)
+    assert "expected offset 10 inside the log, found [15, 30), so [10, 15) is lost" in str(caught.value)
     assert len(Oracle(settings, stream.name).archive().rows) == 10
 
 
-def make_again(settings: Settings, topic: str) -> None:
+def recreate_topic(settings: Settings, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     for future in admin.delete_topics([topic], operation_timeout=20).values():
         future.result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"the deletion of {topic}")
     assert ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config={"retention.ms": "-1"})
     wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there again")

@@ -48,7 +48,7 @@ def test_full_parts_and_a_rest_or_one_put(faulty: ObjectStore, oracle: Oracle, s
 
 
 @pytest.mark.parametrize("size", [10, len(BODY)])
-def test_a_taken_key_is_left_alone_and_no_upload_stays_behind(faulty: ObjectStore, oracle: Oracle, size: int) -> None:
+def test_an_upload_to_a_taken_key_changes_and_leaves_nothing(faulty: ObjectStore, oracle: Oracle, size: int) -> None:
     faulty.put(key(oracle), b"first")
     assert send(faulty, oracle, BODY[:size])[0] is False
     assert oracle.body(key(oracle)) == b"first"
@@ -63,7 +63,7 @@ def test_a_taken_key_is_left_alone_and_no_upload_stays_behind(faulty: ObjectStor
         ("POST", r"uploadId=", "complete"),
     ],
 )
-def test_a_refused_call_is_named_and_nothing_stays_behind(
+def test_a_refused_call_is_named_and_leaves_nothing(
     faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, method: str, pattern: str, call: str
 ) -> None:
     proxy.add(Rule(method=method, pattern=pattern, answer=(403, "AccessDenied")))
@@ -83,7 +83,7 @@ def test_a_failing_abort_does_not_hide_the_first_failure(
 
 
 @pytest.mark.parametrize("answer", [(500, "InternalError"), (503, "SlowDown"), None])
-def test_passing_trouble_on_any_call_is_retried(
+def test_a_transient_error_of_any_call_is_retried(
     faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, answer: tuple[int, str] | None
 ) -> None:
     rules = [
@@ -123,7 +123,7 @@ STORAGE_FIELDS = {
 
 
 @pytest.mark.parametrize(("size", "asking"), [(10, "PUT"), (len(BODY), "POST")])
-def test_storage_is_asked_for_once_when_an_object_begins(
+def test_the_storage_settings_are_sent_once_per_object(
     faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, size: int, asking: str
 ) -> None:
     storage = Storage(
@@ -148,7 +148,7 @@ def test_storage_is_asked_for_once_when_an_object_begins(
 
 
 @pytest.mark.parametrize("size", [10, len(BODY)])
-def test_without_storage_nothing_is_asked_for_but_the_content_type(
+def test_without_storage_settings_only_the_content_type_is_sent(
     faulty: ObjectStore, proxy: FaultProxy, oracle: Oracle, size: int
 ) -> None:
     assert send(faulty, oracle, BODY[:size])[0]
@@ -173,7 +173,7 @@ def test_a_storage_class_is_kept_with_the_object(store: ObjectStore, oracle: Ora
     ],
     ids=["class", "encryption", "tags"],
 )
-def test_storage_that_the_server_refuses_is_named_and_nothing_is_written(
+def test_refused_storage_settings_are_named_and_nothing_is_written(
     store: ObjectStore, oracle: Oracle, size: int, storage: Storage, refusal: str, asked: str
 ) -> None:
     with pytest.raises(ServiceError, match=rf"found {refusal}: .*archive\.storage asks for {asked}"):

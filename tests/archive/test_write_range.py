@@ -40,6 +40,7 @@ def at(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
+@pytest.mark.conformance(9)
 def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: Any, produce: Produce
 ) -> None:
@@ -48,7 +49,7 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
         (b"k", b"plain", []),
         (None, b"no key", [("h", b"1"), ("h", b"2"), ("null", None), ("empty", b"")]),
         (b"", b"", []),
-        (b"gone", None, [("why", "gelöscht".encode())]),
+        (b"deleted", None, [("why", "gelöscht".encode())]),
         (b"\x00\xff", b"\xff\xfe\x00 not UTF-8", [("bin", b"\xc3\x28")]),
         (b"large", large, []),
     ]
@@ -77,7 +78,8 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     ]
 
 
-def test_time_paths_and_days_are_cut_in_the_streams_zone_by_the_records_field(
+@pytest.mark.conformance(8)
+def test_time_paths_and_days_follow_the_streams_zone_and_the_records_field(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(
@@ -94,8 +96,8 @@ def test_time_paths_and_days_are_cut_in_the_streams_zone_by_the_records_field(
         b"not json",
         None,
     ]
-    stamp = at("2013-01-14T12:00:00+00:00")  # 07:00 in New York
-    produce(stream.topic, [(None, value, stamp, 0, []) for value in values])
+    timestamp_ms = at("2013-01-14T12:00:00+00:00")  # 07:00 in New York
+    produce(stream.topic, [(None, value, timestamp_ms, 0, []) for value in values])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     ranges = {log: OffsetRange(start=0, end=6)}
     files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0)
@@ -134,6 +136,7 @@ def test_a_wall_clock_chooses_the_folder_and_never_the_day(
     assert copy.days == file.days
 
 
+@pytest.mark.conformance(28)
 def test_a_path_format_cannot_lead_out_of_the_streams_folder(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -153,9 +156,9 @@ def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(
     produce(stream.topic, [(None, json.dumps({"n": n}).encode(), 1000, 0, []) for n in range(5)])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     frame = kafka(spark, settings, stream)
-    with pytest.raises(PositionError) as told:
+    with pytest.raises(PositionError) as caught:
         write_range(frame, {log: OffsetRange(start=0, end=4)}, stream, settings, clock_us=0)
-    assert str(told.value) == (
+    assert str(caught.value) == (
         f"rows outside the range to be committed: expected [0, 4), found offsets 0 to 4 [{stream.topic}-0]"
     )
     whole = {log: OffsetRange(start=0, end=5)}
@@ -164,7 +167,7 @@ def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(
         write_range(frame.where("offset > 0"), whole, stream, settings, clock_us=0)
 
 
-def test_of_a_compacted_topic_rows_that_are_fewer_by_now_get_names_of_their_own(
+def test_fewer_rows_of_a_compacted_topic_get_new_names(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
     stream = make_stream(topic=make_topic(1, cleanup_policy="compact"))
@@ -184,7 +187,7 @@ def test_of_a_compacted_topic_rows_that_are_fewer_by_now_get_names_of_their_own(
     assert third == replace(second, key=second.key.replace("+0001.", "+0002."))
 
 
-def test_an_object_that_a_deletion_could_take_is_not_taken_again(
+def test_an_object_that_maintenance_could_delete_is_not_reused(
     stack: LocalStack,
     spark: SparkSession,
     settings: Settings,

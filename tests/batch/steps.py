@@ -1,13 +1,65 @@
 """Steps of a reconcile run in short, for the tests that are about another one."""
 
+from datetime import UTC, datetime
+from typing import TypeVar
+
 from pyspark.sql import SparkSession
 
+from tidemark.core.outcome import RunStep
+from tidemark.core.plan import MainSnapshots, Plan
+from tidemark.reconcile.results import (
+    AUDIT,
+    FINALIZE_PLAN,
+    PLAN,
+    REBUILD,
+    REFILL,
+    ArchiveState,
+    AuditResult,
+    FinalizeResult,
+    PlanResult,
+    RefilledRange,
+    RefillResult,
+    RetentionNote,
+)
 from tidemark.run import Run
+
+T = TypeVar("T")
 
 
 def pass_audit(run: Run, spark: SparkSession) -> None:
-    """What a passed audit leaves behind, without its dozen Spark jobs. ``spark`` makes it a step as any other."""
-    rebuilt = run.require("rebuild")
-    with run.step("audit") as out:
-        out |= {"staged_snapshot": rebuilt["staged_snapshot"], "days": list(rebuilt["days"]), "checks": []}
-        out |= {"passed": True, "held": rebuilt["held"]}
+    """The result of a passed audit, without its dozen Spark jobs. ``spark`` makes it a step as any other."""
+    rebuilt = run.require(REBUILD)
+    staged = rebuilt.staged.snapshot if rebuilt.staged else None
+    with run.step(AUDIT) as attempt:
+        attempt.result = AuditResult(staged=staged, passed=True, held=rebuilt.held)
+
+
+def finalize(
+    run: Run, plan: Plan, main: MainSnapshots, *, force: bool = False, refilled: tuple[RefilledRange, ...] = ()
+) -> None:
+    """The results of the steps up to ``finalize_plan``."""
+    archive = ArchiveState(manifests=0, broken_links=())
+    requested = tuple(item.day for item in plan.days if item.reason == "requested")
+    with run.step(PLAN) as planned:
+        planned.result = PlanResult(
+            requested=requested, force=force, main=main, plan=plan, archive=archive, holes=None, refill=()
+        )
+    with run.step(REFILL) as refill:
+        refill.result = RefillResult(ranges=refilled, rows=0, files=0, lost=())
+    with run.step(FINALIZE_PLAN) as finalized:
+        finalized.result = FinalizeResult(
+            planned_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            force=force,
+            plan=plan,
+            archive=archive,
+            holes=None,
+            retention=RetentionNote(summary="nothing waits", alarm=False, lines=()),
+        )
+
+
+def ended(run: Run, step: RunStep[T]) -> tuple[str, T]:
+    """How a step ended, and its result, which must be there."""
+    found = run.outcome(step)
+    assert found is not None
+    assert found.result is not None
+    return found.status, found.result

@@ -6,15 +6,19 @@ from typing import Any, Literal
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.batch.steps import pass_audit
+from tests.batch.steps import ended, pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.core.errors import QualityError
-from tidemark.reconcile.audit.checks import Expected
-from tidemark.reconcile.audit.step import audit_run, evaluate
+from tidemark.reconcile.audit.checks import CheckOutcome, Expected
+from tidemark.reconcile.audit.expectations import evaluate
+from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.json_values import safe
 from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.results import AUDIT, AuditResult
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
+
+pytestmark = pytest.mark.conformance(47)
 
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
 DELAYS = {
@@ -27,8 +31,8 @@ DELAYS = {
 PARTS = {"bins": [0.0, 1.0, 2.0], "weights": [0.5, 0.5]}
 
 
-def user_checks(audit: dict[str, Any]) -> list[dict[str, Any]]:
-    return [item for item in audit["checks"] if not item["built_in"]]
+def user_checks(audit: AuditResult) -> list[CheckOutcome]:
+    return [item for item in audit.checks if not item.expected.built_in]
 
 
 def test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day(
@@ -39,9 +43,9 @@ def test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day(
     world.archive(0, 4)
     first = world.reconcile("first", [january(14)], audit=audit_run)
     old = world.published()
-    warned = user_checks(first.require("audit"))[1]
-    assert (warned["severity"], warned["success"], warned["observed"]["unexpected_count"]) == ("warning", False, 4)
-    assert warned["examples"] == [500.0] * 4
+    warned = user_checks(first.require(AUDIT))[1]
+    assert (warned.expected.severity, warned.success, warned.observed["unexpected_count"]) == ("warning", False, 4)
+    assert warned.examples == (500.0,) * 4
 
     world.produce([(moment(14), value(9, "<script>"))])
     world.archive(4, 5)
@@ -49,11 +53,10 @@ def test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day(
     world.rebuild(run)
     with pytest.raises(QualityError, match=r"expect_column_values_to_be_in_set \(name\): failed"):
         audit_run(run, spark)
-    audit = run.load("audit")
-    assert audit is not None
-    assert (audit["status"], audit["passed"]) == ("failed", False)
-    assert [item["success"] for item in user_checks(audit)] == [False, False]
-    assert user_checks(audit)[0]["examples"] == ["<SCRIPT>"]
+    status, audit = ended(run, AUDIT)
+    assert (status, audit.passed) == ("failed", False)
+    assert [item.success for item in user_checks(audit)] == [False, False]
+    assert user_checks(audit)[0].examples == ("<SCRIPT>",)
     with pytest.raises(QualityError, match="only an audited branch is published"):
         publish_run(run, spark)
     assert world.published() == old
@@ -96,17 +99,14 @@ def test_rows_that_are_doubled_or_gone_from_the_branch_are_found(
     world.archive(0, 3)
     run = world.plan("first", [january(14)])
     rebuilt = world.rebuild(run)
-    rows = IcebergTable(spark, settings, world.name).read(rebuilt["branch"])
+    rows = IcebergTable(spark, settings, world.name).read(str(rebuilt.branch))
     doubled = spark.createDataFrame(rows.where("_offset = 1").collect(), rows.schema)
-    doubled.writeTo(f"{world.table}.branch_{rebuilt['branch']}").append()
+    doubled.writeTo(f"{world.table}.branch_{rebuilt.branch}").append()
     with pytest.raises(QualityError, match=r"every record occurs once: failed.*each day has the rows .*: failed"):
         audit_run(run, spark)
-    audit = run.load("audit")
-    assert audit is not None
-    assert audit["checks"][1]["examples"] == [
-        {"_topic_id": "topic-id-1", "_kafka_partition": 0, "_offset": 1, "copies": 2}
-    ]
-    assert audit["checks"][2]["examples"] == [{"day": "2013-01-14", "expected": 3, "found": 4}]
+    _, audit = ended(run, AUDIT)
+    assert audit.checks[1].examples == ({"_topic_id": "topic-id-1", "_kafka_partition": 0, "_offset": 1, "copies": 2},)
+    assert audit.checks[2].examples == ({"day": "2013-01-14", "expected": 3, "found": 4},)
 
 
 def test_a_check_that_cannot_run_is_an_error_not_a_pass(spark: SparkSession) -> None:

@@ -2,11 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.steps import pass_audit
-from tests.batch.test_upkeep import offsets, staged, table_of, verdict
+from tests.batch.test_table_maintenance import offsets, staged, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
 from tidemark.current_view.view import pin
@@ -15,8 +16,11 @@ from tidemark.maintenance.compaction import Compaction
 from tidemark.maintenance.replaced import delete_replaced
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
+
+pytestmark = pytest.mark.conformance(53)
 
 
 def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
@@ -57,13 +61,13 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
         (made.files[0].key, (CompactedBatch(writer=writer, batch=2),))
     ]
     assert [(item.writer, item.batch) for item in found.seals] == [(writer, 2)]
-    gone = delete_replaced(log.store, log.layout, stream, now=now + timedelta(days=9), delete=True)
-    assert (gone.objects, gone.kept) == (4, [])
+    deleted = delete_replaced(log.store, log.layout, stream, now=now + timedelta(days=9), delete=True)
+    assert (deleted.objects, deleted.kept) == (4, [])
     assert verdict(log, MONDAY) == "proven []"
 
     look = log.run("look")
     plan_run(look, [TUESDAY], False)
-    assert [item.day for item in look.plan("plan").days] == [TUESDAY]  # a compacted day has nothing late
+    assert [item.day for item in look.require(PLAN).plan.days] == [TUESDAY]  # a compacted day has nothing late
     log.produce(3, at(TUESDAY, 9))
     log.produce(1, at(MONDAY, 20))
     archive(spark, stream, settings, available_now=True)
@@ -73,6 +77,6 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     reconcile("second", force=True)
 
     assert offsets(log) == {MONDAY: [*range(8), 11], TUESDAY: [8, 9, 10]}
-    again = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
-    assert again.slice(0, 8).equals(published)
+    rebuilt = table_of(log, stream.table).scan().to_arrow().sort_by("_offset")
+    assert rebuilt.slice(0, 8).equals(published)
     assert (verdict(log, MONDAY), verdict(log, MONDAY, 1), verdict(log, TUESDAY)) == ("proven []",) * 3

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, seal_of, span
+from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, span
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.manifest import Manifest
@@ -26,6 +27,8 @@ from tidemark.current_view.plan import (
     plan_current,
 )
 from tidemark.tables.snapshot_summary import format_ranges, parse_ranges
+
+pytestmark = pytest.mark.conformance(26)
 
 Row = tuple[date, TopicPartition, int]
 
@@ -101,7 +104,7 @@ def publish(
     for manifest in archive.manifests:
         for item in manifest.ranges:
             ends[item.log] = max(ends[item.log], item.range.end)
-    targets = [Target(log=owner, origin=0, end=end, log_start=end, high_watermark=end) for owner, end in ends.items()]
+    targets = [Target(log=owner, start=0, end=end, log_start=end, high_watermark=end) for owner, end in ends.items()]
     plan = make_plan(
         stream="flights",
         time_zone=ZONE,
@@ -114,10 +117,13 @@ def publish(
     rows = [row for row in archive.read(plan) if row[0] in days]
     used = {item.target.log: normalise(part.range for part in item.used) for item in plan.logs}
     logs = [
-        SealedLog(log=i.target.log, origin=i.target.origin, end=i.target.end, used=i.used, gaps=i.gaps, holes=i.holes)
+        SealedLog(log=i.target.log, start=i.target.start, end=i.target.end, used=i.used, gaps=i.gaps, holes=i.holes)
         for i in plan.logs
     ]
-    found = {day: PublishedDay(ranges=used, seal=seal_of(day, logs) if sealed else None) for day in days}
+    found = {
+        day: PublishedDay(ranges=used, sealed={item.log: item.seen() for item in logs} if sealed else None)
+        for day in days
+    }
     return [row for row in table if row[0] not in days] + rows, {**published, **found}
 
 
@@ -127,7 +133,6 @@ def viewed(story: Story) -> tuple[Counter[Row], CurrentPlan]:
     history = History(parts)
     plan = plan_current(
         stream="flights",
-        time_zone=ZONE,
         history=history,
         spans=day_spans(parts),
         published=story.published,

@@ -11,6 +11,8 @@ from tidemark.cli import days as command
 from tidemark.core.errors import ConfigError
 from tidemark.reconcile.seal import seal_run
 
+pytestmark = pytest.mark.conformance(55)
+
 WEDNESDAY = TUESDAY + timedelta(days=1)
 
 

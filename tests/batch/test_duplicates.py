@@ -26,10 +26,11 @@ from tidemark.current_view.frame import frame
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
 from tidemark.reconcile.audit.step import audit_run
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import REBUILD
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 
@@ -84,6 +85,7 @@ def events(number: int) -> list[tuple[Any, bytes]]:
     return found
 
 
+@pytest.mark.conformance(50)
 def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_other_is_told_with_it(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -104,11 +106,11 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     seals = {item.day: item for item in seal_run(first)}
     for day in DAYS:
         own = [item for item in world.records if item.day == day]
-        counts = first.require("rebuild")["days"][str(day)]
+        counts = {item.day: item for item in first.require(REBUILD).days}[day]
         gone = sum(place(item) in removed for item in own)
         broken = sum(item.event is None for item in own)
-        assert (counts["read"], counts["duplicates_removed"], counts["quarantined"]) == (len(own), gone, broken)
-        assert counts["published"] == len(own) - gone - broken
+        assert (counts.read, counts.duplicates_removed, counts.quarantined) == (len(own), gone, broken)
+        assert counts.published == len(own) - gone - broken
         assert seals[day].deduplicated == Deduplicated(key=("id", "name"), keep="first", removed=gone)
         assert (seals[day].rows_quarantined, seals[day].difference) == (broken, None)
     page = page_of(first, report_run(first))
@@ -149,6 +151,7 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     )
 
 
+@pytest.mark.conformance(50)
 def test_the_live_view_has_each_key_once_also_where_it_is_published_and_comes_again(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -164,6 +167,7 @@ def test_the_live_view_has_each_key_once_also_where_it_is_published_and_comes_ag
     assert rows(frame(spark, pinned(world))) == expected(world, "first")
 
 
+@pytest.mark.conformance(21)
 def test_rows_lost_beside_duplicates_are_noticed_with_all_sides_of_the_sum(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -195,6 +199,7 @@ def test_a_seal_names_the_key_that_its_rows_were_made_with_whatever_the_definiti
     assert seal.deduplicated == Deduplicated(key=("id", "name"), keep="first", removed=1)
 
 
+@pytest.mark.conformance(50)
 def test_verify_derives_what_was_removed_anew_and_finds_a_seal_that_says_otherwise(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
@@ -209,7 +214,7 @@ def test_verify_derives_what_was_removed_anew_and_finds_a_seal_that_says_otherwi
     archive(spark, stream, settings, available_now=True)
     run = log.run()
     plan_run(run, [MONDAY], False)
-    settle_run(run)
+    finalize_plan_run(run)
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     seal_run(run)

@@ -20,9 +20,10 @@ from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError
 from tidemark.current_view.frame import current
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import REBUILD
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
@@ -31,6 +32,8 @@ from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
 from tidemark.tables.schema_evolution import evolution, table_columns
 from tidemark.verify.day import verify_day
+
+pytestmark = pytest.mark.conformance(49)
 
 BEFORE = "id INT, delay FLOAT, price DECIMAL(6,2), trip STRUCT<stops: INT>"
 AFTER = "id BIGINT, carrier STRING, minutes DOUBLE, price DECIMAL(8,2), trip STRUCT<via: STRING, stops: BIGINT>"
@@ -164,7 +167,7 @@ def test_a_column_with_a_dot_in_its_name_is_added_widened_and_renamed(spark: Spa
 def reconciled(log: Log, spark: SparkSession, name: str, *days: date) -> Run:
     run = log.run(name)
     plan_run(run, days, False)
-    settle_run(run)
+    finalize_plan_run(run)
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     seal_run(run)
@@ -231,7 +234,7 @@ def test_old_days_are_read_rebuilt_verified_and_rolled_back_across_a_change(
 
     # The next rebuild changes the table, once, and the rows of days that it does not rebuild with it.
     second = reconciled(log, spark, "second", MONDAY)
-    assert len(second.require("rebuild")["columns_changed"]) == 7
+    assert len(second.require(REBUILD).columns_changed) == 7
     assert table().columns[6:] == ["id", "minutes", "price", "trip", "carrier"]
     assert (rows(table(), MONDAY), rows(table(), TUESDAY)) == (shaped(monday), shaped(tuesday))
 

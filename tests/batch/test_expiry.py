@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 
+import pytest
+
 from tidemark.maintenance.expiry import Expiry, Snapshot, TableState, plan_expiry
+
+pytestmark = pytest.mark.conformance(52)
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 RETENTION = timedelta(days=30)
@@ -11,7 +15,7 @@ DAY, NEXT = date(2026, 1, 1), date(2026, 1, 2)
 
 
 def snapshot(number: int, days_ago: float, *, parent: int | None, of: date | None = DAY, run: str = "") -> Snapshot:
-    """A publication of ``of`` by run ``r<number>``, or with None a staged or foreign one."""
+    """A publication of ``of`` by run ``r<number>``, or with None a staged one or one of another writer."""
     return Snapshot(
         id=number,
         parent=parent,
@@ -40,21 +44,21 @@ def expire(
 
 
 def line(*days_ago: float) -> list[Snapshot]:
-    """Publications of one day, one behind the other, numbered from 1."""
+    """Publications of one day, one after the other, numbered from 1."""
     return [snapshot(n, ago, parent=n - 1 if n > 1 else None) for n, ago in enumerate(days_ago, 1)]
 
 
-def test_what_was_current_when_the_retention_began_stays_and_everything_since() -> None:
+def test_the_snapshot_current_when_the_retention_began_and_later_ones_stay() -> None:
     found = expire(*line(200, 100, 31, 29, 1), main=5)
     assert (found.snapshots, found.kept, found.branches, found.unsealed) == ((1, 2), 3, {}, ())
 
 
-def test_the_current_snapshot_stays_whatever_its_age_and_a_young_history_whole() -> None:
+def test_the_current_snapshot_and_all_of_a_young_history_stay() -> None:
     assert expire(*line(300, 200), main=2).snapshots == (1,)
     assert expire(*line(20, 10), main=2).snapshots == ()
 
 
-def test_history_stays_from_the_oldest_publication_on_that_nobody_sealed() -> None:
+def test_history_stays_from_the_oldest_unsealed_publication_on() -> None:
     history = [
         snapshot(1, 200, parent=None),
         snapshot(2, 190, parent=1, of=NEXT),
@@ -63,12 +67,12 @@ def test_history_stays_from_the_oldest_publication_on_that_nobody_sealed() -> No
     ]
     found = expire(*history, main=4, sealed={NEXT: 99})
     assert (found.snapshots, found.unsealed) == ((1,), ((NEXT, "r2"),))
-    # Once another run has published the day, the unsealed rows are nobody's any more.
+    # Once another run has published the day, no run needs the unsealed rows.
     history.append(snapshot(5, 1, parent=4, of=NEXT))
     assert expire(*history, main=5).snapshots == (1, 2)
 
 
-def test_a_branch_of_a_run_goes_a_week_after_it_was_written_to_and_its_snapshots_with_it() -> None:
+def test_an_audit_branch_is_dropped_a_week_after_its_last_write() -> None:
     staged = [snapshot(11, 8, parent=2, of=None), snapshot(12, 6, parent=2, of=None)]
     found = expire(*line(20, 10), *staged, main=2, branches={"audit_old": 11, "audit_young": 12})
     assert (found.branches, found.snapshots) == ({"audit_old": 11}, (11,))
@@ -80,7 +84,7 @@ def test_a_branch_without_a_staged_commit_is_as_old_as_the_commit_after_it_on_ma
     assert expire(*history, main=4, branches=branches).branches == {"audit_left": 2}
 
 
-def test_what_a_running_run_needs_to_publish_stays() -> None:
+def test_what_a_run_needs_to_publish_stays() -> None:
     """Main since its branch was cut, although that is older than the retention."""
     history = line(200, 190, 180, 170)
     staged = snapshot(11, 1, parent=2, of=None)
@@ -95,7 +99,7 @@ def test_branches_and_tags_of_others_stay_with_their_own_snapshots() -> None:
     assert (found.branches, found.snapshots) == ({}, (1,))
 
 
-def test_off_main_what_was_published_stays_for_the_retention_and_what_was_staged_for_a_week() -> None:
+def test_off_main_published_snapshots_stay_for_the_retention_staged_a_week() -> None:
     off = [
         snapshot(11, 29, parent=1, of=NEXT),  # somebody moved main back by hand
         snapshot(12, 31, parent=1, of=NEXT),

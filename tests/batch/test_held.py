@@ -1,5 +1,6 @@
 """Checks judge each day by itself, and a day that only late records touch holds up no other one."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -7,17 +8,18 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.batch.steps import pass_audit
+from tests.batch.steps import ended, pass_audit
 from tests.batch.test_current import archived, pinned, rows
 from tests.batch.test_report import page_of
 from tests.batch.world import World, january, moment, value
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.current_view.frame import frame
 from tidemark.reconcile.audit.checks import Expected
-from tidemark.reconcile.audit.step import audit_run, evaluate
+from tidemark.reconcile.audit.expectations import evaluate
+from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.report.report import report_run
-from tidemark.reconcile.results import WAY_OUT, condemns
+from tidemark.reconcile.results import AUDIT, REPORT, WAY_OUT, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
@@ -27,6 +29,7 @@ from tidemark.tables.seals import day_seals, latest_seals
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The condition_parser parameter is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Passing a string to the row_condition parameter:DeprecationWarning"),
+    pytest.mark.conformance(47),
 ]
 
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
@@ -75,7 +78,7 @@ def finished(world: World, run: Run) -> dict[str, Any]:
     publish_run(run, world.spark)
     seal_run(run)
     report_run(run)
-    return run.require("report")
+    return run.require(REPORT)
 
 
 def reconciled(world: World, name: str, *days: int) -> dict[str, Any]:
@@ -103,10 +106,10 @@ def test_two_days_together_may_have_more_rows_than_each(
         archive(world, day, *(value(number) for number in range(5)))
     run = planned(world, "first", 14, 15)
     audit_run(run, spark)
-    checks = [item for item in run.require("audit")["checks"] if not item["built_in"]]
-    assert [(item["day"], item["success"], item["observed"]) for item in checks] == [
-        ("2013-01-14", True, 5),
-        ("2013-01-15", True, 5),
+    checks = [item for item in run.require(AUDIT).checks if not item.expected.built_in]
+    assert [(item.day, item.success, item.observed) for item in checks] == [
+        (january(14), True, 5),
+        (january(15), True, 5),
     ]
 
 
@@ -159,7 +162,7 @@ def test_a_run_of_nothing_but_days_that_do_not_pass_fails(
     sealed(world, "first", 14, 15)
     archive(world, 14, value(2, "late"))
     run = planned(world, "second", 15)  # nothing new came of the day itself
-    assert [item.day for item in run.plan().days] == [january(14)]
+    assert [item.day for item in final_plan(run).days] == [january(14)]
     with pytest.raises(QualityError, match=r"2013-01-14: .* failed, observed 1 of 2 unexpected"):
         audit_run(run, spark)
 
@@ -189,9 +192,8 @@ def test_a_check_of_a_requested_day_that_could_not_be_made_is_worth_another_try_
     run = planned(world, "second", 15)
     with pytest.raises(QualityError, match=r"2013-01-15: expect_column_values_to_not_be_null .*could not be evaluated"):
         audit_run(run, spark)
-    audit = run.load("audit")
-    assert audit is not None
-    assert (audit["passed"], audit["held"], condemns(audit)) == (False, [], False)
+    _, audit = ended(run, AUDIT)
+    assert (audit.passed, audit.held, audit.rows_failed) == (False, (), False)
 
 
 def test_a_requested_day_that_only_late_records_reopen_may_wait_as_well_but_not_one_that_is_forced(
@@ -206,7 +208,7 @@ def test_a_requested_day_that_only_late_records_reopen_may_wait_as_well_but_not_
     forced = planned(world, "forced", 15, force=True)
     with pytest.raises(QualityError, match=r"2013-01-15: .* failed, observed 1 of 2 unexpected"):
         audit_run(forced, spark)
-    assert condemns(forced.load("audit") or {})
+    assert ended(forced, AUDIT)[1].rows_failed
     assert reconciled(world, "second", 15)["verdict"]["title"].endswith("; 2013-01-15 keeps its version")
     assert seals_of(world, 14, 15) == [(january(14), 1), (january(14), 2), (january(15), 1)]
 
@@ -229,7 +231,7 @@ def test_a_day_whose_published_rows_are_not_sealed_has_no_version_to_keep(
         QualityError, match="2013-01-14 can't keep its version meanwhile: readers see rows of run other"
     ):
         audit_run(run, spark)
-    assert not condemns(run.load("audit") or {})
+    assert not ended(run, AUDIT)[1].rows_failed
     seal_run(other)
     audit_run(run, spark)
     assert finished(world, run)["verdict"]["status"] == "days held back"
@@ -248,15 +250,15 @@ def test_what_is_published_is_not_audited_again_nor_taken_for_what_another_audit
     audit_run(run, spark)
     publish_run(run, spark)
 
-    before = run.require("audit")["held"]
+    before = run.require(AUDIT).held
     with pytest.raises(ConflictError, match=r"the run has published it.* Start a new run"):
         audit_run(run, spark)
-    audit = run.load("audit")
-    assert audit is not None
-    assert (audit["status"], audit["held"]) == ("failed", before)
+    status, audit = ended(run, AUDIT)
+    assert (status, audit.held) == ("failed", before)
     # As if it had come to another end: what was published is without the day.
-    run.save("audit", {**audit, "status": "ok", "held": []})
-    with pytest.raises(ConflictError, match="the audit branch is not what the rebuild left"):
+    with run.step(AUDIT) as attempt:
+        attempt.result = replace(audit, held=())
+    with pytest.raises(ConflictError, match="the audit branch is not the one that the rebuild wrote"):
         publish_run(run, spark)
 
 
@@ -294,8 +296,8 @@ def test_of_a_day_without_records_the_table_is_judged_and_no_value(
     archive(world, 14, value(0))
     run = planned(world, "first", 14, 15)
     audit_run(run, spark)
-    found = [item for item in run.require("audit")["checks"] if item["day"] == "2013-01-15"]
-    assert [(item["success"], item["observed"]) for item in found[1:]] == [
+    found = [item for item in run.require(AUDIT).checks if item.day == january(15)]
+    assert [(item.success, item.observed) for item in found[1:]] == [
         (True, "no row to check"),
         (True, 0),
         (False, 0),

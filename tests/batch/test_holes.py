@@ -14,21 +14,25 @@ from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.waiting import wait_until
+from tidemark.core import hole_evidence
 from tidemark.core.errors import ServiceError
+from tidemark.core.hole_evidence import KnownEvidence
 from tidemark.core.offsets import OffsetRange
+from tidemark.core.outcome import RunStep
 from tidemark.core.plan import Evidence, Hole
-from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.kafka.log_reader import LogReader
-from tidemark.kafka.offset_evidence import Inquiry
+from tidemark.kafka.offset_evidence import OffsetClassifier
 from tidemark.kafka.positions import watermarks
 from tidemark.reconcile.plan import holes as holes_of_plan
 from tidemark.reconcile.plan.holes import classify_holes
-from tidemark.reconcile.plan.step import plan_run, settle_run
-from tidemark.reconcile.report.report import STEPS, make_report
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
+from tidemark.reconcile.report.outcomes import read_outcomes
+from tidemark.reconcile.report.report import make_report
+from tidemark.reconcile.results import FINALIZE_PLAN, PLAN, FinalizeResult, HoleSearch, PlanResult, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
-from tidemark.tables.seals import latest_seals, read_seal
+from tidemark.tables.seals import read_seal
 
 NINE = at(MONDAY, 9)
 
@@ -60,20 +64,28 @@ def transact(
 
 
 def holes(run: Run) -> tuple[Hole, ...]:
-    return run.plan().logs[0].holes
+    return final_plan(run).logs[0].holes
 
 
 def lacked(run: Run) -> list[tuple[int, int]]:
     """What step plan wants refilled, which is all inside holes."""
-    ranges = run.require("plan")["refill"]
-    assert all(item["in_hole"] for item in ranges)
-    return [(item["start"], item["end"]) for item in ranges]
+    ranges = run.require(PLAN).refill
+    assert all(item.in_hole for item in ranges)
+    return [(item.range.start, item.range.end) for item in ranges]
+
+
+def search(run: Run, step: RunStep[PlanResult] | RunStep[FinalizeResult] = FINALIZE_PLAN) -> HoleSearch:
+    """The step's search for the causes of holes, which it must have made."""
+    made = (run.require(PLAN) if step is PLAN else run.require(FINALIZE_PLAN)).holes
+    assert made is not None
+    return made
 
 
 def found(transactional: int = 0, compacted: int = 0, unexplained: int = 0, *ranges: OffsetRange) -> Evidence:
     return Evidence(transactional=transactional, compacted=compacted, unexplained=unexplained, ranges=ranges)
 
 
+@pytest.mark.conformance(11)
 def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_the_report_say_so(log: Log) -> None:
     # 0-2 kept, 3 marker | 4-5 aborted, 6 marker | 7-9 kept, 10 marker
     transact(log, (3, True), (2, False), (3, True))
@@ -84,23 +96,20 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
         Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
         Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
     )
-    for step in ("plan", "settled"):
-        told = run.require(step)["holes"]
-        assert (told["transactional"], told["compacted"], told["unexplained"], told["notes"]) == (5, 0, 0, [])
-    # The one look at a hole is step plan's.
-    assert run.require("plan")["holes"]["offsets_read"] > 0
-    assert run.require("settled")["holes"]["offsets_read"] == 0
+    for step in (PLAN, FINALIZE_PLAN):
+        causes = search(run, step)
+        assert (causes.transactional, causes.compacted, causes.unexplained, causes.notes) == (5, 0, 0, ())
+    # Only step plan asks Kafka about a hole.
+    assert search(run, PLAN).offsets_read > 0
+    assert search(run).offsets_read == 0
     finish(run, {MONDAY: 6})
     (seal,) = seal_run(run)
     assert seal.logs[0].holes == (Hole(range=span(0, 11), missing=5, cause="transactional", evidence=found(5)),)
     assert [(item.range, item.batch, item.last_batch) for item in seal.logs[0].used] == [(span(0, 11), 0, 1)]
     assert read_seal(log.store, log.layout, MONDAY, 1) == seal
-    verdict = make_report(run, {name: run.load(name) for name in STEPS})["verdict"]
+    verdict = make_report(run, read_outcomes(run))["verdict"]
     assert verdict["status"] == "complete"
     assert "5 offsets gave no record because they were aborted or transaction markers." in verdict["sentences"]
-    # A seal that an earlier version wrote tells each range by itself; the step repeated finds that it says the same.
-    log.store.put(log.layout.seal_key(MONDAY, 1), replace(seal, logs=one_by_one(run, seal)).to_json())
-    assert [item.holes for item in seal_run(run)[0].logs] == [holes(run), ()]
     # Of a day without rows here the next run sees it as one range, and asks for what is new alone.
     transact(log, (1, True), at_ms=at(TUESDAY, 9))
     log.archive(11, 13)
@@ -109,19 +118,15 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
         Hole(range=span(0, 11), missing=5, cause="transactional", evidence=found(5)),
         Hole(range=span(11, 13), missing=1, cause="transactional", evidence=found(1)),
     )
-    assert [item.day for item in after.plan("settled").days] == [TUESDAY]
+    assert [item.day for item in final_plan(after).days] == [TUESDAY]
     finish(after, {TUESDAY: 1})
     (seal,) = seal_run(after)
     assert seal.logs[0].holes == (Hole(range=span(0, 13), missing=6, cause="transactional", evidence=found(6)),)
 
 
-def one_by_one(run: Run, seal: Seal) -> tuple[SealedLog, ...]:
-    """What the seal proves with the ranges of the plan as they are."""
-    logs = {item.target.log: item for item in run.plan("settled").logs}
-    return tuple(replace(item, used=logs[item.log].used, holes=logs[item.log].holes) for item in seal.logs)
-
-
-@pytest.mark.parametrize(("how", "told"), [("damaged", "does not read as Parquet"), ("gone", "an object is gone")])
+@pytest.mark.parametrize(
+    ("how", "told"), [("damaged", "does not read as Parquet"), ("missing", "an object is missing")]
+)
 def test_an_object_that_can_not_be_read_leaves_its_hole_unexplained_and_stops_no_run(
     log: Log, how: str, told: str
 ) -> None:
@@ -135,8 +140,8 @@ def test_an_object_that_can_not_be_read_leaves_its_hole_unexplained_and_stops_no
         Hole(range=span(0, 5), missing=2, cause="unexplained"),
         Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
     )
-    (note,) = run.require("settled")["holes"]["notes"]
-    assert "no longer tells what was committed of [0, 5): " in note
+    (note,) = search(run).notes
+    assert "no longer shows what was committed of [0, 5): " in note
     assert told in note
 
 
@@ -159,6 +164,7 @@ def test_a_stamp_in_the_future_hides_no_marker_in_front_of_it(log: Log) -> None:
 
 
 @pytest.mark.parametrize("stray", ["of a transaction that was aborted", "of none"])
+@pytest.mark.conformance(11)
 def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: Log, stray: str) -> None:
     """As where some producers stamp their records with an earlier time: a search by time finds the stray record."""
     now = int(datetime.now(UTC).timestamp() * 1000)
@@ -169,12 +175,13 @@ def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: L
     log.produce(150, NINE)
     transact(log, (2, True))
     (mark,) = watermarks(log.settings.kafka_bootstrap, [log.owner()])
-    with Inquiry(log.settings.kafka_bootstrap, log.owner()) as inquiry:
-        told = inquiry.ask([span(mark.high_watermark - 1, mark.high_watermark)])
+    with OffsetClassifier(log.settings.kafka_bootstrap, log.owner()) as classifier:
+        told = classifier.classify([span(mark.high_watermark - 1, mark.high_watermark)])
         assert (told.silent.number, told.aborted) == (1, 0)
-        assert inquiry.nature().cause == "transactional"
+        assert classifier.gap_cause().cause == "transactional"
 
 
+@pytest.mark.conformance(11)
 def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     transact(log, (3, True), (2, False), (3, True))
     del log.produced[0][1], log.produced[0][2]  # the archive lost two committed records
@@ -182,11 +189,11 @@ def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     run = settled(log, "run-1", MONDAY)  # without its refill
     assert lacked(run) == [(1, 3)]
     assert holes(run) == (Hole(range=span(0, 11), missing=7, cause="unexplained", evidence=found(5, 0, 2, span(1, 3))),)
-    (note,) = run.require("settled")["holes"]["notes"]
+    (note,) = search(run).notes
     assert "a committed record at 2 offsets that the archive has none of" in note
     finish(run, {MONDAY: 4})
     seal_run(run)
-    assert settled(log, "idle", MONDAY).require("plan")["refill"] == []  # nothing to rebuild: nobody looks
+    assert settled(log, "idle", MONDAY).require(PLAN).refill == ()  # nothing to rebuild: no question
     # As of a day that was sealed without them: the next run that rebuilds one has them fetched, and reopens the day.
     again = log.run("run-2")
     log.produce(1, at(TUESDAY, 9))
@@ -195,14 +202,15 @@ def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     assert lacked(again) == [(1, 3)]
     log.produced[0] |= {1: NINE, 2: NINE}
     log.archive(1, 3, writer="refill-run-2")
-    assert [(item.day, item.version) for item in settle_run(again).days] == [(MONDAY, 2), (TUESDAY, 1)]
+    assert [(item.day, item.version) for item in finalize_plan_run(again).days] == [(MONDAY, 2), (TUESDAY, 1)]
     assert holes(again) == (
         Hole(range=span(0, 1), missing=1, cause="transactional", exact=False, evidence=found()),
         Hole(range=span(3, 11), missing=7, cause="transactional", exact=False, evidence=found(5)),
     )
-    assert again.require("settled")["holes"]["notes"] == []
+    assert search(again).notes == ()
 
 
+@pytest.mark.conformance(10)
 def test_what_an_earlier_topic_of_the_stream_still_gives_is_refilled_too(log: Log, make_topic: MakeTopic) -> None:
     log.produce(4, NINE)
     del log.produced[0][1]
@@ -210,12 +218,13 @@ def test_what_an_earlier_topic_of_the_stream_still_gives_is_refilled_too(log: Lo
     log.stream = log.stream.model_copy(update={"topic": make_topic(1)})
     run = settled(log, "run-1", MONDAY)
     assert lacked(run) == [(1, 2)]
-    assert [hole for item in run.plan().logs for hole in item.holes] == [
+    assert [hole for item in final_plan(run).logs for hole in item.holes] == [
         Hole(range=span(0, 4), missing=1, cause="unexplained", evidence=found(0, 0, 1, span(1, 2)))
     ]
 
 
 @pytest.mark.parametrize("named", [2, 3])
+@pytest.mark.conformance(44)
 def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
     log: Log, monkeypatch: pytest.MonkeyPatch, named: int
 ) -> None:
@@ -225,6 +234,7 @@ def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
     log.archive(0, 6)
     log.archive(6, 12)
     monkeypatch.setattr(holes_of_plan, "RANGES_MAX", named)
+    monkeypatch.setattr(hole_evidence, "RANGES_MAX", named)
     run = log.run()
     plan_run(run, [MONDAY], False)
     missing = [(1, 2), (3, 4), (7, 8), (9, 10)]
@@ -232,15 +242,16 @@ def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
     for start, end in missing[:named]:
         log.produced[0][start] = NINE
         log.archive(start, end, writer="refill-run-1")
-    settle_run(run)
+    finalize_plan_run(run)
     assert sum(hole.counts["unexplained"] for hole in holes(run)) == 4 - named
-    (note,) = run.require("settled")["holes"]["notes"]
-    assert note == f"{log.owner()}: Kafka gives a committed record at {4 - named} offsets that the archive has none of"
+    (note,) = search(run).notes
+    assert note == f"{log.owner()}: Kafka has a committed record at {4 - named} offsets that the archive has none of"
     after = log.run("run-2")
     plan_run(after, [MONDAY], False)
     assert lacked(after) == missing[named:]
 
 
+@pytest.mark.conformance(11)
 def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log: Log) -> None:
     transact(log, (3, True), (2, False))
     log.produce(3, NINE)
@@ -261,7 +272,7 @@ def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log
     seal_run(again)
     third = settled(log, "run-3", MONDAY, force=True)
     assert holes(third) == holes(again)
-    assert third.require("settled")["holes"]["offsets_read"] == 0
+    assert search(third).offsets_read == 0
 
 
 def test_what_was_proven_once_stays_so_where_the_seal_could_not_name_all_the_rest(
@@ -271,6 +282,7 @@ def test_what_was_proven_once_stays_so_where_the_seal_could_not_name_all_the_res
     del log.produced[0][0], log.produced[0][2]
     log.archive(0, 11)
     monkeypatch.setattr(holes_of_plan, "RANGES_MAX", 1)
+    monkeypatch.setattr(hole_evidence, "RANGES_MAX", 1)
     run = settled(log, "run-1", MONDAY)
     finish(run, {MONDAY: 4})
     seal_run(run)
@@ -278,6 +290,7 @@ def test_what_was_proven_once_stays_so_where_the_seal_could_not_name_all_the_res
     assert [item.evidence for item in holes(settled(log, "run-2", MONDAY, force=True))] == [found(5, 0, 2, span(0, 1))]
 
 
+@pytest.mark.conformance(44)
 def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     transact(log, (2, True), (1, True))
     log.archive(0, 5)
@@ -288,8 +301,8 @@ def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: p
         Hole(range=span(0, 5), missing=2, cause="unexplained", evidence=found(0, 0, 2, span(2, 3), span(4, 5))),
     )
     # Kafka holds these offsets, but was asked a moment ago: the next run asks again.
-    assert run.require("plan")["holes"]["offsets_read"] > 0
-    assert run.require("settled")["holes"]["offsets_read"] == 0
+    assert search(run, PLAN).offsets_read > 0
+    assert search(run).offsets_read == 0
 
 
 def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_next_run(
@@ -298,20 +311,20 @@ def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_n
     transact(log, (2, True))
     log.archive(0, 3)
     run = settled(log, "run-1", MONDAY)
-    seen = run.plan("plan")
+    seen = run.require(PLAN).plan
     hole = replace(seen.logs[0].holes[0], cause="unexplained", evidence=None)
     bare = replace(seen, logs=(replace(seen.logs[0], holes=(hole,)), *seen.logs[1:]))  # before anybody looked
-    plan, told, _ = classify_holes(run, bare, (), limit_s=0)
-    assert (plan, told["unexplained"]) == (bare, 1)
-    assert "stopped after 0 s; the next run goes on" in told["notes"][0]
+    plan, causes, _ = classify_holes(run, bare, KnownEvidence.of(()), limit_s=0)
+    assert (plan, causes.unexplained) == (bare, 1)
+    assert "stopped after 0 s; the next run continues it" in causes.notes[0]
 
     def refuse(*_: Any) -> Any:
         raise ServiceError("Kafka could not be read", found="_TRANSPORT")
 
     monkeypatch.setattr(LogReader, "read", refuse)
-    plan, told, _ = classify_holes(run, bare, ())
-    assert (plan, told["unexplained"]) == (bare, 1)
-    assert told["notes"] == [f"{log.owner()}: Kafka could not be read: found _TRANSPORT"]
+    plan, causes, _ = classify_holes(run, bare, KnownEvidence.of(()))
+    assert (plan, causes.unexplained) == (bare, 1)
+    assert causes.notes == (f"{log.owner()}: Kafka could not be read: found _TRANSPORT",)
 
 
 def test_many_tiny_holes_far_apart_take_one_pass_with_few_seeks(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,10 +342,11 @@ def test_many_tiny_holes_far_apart_take_one_pass_with_few_seeks(log: Log, monkey
     run = settled(log, "run-1", MONDAY)
     assert [item.evidence for item in holes(run)] == [found(30), found(30)]
     assert len(seeks) <= 2  # the pass, and one look at the marker found by time
-    assert run.require("plan")["holes"]["offsets_read"] < 600
+    assert search(run, PLAN).offsets_read < 600
 
 
 @pytest.mark.usefixtures("_eager_cleaner")
+@pytest.mark.conformance(11)
 def test_what_a_compacted_log_no_longer_holds_is_compacted(
     settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce
 ) -> None:
@@ -349,16 +363,3 @@ def test_what_a_compacted_log_no_longer_holds_is_compacted(
     log.archive(0, 30)
     (hole,) = holes(settled(log, "run-1", MONDAY))
     assert (hole.cause, hole.missing, hole.evidence) == ("compacted", missing, found(0, missing))
-
-
-def test_a_seal_from_before_there_was_evidence_still_parses(log: Log) -> None:
-    transact(log, (2, True))
-    log.archive(0, 3)
-    run = settled(log, "run-1", MONDAY)
-    finish(run, {MONDAY: 2})
-    (seal,) = seal_run(run)
-    old = seal.to_json().replace(b',"evidence":{"compacted":0,"ranges":[],"transactional":1,"unexplained":0}', b"")
-    assert old != seal.to_json()
-    (hole,) = parse_seal(old, where="old").logs[0].holes
-    assert (hole.evidence, hole.cause) == (None, "transactional")
-    assert latest_seals(log.store, log.layout) == (seal,)

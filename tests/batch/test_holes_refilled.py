@@ -2,29 +2,34 @@
 
 from collections.abc import Collection, Mapping
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.batch.logs import MONDAY, Log, at
 from tests.batch.steps import pass_audit
-from tests.batch.test_holes import found, holes, lacked, transact
+from tests.batch.test_holes import found, holes, lacked, search, transact
 from tests.batch.test_verify import told, verify
 from tests.conftest import MakeStream, Produce, Record
 from tests.core.worlds import span
 from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.sink import write_range
 from tidemark.core.plan import Hole
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
-from tidemark.reconcile.report.report import STEPS, make_report
+from tidemark.reconcile.report.outcomes import read_outcomes
+from tidemark.reconcile.report.report import make_report
+from tidemark.reconcile.results import FINALIZE_PLAN, PLAN, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
 from tidemark.tables.reader import load_table
+
+pytestmark = pytest.mark.conformance(44)
 
 NINE = at(MONDAY, 9)
 VALUE = b'{"n": 1}'
@@ -47,7 +52,7 @@ def reconcile(log: Log, spark: SparkSession, name: str, *, force: bool = False) 
     run = log.run(name)
     plan_run(run, [MONDAY], force)
     refill_run(run, spark)
-    settle_run(run)
+    finalize_plan_run(run)
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     return run
@@ -71,16 +76,16 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
     log.produce_records(log.stream.topic, others)  # never archived: a gap, beside the holes
 
     run = reconcile(log, spark, "run-1")
-    refill = run.require("plan")["refill"]
-    assert [(item["partition"], item["start"], item["end"], item["in_hole"]) for item in refill] == [
+    refill = run.require(PLAN).refill
+    assert [(item.log.partition, item.range.start, item.range.end, item.in_hole) for item in refill] == [
         (0, 2, 4, True),
         (0, 11, 12, True),
         (1, 0, 3, False),
     ]
-    assert run.plan("plan").logs[0].holes == (
+    assert run.require(PLAN).plan.logs[0].holes == (
         Hole(range=span(0, 16), missing=9, cause="unexplained", evidence=found(6, 0, 3, span(2, 4), span(11, 12))),
     )
-    assert [(item.range, item.writer) for item in run.plan().logs[0].used] == [
+    assert [(item.range, item.writer) for item in final_plan(run).logs[0].used] == [
         (span(0, 2), "faulty"),
         (span(2, 4), "refill-run-1"),
         (span(4, 11), "faulty"),
@@ -93,7 +98,7 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
         (span(4, 11), False, found(5)),
         (span(12, 16), False, found(1)),
     ]
-    assert run.require("settled")["holes"]["notes"] == []
+    assert search(run).notes == ()
     kept = [*((0, offset) for offset in (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)), *((1, offset) for offset in range(3))]
     assert published(log) == kept
 
@@ -101,7 +106,7 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
     assert (seal.rows_read, seal.rows_published, seal.rows_quarantined) == (13, 13, 0)
     assert (seal.duplicates_trimmed, seal.refilled_offsets) == (0, 6)
     assert (verify(log).verdict, told(verify(log))) == ("proven", "")
-    verdict = make_report(run, {name: run.load(name) for name in STEPS})["verdict"]
+    verdict = make_report(run, read_outcomes(run))["verdict"]
     assert verdict["status"] == "complete"
     assert (
         "6 offsets were missing from the archive and refilled from Kafka, 3 of them inside ranges that were archived"
@@ -111,8 +116,8 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
     # The next version is of the same copies, and nobody looks again at what the seal has evidence on.
     again = reconcile(log, spark, "run-2", force=True)
     assert lacked(again) == []
-    assert [again.require(step)["holes"]["offsets_read"] for step in ("plan", "settled")] == [0, 0]
-    assert again.plan().logs[0].used == run.plan().logs[0].used
+    assert [search(again, step).offsets_read for step in (PLAN, FINALIZE_PLAN)] == [0, 0]
+    assert final_plan(again).logs[0].used == final_plan(run).logs[0].used
     (second,) = seal_run(again)
     assert (second.rows_read, second.duplicates_trimmed, second.refilled_offsets) == (13, 0, 0)
     assert published(log) == kept
@@ -131,7 +136,7 @@ def test_a_day_sealed_without_records_that_kafka_gives_is_reopened_with_them(
     archive_without(log, spark, 6, dropped)
     run = log.run("run-1")
     plan_run(run, [MONDAY], False)
-    settle_run(run)  # as a run did that refilled gaps alone
+    finalize_plan_run(run)  # as a run did that refilled gaps alone
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     (seal,) = seal_run(run)

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
-from tests.batch.test_upkeep import offsets, reconcile, table_of, verdict
+from tests.batch.test_table_maintenance import offsets, reconcile, table_of, verdict
 from tests.conftest import MakeStream, Produce
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
@@ -25,6 +25,8 @@ from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 from tidemark.tables.seals import day_seals
 from tidemark.tables.snapshot_summary import RUN_PROPERTY
+
+pytestmark = pytest.mark.conformance(17, 18, 26)
 
 RUN = "killed"
 Days = Mapping[date, list[int]]

@@ -1,6 +1,5 @@
 """Late records: what a later version changes, how far back days are reopened, and days of 23 and 25 hours."""
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -8,20 +7,20 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below, recreate
+from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.test_current import publish
 from tests.batch.test_report import page_of
 from tests.batch.test_seal import finish
 from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
 from tidemark.cli import versions as command
 from tidemark.core.plan import DayPlan, LateDay
-from tidemark.core.seal import Difference, Seal
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.core.seal import Difference
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.rebuild.version_diff import differences
 from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import REBUILD, REPORT, ChangedRow, ChangedValue, DayDifference
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
-from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 
@@ -30,6 +29,7 @@ Values = tuple[object, ...]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
+@pytest.mark.conformance(19)
 def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
     spark: SparkSession,
     settings: Settings,
@@ -52,30 +52,44 @@ def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
     )
     (world.settings.streams_dir / f"{world.name}.py").write_text(code, encoding="utf-8")
     run = publish(world, "second", 15)
-    example = {"topic_id": "topic-id-1", "partition": 0, "offset": 3, "columns": {"name": ["ROW", HOSTILE]}}
-    told = {"added": 1, "removed": 1, "changed": 1, "examples": [example]}
-    assert run.require("rebuild")["differences"] == {"2013-01-14": told}
+    changed = ChangedValue(column="name", before="ROW", after=HOSTILE)
+    example = ChangedRow(topic_id="topic-id-1", partition=0, offset=3, values=(changed,))
+    found = DayDifference(day=DAY, rows=Difference(added=1, removed=1, changed=1), examples=(example,))
+    assert run.require(REBUILD).differences == (found,)
     seals = {item.day: item for item in seal_run(run)}
     assert seals[DAY].difference == Difference(added=1, removed=1, changed=1)
     page = page_of(run, report_run(run))
     assert "Rows against version 1: 1 added, 1 removed, 1 changed." in page.text
     assert HOSTILE in page.text  # as text
     assert "img" not in page.tags
-    assert run.require("report")["days"][0]["difference"] == told
+    assert run.require(REPORT)["days"][0]["difference"] == {
+        "added": 1,
+        "removed": 1,
+        "changed": 1,
+        "examples": [
+            {
+                "topic_id": "topic-id-1",
+                "partition": 0,
+                "offset": 3,
+                "values": [{"column": "name", "before": "ROW", "after": HOSTILE}],
+            }
+        ],
+    }
 
     # Built once more after it was published, as a cleared task would: still against the version before.
-    assert world.rebuild(run)["differences"] == {"2013-01-14": told}
+    assert world.rebuild(run).differences == (found,)
 
     third = rollback_day(world.run("back"), spark, day=DAY, version=1)
     assert third.difference == Difference(added=1, removed=1, changed=1)
     monkeypatch.setattr(command, "connect", lambda _: world.settings)
     command.print_versions(None, world.name, str(DAY))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = [line for line in lines if line[:2] == ["against", "version"]]
+    against = [line for line in lines if line[:2] == ["against", "version"]]
     changes = ["1", "added,", "1", "removed,", "1", "changed"]
-    assert found == [["against", "version", "1", *changes], ["against", "version", "2", *changes]]
+    assert against == [["against", "version", "1", *changes], ["against", "version", "2", *changes]]
 
 
+@pytest.mark.conformance(19)
 def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(spark: SparkSession) -> None:
     schema = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT, v DOUBLE, m MAP<STRING, INT>"
     far = 1 << 40
@@ -84,17 +98,23 @@ def test_rows_are_compared_by_their_place_with_maps_and_nan_and_swapped_values(s
     after = [*same, (DAY, "a", 0, 0, 2.0, None), (DAY, "a", 0, 1, 1.0, None), (DAY, "b", 1, 0, 5.0, {"k": 1})]
     earlier, later = (spark.createDataFrame(list(data), schema) for data in (before, after))
     found = differences(earlier, later, [DAY, january(15)])
-    examples = [
-        {"topic_id": "a", "partition": 0, "offset": offset, "columns": {"v": values}}
-        for offset, values in ((0, [1.0, 2.0]), (1, [2.0, 1.0]))
+    examples = tuple(
+        ChangedRow(
+            topic_id="a",
+            partition=0,
+            offset=offset,
+            values=(ChangedValue(column="v", before=before, after=after),),
+        )
+        for offset, before, after in ((0, 1.0, 2.0), (1, 2.0, 1.0))
+    )
+    assert found == [
+        DayDifference(day=DAY, rows=Difference(added=1, removed=1, changed=2), examples=examples),
+        DayDifference(day=january(15), rows=Difference(added=0, removed=0, changed=0), examples=()),
     ]
-    assert found == {
-        DAY: {"added": 1, "removed": 1, "changed": 2, "examples": examples},
-        january(15): {"added": 0, "removed": 0, "changed": 0, "examples": []},
-    }
     maps = later.withColumn("m", F.create_map(F.lit("k"), F.lit(7)))
-    changed = differences(later.where("_offset > 1"), maps.where("_offset > 1"), [DAY])[DAY]
-    assert (changed["changed"], changed["examples"][2]["columns"]) == (3, {"m": [{"k": 2}, {"k": 7}]})
+    (changed,) = differences(later.where("_offset > 1"), maps.where("_offset > 1"), [DAY])
+    value = ChangedValue(column="m", before={"k": 2}, after={"k": 7})
+    assert (changed.rows.changed, changed.examples[2].values) == (3, (value,))
 
 
 MOVED: list[tuple[Values, Values]] = [
@@ -115,29 +135,27 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
     # Two days, because of each no more than five changed rows are told one by one; each row in a bucket of its own.
     places = [(days[number // 4], "a", 0, number << 20) for number in range(len(MOVED))]
     one, other = (
-        spark.createDataFrame([(*origin, *pair[side]) for origin, pair in zip(places, MOVED, strict=True)], schema)
+        spark.createDataFrame([(*place, *pair[side]) for place, pair in zip(places, MOVED, strict=True)], schema)
         for side in (0, 1)
     )
     found = differences(one, other, days)
-    assert [(found[day]["added"], found[day]["removed"], found[day]["changed"]) for day in days] == [
-        (0, 0, 4),
-        (0, 0, 3),
-    ]
-    told = [example for day in days for example in found[day]["examples"]]
+    assert [(item.rows.added, item.rows.removed, item.rows.changed) for item in found] == [(0, 0, 4), (0, 0, 3)]
+    examples = [example for item in found for example in item.examples]
     names = ["x", "y", "many", "e", "times"]
-    for example, (*_, offset), (before, after) in zip(told, places, MOVED, strict=True):
-        assert example["offset"] == offset
+    for example, (*_, offset), (before, after) in zip(examples, places, MOVED, strict=True):
+        assert example.offset == offset
         sides = zip(names, before, after, strict=True)
-        assert example["columns"].keys() == {name for name, left, right in sides if left != right}
-    assert [differences(one, one, days)[day]["changed"] for day in days] == [0, 0]
+        assert {value.column for value in example.values} == {name for name, left, right in sides if left != right}
+    assert [item.rows.changed for item in differences(one, one, days)] == [0, 0]
 
 
+@pytest.mark.conformance(19)
 def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
     run = log.run("first")
     plan_run(run, [MONDAY], False)
-    settle_run(run)
+    finalize_plan_run(run)
     finish(run, {MONDAY: 10})
     seal_run(run)
     log.produce(3, at(MONDAY, 22))
@@ -146,11 +164,11 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
 
     run = log.run("second", reopen_days=0)
     plan_run(run, [TUESDAY], False)
-    plan = settle_run(run)
+    plan = finalize_plan_run(run)
     assert [item.day for item in plan.days] == [TUESDAY]
     assert plan.ignored == (LateDay(day=MONDAY, records_max=3),)
     page = page_of(run, report_run(run))
-    assert run.require("report")["ignored"] == [{"day": "2013-01-14", "records_max": 3}]
+    assert run.require(REPORT)["ignored"] == [{"day": "2013-01-14", "records_max": 3}]
     assert "2013-01-14 (3 at most)" in page.text
     asked = plan_run(log.run("asked", reopen_days=0), [MONDAY, TUESDAY], False)
     assert [item.day for item in asked.days] == [MONDAY, TUESDAY]
@@ -163,67 +181,7 @@ def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is
         assert wider.ignored == ()
 
 
-def sealed(run: Run, rows: int) -> Seal:
-    """Monday's seal by a run that has settled."""
-    finish(run, {MONDAY: rows})
-    (seal,) = seal_run(run)
-    return seal
-
-
-def late_archived(log: Log) -> None:
-    log.produce(4, at(MONDAY, 22))
-    log.archive(10, 14)
-
-
-def late_and_half_lost(log: Log) -> None:
-    log.produce(4, at(MONDAY, 22))
-    log.archive(12, 14)
-    drop_below(log, 12)
-
-
-def topic_made_again(log: Log) -> None:
-    recreate(log)
-    log.produced.clear()
-    log.produce(4, at(MONDAY, 22))
-    log.archive(0, 4, writer="query-b")
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "ends", "rows"),
-    [
-        pytest.param(late_archived, [0, 14], 14, id="late records"),
-        pytest.param(late_and_half_lost, [0, 14], 12, id="late records with an accepted loss"),
-        pytest.param(topic_made_again, [0, 0, 4, 10], 14, id="a log that is no target"),
-    ],
-)
-def test_a_run_by_force_proves_no_less_than_another_sealed_before_it_settled(
-    log: Log, meanwhile: Callable[[Log], None], ends: list[int], rows: int
-) -> None:
-    log.produce(10, at(MONDAY, 9))
-    log.archive(0, 10)
-    run = log.run("first")
-    plan_run(run, [MONDAY], False)
-    settle_run(run)
-    sealed(run, 10)
-    forced = log.run("forced")
-    planned = plan_run(forced, [MONDAY], True)
-    assert sorted(item.target.end for item in planned.logs) == [0, 10]
-
-    meanwhile(log)
-    other = log.run("other", accept_loss=True)
-    plan_run(other, [MONDAY], False)
-    settle_run(other)
-    second = sealed(other, rows)
-
-    settled = settle_run(forced)
-    assert sorted(item.target.end for item in settled.logs) == ends
-    assert settled.days == (DayPlan(day=MONDAY, version=3, reason="requested", archived_rows=rows),)
-    assert sum(item.rows[0].rows or 0 for item in settled.slices) == rows
-    third = sealed(forced, rows)
-    assert (third.version, third.logs) == (3, second.logs)
-    assert plan_run(log.run("next"), [MONDAY], False).unchanged == (MONDAY,)
-
-
+@pytest.mark.conformance(19)
 def test_days_that_the_clocks_shorten_and_lengthen_are_rebuilt_whole_and_alone(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -235,10 +193,8 @@ def test_days_that_the_clocks_shorten_and_lengthen_are_rebuilt_whole_and_alone(
     world.archive(0, 31)
     world.archive(20, 120, writer="again")
     rebuilt = world.rebuild(world.plan("first", list(hours)))
-    assert {day: counts["read"] for day, counts in rebuilt["days"].items()} == {
-        str(day): 2 * number for day, number in hours.items()
-    }
-    rows = IcebergTable(spark, world.settings, world.name).read(rebuilt["branch"])
+    assert {item.day: item.read for item in rebuilt.days} == {day: 2 * number for day, number in hours.items()}
+    rows = IcebergTable(spark, world.settings, world.name).read(str(rebuilt.branch))
     found = sorted((row["_day"], row["_offset"]) for row in rows.select("_day", "_offset").collect())
     spans = zip(hours, (range(4, 50), range(64, 114)), strict=True)
     assert found == [(day, offset) for day, span in spans for offset in span]

@@ -7,23 +7,26 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from tests.batch.steps import pass_audit
+from tests.batch.steps import ended, pass_audit
 from tests.batch.test_current import archived, pinned, rows
 from tests.batch.test_held import archive, finished, planned, reconciled, sealed, seals_of
 from tests.batch.test_report import page_of
 from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, IncompleteError, ServiceError, TidemarkError
+from tidemark.core.seal import Difference
 from tidemark.current_view.frame import frame
 from tidemark.inspect.locate import RecordStatus, record_status
-from tidemark.reconcile.held_days import spoiled
+from tidemark.reconcile.held_days import days_to_hold_back
 from tidemark.reconcile.publish import publish_run
-from tidemark.reconcile.results import held_days
+from tidemark.reconcile.results import AUDIT, REBUILD, DayDifference, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.failures import FAILS_ON_RECORD, rebuild_error
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import latest_seals, read_seal
+
+pytestmark = pytest.mark.conformance(47)
 
 FAILING = {
     "a cast": (
@@ -123,11 +126,11 @@ def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None
     world.run("any").store.put(fourth, shorter)
     archive(world, 14, value(1))
     reconciled(world, "second", 14)
-    held = held_days(world.run("second").require("audit"))
+    held = {item.day: item.because for item in world.run("second").require(AUDIT).held}
     assert held.keys() == {january(10), january(12), january(13)}
     assert "a file is damaged" in held[january(10)]
     assert first in held[january(10)]
-    assert "archive objects of the plan are gone" in held[january(12)]
+    assert "archive objects of the plan are missing" in held[january(12)]
     assert third in held[january(12)]
     assert "expected 3 rows read, found 2 published" in held[january(13)]
     assert seals_of(world, 10, 11, 12, 13, 14) == [
@@ -185,7 +188,7 @@ def test_a_day_that_the_run_can_not_do_without_stops_it(world: World) -> None:
     reopened(world, "first", 13, 14)
 
     def is_stopped(name: str, day: int, *, force: bool = False) -> None:
-        with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are gone"):
+        with pytest.raises((FormatError, IncompleteError), match=r"a file is damaged|are missing"):
             planned(world, name, day, force=force)
 
     damage(world, key, "cut off")
@@ -244,7 +247,7 @@ def test_rows_that_a_transformation_drops_of_every_day_stop_the_run_at_once(
         archive(world, day, value(1))
     with pytest.raises(IncompleteError, match=r"not conserved: .*\[2013-01-13, 2013-01-14, 2013-01-15\]"):
         planned(world, "second", 15)
-    assert (world.run("second").load("rebuild") or {})["held"] == []
+    assert ended(world.run("second"), REBUILD)[1].held == ()
 
 
 def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_difference_to_it(
@@ -262,13 +265,10 @@ def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_diffe
     pass_audit(run, world.spark)
     assert finished(world, run)["verdict"]["status"] == "complete"
     assert world.published() == world.expected_rows(*map(january, (12, 13, 14, 15)))
-    assert run.require("rebuild")["differences"] == {
-        "2013-01-12": None,
-        "2013-01-13": None,
-        "2013-01-14": {"added": 1, "removed": 0, "changed": 0, "examples": []},
-    }
+    one_more = DayDifference(day=january(14), rows=Difference(added=1, removed=0, changed=0), examples=())
+    assert run.require(REBUILD).differences == (one_more,)
     for day in (12, 13):
-        assert f"2013-01-{day}: what the new version changes is not told" in caplog.text
+        assert f"2013-01-{day}: no difference to the earlier version" in caplog.text
 
 
 def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_about_it(world: World) -> None:
@@ -348,6 +348,7 @@ def worker_died_of(raised: str) -> TidemarkError:
 )
 def test_no_day_is_left_out_for_what_is_not_its_fault(reopened_run: Run, error: TidemarkError) -> None:
     run = reopened_run
-    assert spoiled(run, run.plan(), error) == {}
-    assert spoiled(run, run.plan(), IncompleteError("of some day")).keys() == {january(13)}
-    assert spoiled(run, run.plan(), IncompleteError("of one", where="2013-01-14")) == {}
+    assert days_to_hold_back(run, final_plan(run), error) == []
+    found = days_to_hold_back(run, final_plan(run), IncompleteError("of an unknown day"))
+    assert [item.day for item in found] == [january(13)]
+    assert days_to_hold_back(run, final_plan(run), IncompleteError("of one", days=(january(14),))) == []

@@ -17,13 +17,16 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Gap, Neighbours
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
 from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import REPORT, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.verify.day import verify_day
+
+pytestmark = pytest.mark.conformance(12)
 
 NINE, TEN, ELEVEN = (at(MONDAY, hour) * 1000 for hour in (9, 10, 11))
 
@@ -88,16 +91,16 @@ def test_a_loss_stops_the_run_until_it_is_accepted_and_once_sealed_it_is_known(
     )
     plan_run(log.run(), [MONDAY], False)
     with pytest.raises(IncompleteError) as caught:
-        settle_run(log.run())
+        finalize_plan_run(log.run())
     assert f"expected no gap, found {told} [run run-1" in str(caught.value)
     assert "Set batch.accept_loss" in str(caught.value)
     assert told in caplog.messages
     accepted = log.run(accept_loss=True)
-    settle_run(accepted)
+    finalize_plan_run(accepted)
     finish(accepted, {MONDAY: 20})
     (seal,) = seal_run(accepted)
     assert seal.logs[0].gaps == (lost(10, 20, NINE, ELEVEN),)
-    assert settled(log, "run-2", MONDAY, force=True).plan().logs[0].gaps == seal.logs[0].gaps
+    assert final_plan(settled(log, "run-2", MONDAY, force=True)).logs[0].gaps == seal.logs[0].gaps
     log.produce(5, at(MONDAY, 12))
     log.produce(5, at(MONDAY, 13))
     log.archive(35, 40)
@@ -125,13 +128,13 @@ def test_a_known_loss_of_a_stream_that_never_started_is_sealed_reported_and_veri
     run = log.run(accept_loss=True)
     plan_run(run, [MONDAY], False)
     refill_run(run, spark)
-    settle_run(run)
+    finalize_plan_run(run)
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     seal_run(run)
     key = report_run(run)
     between = "between records of 2013-01-14T09:00:00.000-05:00 and 2013-01-14T11:00:00.000-05:00"
-    report = run.require("report")
+    report = run.require(REPORT)
     assert report["verdict"]["title"] == "2013-01-14 is sealed with a known loss"
     assert report["verdict"]["sentences"][:2] == [
         "Retention took 10 offsets before they were archived.",
@@ -140,7 +143,7 @@ def test_a_known_loss_of_a_stream_that_never_started_is_sealed_reported_and_veri
     assert report["logs"][0]["lost"] == [
         {"start": 10, "end": 20, "time": between, "before_us": NINE, "behind_us": ELEVEN}
     ]
-    assert report["retention"] == {"told": "nothing waits", "alarm": False, "lines": []}
+    assert report["retention"] == {"summary": "nothing waits", "alarm": False, "lines": []}
     page = (run.store.get(key) or b"").decode()
     assert page.count(between) == 2  # at the top, and with its log
     found = verify_day(log.settings, log.stream.name, MONDAY)

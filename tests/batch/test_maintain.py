@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.archive.small import START, ZONE, Small
 from tests.batch.logs import MONDAY, TUESDAY, Log
 from tests.batch.steps import pass_audit
-from tests.batch.test_upkeep import offsets, reconcile, staged, verdict
+from tests.batch.test_table_maintenance import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.current_view.frame import current
 from tidemark.maintenance import run as maintenance
@@ -19,6 +19,8 @@ from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
+
+pytestmark = pytest.mark.conformance(26, 52)
 
 RECORDS, PER_RANGE = 32, 2  # one an hour: 4 on Monday, 24 on Tuesday, 4 on Wednesday
 

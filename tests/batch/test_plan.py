@@ -6,6 +6,7 @@ import pytest
 
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at, drop_below, recreate
+from tests.batch.steps import ended
 from tests.batch.test_seal import finish, settled
 from tests.conftest import MakeTopic
 from tests.core.worlds import span
@@ -13,8 +14,9 @@ from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.plan.targets import wait_ready
+from tidemark.reconcile.results import FINALIZE_PLAN, PLAN, RefillRange, final_plan
 from tidemark.reconcile.seal import seal_run
 
 
@@ -33,16 +35,11 @@ def test_a_whole_archive_needs_nothing_and_settles(log: Log) -> None:
     run = log.run()
     plan = plan_run(run, [MONDAY], False)
     assert plan.days == (DayPlan(day=MONDAY, version=1, reason="requested", archived_rows=30),)
-    assert plan.logs[0].target == Target(log=log.owner(), origin=0, end=30, log_start=0, high_watermark=30)
-    saved = run.require("plan")
-    assert (saved["refill"], saved["broken_chains"], saved["requested"], saved["force"]) == (
-        [],
-        [],
-        ["2013-01-14"],
-        False,
-    )
-    assert settle_run(run) == plan
-    assert run.plan() == run.plan("plan") == plan
+    assert plan.logs[0].target == Target(log=log.owner(), start=0, end=30, log_start=0, high_watermark=30)
+    saved = run.require(PLAN)
+    assert (saved.refill, saved.archive.broken_links, saved.requested, saved.force) == ((), (), (MONDAY,), False)
+    assert finalize_plan_run(run) == plan
+    assert final_plan(run) == run.require(PLAN).plan == plan
 
 
 def test_a_lost_manifest_opens_a_gap_and_shows_as_a_broken_chain(log: Log) -> None:
@@ -50,12 +47,11 @@ def test_a_lost_manifest_opens_a_gap_and_shows_as_a_broken_chain(log: Log) -> No
     run = log.run()
     plan = plan_run(run, [MONDAY], False)
     assert plan.logs[0].gaps == (Gap(range=span(10, 20), kind="refill"),)
-    saved = run.require("plan")
-    owner = {"topic": log.stream.topic, "topic_id": log.owner().topic_id, "partition": 0}
-    assert saved["refill"] == [{**owner, "start": 10, "end": 20, "in_hole": False}]
-    (broken,) = saved["broken_chains"]
-    assert (broken["writer"], broken["batch"], broken["after"]) == ("query-a", 2, 0)
-    assert broken["finding"].startswith("broken chain: writer query-a, batch 2 behind batch 0: expected previous ")
+    saved = run.require(PLAN)
+    assert saved.refill == (RefillRange(log=log.owner(), range=span(10, 20), in_hole=False),)
+    (broken,) = saved.archive.broken_links
+    assert (broken.writer, broken.batch, broken.after) == ("query-a", 2, 0)
+    assert "writer query-a, batch 2 " in str(broken)
 
 
 def test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept(log: Log) -> None:
@@ -65,14 +61,13 @@ def test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept
     plan_run(run, [MONDAY], False)
     topic = log.stream.topic
     with pytest.raises(IncompleteError) as caught:
-        settle_run(run)
+        finalize_plan_run(run)
     assert f"found {topic}-0 [10, 20) not refilled; {topic}-1 [0, 5) not refilled" in str(caught.value)
-    saved = run.load("settled")
-    assert saved is not None
-    assert saved["status"] == "failed"
-    assert saved["plan"]["logs"][0]["gaps"] == [{"kind": "refill", "neighbours": None, "range": [10, 20]}]
-    with pytest.raises(IncompleteError, match="step 'settled'"):
-        run.plan()
+    status, saved = ended(run, FINALIZE_PLAN)
+    assert status == "failed"
+    assert saved.plan.logs[0].gaps == (Gap(range=span(10, 20), kind="refill"),)
+    with pytest.raises(IncompleteError, match="step 'finalize_plan'"):
+        final_plan(run)
 
 
 def test_a_closed_gap_settles_against_the_targets_the_run_started_with(log: Log) -> None:
@@ -81,7 +76,7 @@ def test_a_closed_gap_settles_against_the_targets_the_run_started_with(log: Log)
     planned = plan_run(run, [MONDAY], False)
     log.archive(10, 20, writer="refill-run-1")
     log.produce(7, at(MONDAY, 23))  # behind the targets
-    settled = settle_run(run)
+    settled = finalize_plan_run(run)
     assert [item.target for item in settled.logs] == [item.target for item in planned.logs]
     assert settled.logs[0].gaps == ()
     assert [item.writer for item in settled.logs[0].used] == ["query-a", "refill-run-1", "query-a"]
@@ -103,8 +98,8 @@ def test_a_plan_is_made_of_the_ledger_and_what_is_behind_it(log: Log) -> None:
     )
     assert [item.range for item in plan.slices] == [span(0, 10), span(10, 20), span(20, 30), span(30, 40)]
     assert all(item.whole for item in plan.slices)
-    assert (plan.days[0].archived_rows, run.require("plan")["manifests"]) == (40, 4)
-    assert settle_run(run) == plan
+    assert (plan.days[0].archived_rows, run.require(PLAN).archive.manifests) == (40, 4)
+    assert finalize_plan_run(run) == plan
     assert wait_ready(stream, log.settings, [MONDAY])
 
 
@@ -121,8 +116,8 @@ def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_i
     with pytest.raises(
         IncompleteError, match=r"-0 \[10, 13\) lost to retention: 3 offsets, .*\[run run-1 .*accept_loss"
     ):
-        settle_run(log.run())
-    settled = settle_run(log.run(accept_loss=True))
+        finalize_plan_run(log.run())
+    settled = finalize_plan_run(log.run(accept_loss=True))
     assert settled.logs[0].gaps == (lost,)
 
 
@@ -136,7 +131,7 @@ def test_records_older_than_the_archive_and_the_log_are_nobodys_loss(log: Log) -
     log.archive(4, 15, partition=1)  # the archive's first record is the first one known
     drop_below(log, 8, partition=1)
     (one, other) = plan_run(log.run(), [TUESDAY], False).logs
-    assert (one.target.origin, other.target.origin) == (12, 4)
+    assert (one.target.start, other.target.start) == (12, 4)
     assert one.gaps == (Gap(range=span(12, 20), kind="refill"), Gap(range=span(30, 40), kind="refill"))
     assert other.gaps == (Gap(range=span(15, 20), kind="refill"),)
 
@@ -158,8 +153,8 @@ def test_of_a_day_that_the_first_known_record_is_of_retention_took_what_was_in_f
     assert other.gaps == (Gap(range=span(0, 4), kind="lost", neighbours=eight),)
     log.archive(12, 20, writer="refill-run-1")
     with pytest.raises(IncompleteError, match=r"\[0, 12\) lost to retention: 12 offsets, in front of a record of 2013"):
-        settle_run(run)
-    assert settle_run(log.run(accept_loss=True)).logs[1].gaps == other.gaps
+        finalize_plan_run(run)
+    assert finalize_plan_run(log.run(accept_loss=True)).logs[1].gaps == other.gaps
 
 
 def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: Log) -> None:
@@ -173,7 +168,7 @@ def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: 
     log.produce(4, at(TUESDAY, 9), partition=1)
     log.archive(5, 9, partition=1)
     (_, other) = plan_run(log.run("second"), [TUESDAY], False).logs
-    assert (other.target.origin, other.target.end, other.gaps) == (5, 9, ())
+    assert (other.target.start, other.target.end, other.gaps) == (5, 9, ())
 
 
 def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends(log: Log) -> None:
@@ -201,7 +196,7 @@ def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(lo
     assert [(gap.range, gap.kind) for gap in by_partition[2].gaps] == [(span(0, 6), "lost")]
     assert (by_partition[0].gaps, by_partition[1].gaps) == ((), ())
     with pytest.raises(IncompleteError, match=r"\[0, 6\) lost to retention: 6 offsets"):
-        settle_run(run)
+        finalize_plan_run(run)
 
 
 def test_of_a_topic_made_again_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
@@ -221,7 +216,7 @@ def test_of_a_topic_made_again_since_the_last_seal_no_record_is_lost_unnoticed(l
         (log.owner(), span(0, 6), "lost")
     ]
     with pytest.raises(IncompleteError, match=r"\[0, 6\) lost to retention: 6 offsets"):
-        settle_run(run)
+        finalize_plan_run(run)
 
 
 def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
@@ -236,7 +231,7 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     plan = plan_run(log.run(), [MONDAY], False)
     by_log = {item.target.log: item for item in plan.logs}
     gone = by_log[old]
-    assert gone.target == Target(log=old, origin=0, end=10, log_start=10, high_watermark=10)
+    assert gone.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
     nine = Neighbours(before_us=at(MONDAY, 9) * 1000, behind_us=at(MONDAY, 9) * 1000)
     assert gone.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
     assert by_log[log.owner()].gaps == ()
@@ -244,6 +239,7 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     assert plan.days[0].archived_rows == 11
 
 
+@pytest.mark.conformance(10)
 def test_of_an_earlier_topic_everything_is_wanted_of_the_days_up_to_the_one_it_was_archived_last_on(
     log: Log, make_topic: MakeTopic
 ) -> None:
@@ -263,10 +259,10 @@ def test_of_an_earlier_topic_everything_is_wanted_of_the_days_up_to_the_one_it_w
     for day in (MONDAY, TUESDAY):
         assert planned(f"of-{day}", day) == [
             (
-                Target(log=earlier[0], origin=0, end=7, log_start=0, high_watermark=9),
+                Target(log=earlier[0], start=0, end=7, log_start=0, high_watermark=9),
                 [(span(2, 3), "refill"), (span(4, 7), "refill")],
             ),
-            (Target(log=earlier[1], origin=0, end=2, log_start=0, high_watermark=2), [(span(0, 2), "refill")]),
+            (Target(log=earlier[1], start=0, end=2, log_start=0, high_watermark=2), [(span(0, 2), "refill")]),
         ]
     topic = log.stream.topic
     log.stream = log.stream.model_copy(update={"topic": earlier[0].topic})
@@ -282,9 +278,9 @@ def test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time(log: Log) 
         plan_run(log.run(), [MONDAY, today], False)
     assert f"a day is not over yet: expected a day before {today}, found {today}" in str(caught.value)
     assert f"now {today.isoformat()}T" in str(caught.value)
-    saved = log.run().load("plan")
+    saved = log.run().outcome(PLAN)
     assert saved is not None
-    assert saved["status"] == "failed"
+    assert saved.status == "failed"
 
 
 def test_yesterday_can_be_planned(log: Log) -> None:

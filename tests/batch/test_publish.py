@@ -18,6 +18,7 @@ from tidemark.inspect.locate import RecordStatus, record_status
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import PUBLISH
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
@@ -52,23 +53,25 @@ def runs_published(world: World) -> list[str | None]:
     return [item["summary"].get("tidemark.run") for item in reversed(history)][1:]
 
 
+@pytest.mark.conformance(17)
 def test_every_step_retried_changes_nothing(world: World) -> None:
     run = staged(world, "first", 14)
     publish_run(run, world.spark)
-    first = run.require("publish")
+    first = run.require(PUBLISH)
     rows = world.published()
     for step in (publish_run, rebuild_run, audit_run, publish_run):
         step(run, world.spark)
-    again = run.require("publish")
-    assert (first["already"], again["already"]) == (False, True)
-    assert again["snapshot_id"] == first["snapshot_id"]
-    assert again["quarantine_snapshot_id"] == first["quarantine_snapshot_id"]
+    again = run.require(PUBLISH)
+    assert (first.already, again.already) == (False, True)
+    assert again.snapshot_id == first.snapshot_id
+    assert again.quarantine_snapshot_id == first.quarantine_snapshot_id
     assert world.published() == rows == world.expected_rows(january(14))
     assert runs_published(world) == ["first"]
     for name in (world.name, f"{world.name}_quarantine"):
         assert IcebergTable(world.spark, world.settings, name).branches() == {"main"}
 
 
+@pytest.mark.conformance(18)
 def test_first_rebuilds_at_once_share_one_table(spark: SparkSession, settings: Settings) -> None:
     class Together(IcebergTable):
         """None creates the table before all have seen that it is not there."""
@@ -102,7 +105,7 @@ def sealed(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Tem
 def test_the_snapshot_says_what_it_was_made_from(sealed: tuple[World, Run]) -> None:
     world, run = sealed
     newest = IcebergTable(world.spark, world.settings, world.name).history()[0]
-    assert newest["id"] == run.require("publish")["snapshot_id"]
+    assert newest["id"] == run.require(PUBLISH).snapshot_id
     summary = newest["summary"]
     assert summary["tidemark.run"] == "first"
     assert json.loads(summary["tidemark.days"]) == ["2013-01-14", "2013-01-15"]
@@ -131,23 +134,23 @@ def test_another_process_reads_whole_days_with_pyiceberg(sealed: tuple[World, Ru
     assert found == [(start + at, at, "ROW") for start in (0, 11) for at in range(10)]
 
 
-def test_a_run_settled_before_another_published_its_day_is_refused_although_it_rebuilt_after(world: World) -> None:
+def test_a_run_planned_before_another_published_its_day_is_refused_although_it_rebuilt_after(world: World) -> None:
     stale = world.plan("stale", [january(14)])
     world.reconcile("newer", [january(14)])
     rebuild_run(stale, world.spark)
     pass_audit(stale, world.spark)
-    with pytest.raises(ConflictError, match=r"run newer published 2013-01-14 since.*Start again from step plan"):
+    with pytest.raises(ConflictError, match=r"run newer published 2013-01-14 since.*trigger the DAG reconcile_"):
         publish_run(stale, world.spark)
     assert runs_published(world) == ["newer"]
 
 
-def test_a_plan_settled_anew_after_the_rebuild_is_neither_published_nor_sealed(world: World) -> None:
+def test_a_plan_finalized_again_after_the_rebuild_is_neither_published_nor_sealed(world: World) -> None:
     run = staged(world, "first", 14)
     world.produce([(moment(14), value(99))])
     world.archive(33, 34)
     world.plan("first", [january(14)])
     for step in (lambda: publish_run(run, world.spark), lambda: seal_run(run)):
-        with pytest.raises(ConflictError, match="settled anew after its rebuild"):
+        with pytest.raises(ConflictError, match="finalized again after the rebuild"):
             step()
     assert runs_published(world) == []
 
@@ -159,21 +162,25 @@ def test_a_run_whose_transformation_was_repaired_publishes_again_also_when_that_
     good = code.read_text(encoding="utf-8")
     for number, text in enumerate((good + "\n# mended\n", good), start=2):
         code.write_text(text, encoding="utf-8")
-        for step in (rebuild_run, pass_audit, publish_run):
+        for step in (rebuild_run, pass_audit):
             step(run, world.spark)
-        assert run.require("publish")["already"] is False
+        with pytest.raises(ConflictError, match="rebuilt after it had published"):
+            seal_run(run)
+        publish_run(run, world.spark)
+        assert run.require(PUBLISH).already is False
         assert runs_published(world) == ["first"] * number
     assert world.published() == world.expected_rows(january(14))
     (seal,) = seal_run(run)
-    assert seal.snapshot_id == run.require("publish")["snapshot_id"]
+    assert seal.snapshot_id == run.require(PUBLISH).snapshot_id
 
 
+@pytest.mark.conformance(17)
 def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(world: World) -> None:
     run = world.reconcile("first", [january(14)])
     (seal,) = seal_run(run)
     for step in (rebuild_run, pass_audit, publish_run):  # cleared in the scheduler
         step(run, world.spark)
-    assert run.require("publish")["already"] is True
+    assert run.require(PUBLISH).already is True
     code = world.settings.streams_dir / f"{world.name}.py"
     code.write_text(code.read_text(encoding="utf-8") + "\n# repaired\n", encoding="utf-8")
     for step in (rebuild_run, pass_audit):
@@ -183,16 +190,22 @@ def test_a_run_that_has_sealed_a_day_publishes_no_other_rows_under_that_seal(wor
     assert runs_published(world) == ["first"]
 
 
-def test_a_day_that_another_run_published_keeps_no_other_day_of_the_run_from_its_seal(world: World) -> None:
+def test_a_run_does_not_seal_a_day_that_another_run_has_published_since(world: World) -> None:
     late = staged(world, "late", 14, 15)
     publish_run(late, world.spark)
-    world.reconcile("other", [january(14)])
-    other = r"expected snapshot \d+ of run late, found snapshot \d+ of run other .*2013-01-14"
-    with pytest.raises(ConflictError, match=other):
+    other = world.reconcile("other", [january(14)])
+    refused = r"expected snapshot \d+ of run late, found snapshot \d+ of run other .*2013-01-14.*trigger the DAG"
+    with pytest.raises(ConflictError, match=refused):
         seal_run(late)
-    assert [item.day for item in latest_seals(late.store, late.layout)] == [january(15)]
+    assert latest_seals(late.store, late.layout) == ()
+    seal_run(other)
+    new = world.reconcile("new", [january(15)])
+    seal_run(new)
+    sealed = [(item.day, item.run) for item in latest_seals(new.store, new.layout)]
+    assert sealed == [(january(14), "other"), (january(15), "new")]
 
 
+@pytest.mark.conformance(18)
 def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> None:
     world.reconcile("before", [january(14), january(15)])
     runs = [staged(world, "left", 14), staged(world, "middle", 15), staged(world, "right", 16)]
@@ -206,6 +219,7 @@ def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> N
     assert IcebergTable(world.spark, world.settings, world.name).branches() == {"main"}
 
 
+@pytest.mark.conformance(18)
 def test_a_day_that_moved_is_refused_until_the_run_is_settled_anew(world: World) -> None:
     slow = staged(world, "slow", 14, 15)
     world.reconcile("fast", [january(15)])

@@ -12,6 +12,7 @@ from tests.batch.world import TRANSFORM, World, january, moment, value
 from tidemark.core.errors import ConfigError, FormatError, IncompleteError, QualityError
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.rebuild.step import write_layout
+from tidemark.reconcile.results import AUDIT, PUBLISH, REBUILD, DayCounts, final_plan
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 
@@ -45,27 +46,39 @@ def trimmed(world: World, *days: int) -> None:
     world.archive(3, len(days), writer="second")
 
 
+def counts(day: int, *, read: int, published: int, quarantined: int, trimmed: int) -> DayCounts:
+    """Of a day without a key."""
+    return DayCounts(
+        day=january(day),
+        read=read,
+        published=published,
+        quarantined=quarantined,
+        duplicates_removed=0,
+        duplicates_trimmed=trimmed,
+    )
+
+
+@pytest.mark.conformance(16)
 def test_two_days_from_overlapping_ranges_equal_the_log_row_for_row(world: World) -> None:
     two_days(world)
     days = (january(14), january(15))
     run = world.reconcile("first", days)
     assert world.published() == world.expected_rows(*days)
     assert world.quarantined() == world.expected_quarantine(*days)
-    no_key = {"duplicates_removed": 0}
-    assert run.require("rebuild")["days"] == {
-        "2013-01-14": {"read": 44, "published": 41, "quarantined": 3, "duplicates_trimmed": 29, **no_key},
-        "2013-01-15": {"read": 51, "published": 50, "quarantined": 1, "duplicates_trimmed": 11, **no_key},
-    }
+    assert run.require(REBUILD).days == (
+        counts(14, read=44, published=41, quarantined=3, trimmed=29),
+        counts(15, read=51, published=50, quarantined=1, trimmed=11),
+    )
 
 
 def test_only_the_planned_day_changes_though_its_files_hold_others(world: World) -> None:
     two_days(world)
     run = world.reconcile("first", [january(14)])
     assert world.published() == world.expected_rows(january(14))
-    counts = run.require("rebuild")
-    assert counts["days"].keys() == {"2013-01-14"}
+    rebuilt = run.require(REBUILD)
+    assert [item.day for item in rebuilt.days] == [january(14)]
     # The 14th's rows of partition 0; partition 1 has none of that day.
-    assert [(item["partition"], item["rows"], item["offsets"]) for item in counts["logs"]] == [(0, 44, 66), (1, 0, 30)]
+    assert [(item.log.partition, item.rows, item.offsets) for item in rebuilt.logs] == [(0, 44, 66), (1, 0, 30)]
 
 
 def test_both_sides_of_a_topic_made_again_are_kept_apart(world: World) -> None:
@@ -76,7 +89,7 @@ def test_both_sides_of_a_topic_made_again_are_kept_apart(world: World) -> None:
     world.archive(0, 8, writer="again")
     run = world.reconcile("first", [january(14)])
     assert world.published() == world.expected_rows(january(14))
-    assert [item["rows"] for item in run.require("rebuild")["logs"]] == [5, 8]
+    assert [item.rows for item in run.require(REBUILD).logs] == [5, 8]
 
 
 def test_an_object_in_a_folder_inside_another_one_is_read_once(world: World) -> None:
@@ -113,7 +126,7 @@ def test_damage_of_a_parquet_object_stops_the_rebuild_and_it_is_named(world: Wor
     if damage == "a byte of a page":
         bad = body.getvalue().replace(value(5), value(6))  # of the same length, and as good JSON
     run.store.put(key, bad)
-    with pytest.raises(FormatError, match=rf"a file is damaged: .*{re.escape(key)}.* Put it back from a copy"):
+    with pytest.raises(FormatError, match=rf"a file is damaged: .*{re.escape(key)}.* Restore it from a copy"):
         world.rebuild(run)
 
 
@@ -129,6 +142,7 @@ def test_an_object_with_fewer_rows_than_its_manifest_lists_stops_the_rebuild(wor
         world.rebuild(run)
 
 
+@pytest.mark.conformance(21)
 def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_rebuild(world: World) -> None:
     world.produce([(moment(14), value(number)) for number in range(6)])
     world.produce([(moment(15), value(number)) for number in range(6, 9)])
@@ -143,6 +157,7 @@ def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_re
         world.rebuild(run)
 
 
+@pytest.mark.conformance(21)
 def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     dropping = TRANSFORM.replace("return records", "return records.where('event.id <> 2')")
     world = World.make(spark, settings, tmp_path, transform=dropping)
@@ -151,7 +166,7 @@ def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: 
     run = world.plan("first", [january(14)])
     with pytest.raises(IncompleteError, match=r"expected 4 rows read, found 3 published \+ 0 quarantined"):
         world.rebuild(run)
-    assert run.load("rebuild") is not None
+    assert run.outcome(REBUILD) is not None
 
 
 @pytest.mark.timeout(180)
@@ -164,6 +179,7 @@ def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: 
         pytest.param([13] * 4 + [14, 12, 14, 14], True, 3, id="counted"),
     ],
 )
+@pytest.mark.conformance(21)
 def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_are_noticed(
     spark: SparkSession, settings: Settings, tmp_path: Path, drop: str, days: list[int], counted: bool, rows: int
 ) -> None:
@@ -171,12 +187,13 @@ def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_
     world = World.make(spark, settings, tmp_path, transform=dropping)
     trimmed(world, *days)
     run = world.plan("first", [january(14)])
-    assert [not item.counted for item in run.plan().slices if not item.whole] == [counted]
+    assert [not item.counted for item in final_plan(run).slices if not item.whole] == [counted]
     with pytest.raises(IncompleteError, match=rf"expected {rows} rows read, found [01] published \+ 0 quarantined"):
         world.rebuild(run)
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.conformance(21)
 def test_a_reject_that_is_never_null_sets_every_row_aside_those_of_a_trimmed_object_too(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -184,17 +201,12 @@ def test_a_reject_that_is_never_null_sets_every_row_aside_those_of_a_trimmed_obj
     world = World.make(spark, settings, tmp_path, transform=never_null)
     trimmed(world, 14, 14, 14, 14, 14, 12, 14, 14, 14)
     run = world.plan("first", [january(14)])
-    assert world.rebuild(run)["days"]["2013-01-14"] == {
-        "read": 8,
-        "published": 0,
-        "quarantined": 8,
-        "duplicates_trimmed": 2,
-        "duplicates_removed": 0,
-    }
+    assert world.rebuild(run).days == (counts(14, read=8, published=0, quarantined=8, trimmed=2),)
     with pytest.raises(QualityError, match="observed every record of 2013-01-14 was quarantined"):
         audit_run(run, spark)
 
 
+@pytest.mark.conformance(21)
 def test_rows_a_transformation_moves_to_another_day_are_noticed(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -206,6 +218,7 @@ def test_rows_a_transformation_moves_to_another_day_are_noticed(
         world.rebuild(world.plan("first", [january(14)]))
 
 
+@pytest.mark.conformance(49)
 def test_a_transformation_that_changes_a_columns_type_is_refused_with_both_sides(world: World) -> None:
     world.produce([(moment(14), value(1))])
     world.archive(0, 1)
@@ -218,6 +231,7 @@ def test_a_transformation_that_changes_a_columns_type_is_refused_with_both_sides
     assert world.published() == world.expected_rows(january(14))
 
 
+@pytest.mark.conformance(20)
 def test_a_day_that_became_empty_is_emptied(world: World) -> None:
     world.produce([(moment(14), value(1)), (moment(14), b"broken"), (moment(15), value(2))])
     world.archive(0, 3)
@@ -229,15 +243,15 @@ def test_a_day_that_became_empty_is_emptied(world: World) -> None:
     run = world.reconcile("second", [january(14)], audit=audit_run)
     assert [row[0] for row in world.published()] == [january(15)]
     assert world.quarantined() == []
-    assert "empty on purpose" in run.require("audit")["note"]
+    assert "empty on purpose" in str(run.require(AUDIT).note)
 
 
 def test_a_run_without_days_stages_nothing(world: World) -> None:
     world.produce([(moment(14), value(1))])
     world.archive(0, 1)
     run = world.reconcile("first", [], audit=audit_run)
-    assert run.require("rebuild")["branch"] is None
-    assert (run.require("publish")["snapshot_id"], run.require("audit")["passed"]) == (None, True)
+    assert run.require(REBUILD).branch is None
+    assert (run.require(PUBLISH).snapshot_id, run.require(AUDIT).passed) == (None, True)
 
 
 def test_a_repeated_rebuild_leaves_one_commit_on_the_branch(world: World) -> None:
@@ -245,9 +259,11 @@ def test_a_repeated_rebuild_leaves_one_commit_on_the_branch(world: World) -> Non
     run = world.plan("first", [january(14)])
     once = world.rebuild(run)
     twice = world.rebuild(run)
-    assert once["days"] == twice["days"]
-    assert once["base_snapshot"] == twice["base_snapshot"]
-    staged = IcebergTable(world.spark, world.settings, world.name).read(twice["branch"])
+    assert once.days == twice.days
+    assert once.staged is not None
+    assert twice.staged is not None
+    assert once.staged.base == twice.staged.base
+    staged = IcebergTable(world.spark, world.settings, world.name).read(str(twice.branch))
     assert staged.count() == len(world.expected_rows(january(14)))
 
 

@@ -21,7 +21,7 @@ from tests.archive.conftest import grow
 from tests.archive.oracle import Oracle
 from tests.archive.test_kafka_logs import consumed
 from tests.archive.test_loss import expire
-from tests.archive.test_stream import make_again
+from tests.archive.test_stream import recreate_topic
 from tests.batch.logs import MONDAY, TUESDAY, ZONE
 from tests.batch.steps import pass_audit
 from tests.catalog import another_catalog
@@ -32,16 +32,19 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.results import REFILL, final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.seals import latest_seals
 from tidemark.verify.day import verify_day
+
+pytestmark = pytest.mark.conformance(16)
 
 TRANSFORM = """
 def transform(records):
@@ -135,7 +138,7 @@ class World:
         run = Run.open(self.stream.name, "run-1", self.settings)
         plan_run(run, days, False)
         refill_run(run, self.spark)
-        settle_run(run)
+        finalize_plan_run(run)
         rebuild_run(run, self.spark)
         expected = sorted(row for row in self.produced if row.day in days)
         assert {row.day for row in expected} == set(days)
@@ -158,7 +161,7 @@ class World:
 
 def refilled(run: Run) -> list[tuple[int, int, int]]:
     """Partition, start and end of what the run fetched from Kafka."""
-    return sorted((item["partition"], item["start"], item["end"]) for item in run.require("refill")["ranges"])
+    return sorted((item.log.partition, item.range.start, item.range.end) for item in run.require(REFILL).ranges)
 
 
 @pytest.fixture
@@ -201,7 +204,7 @@ def test_after_a_checkpoint_was_lost_or_put_back(make_world: MakeWorld, store: O
     world.produce(hours(TUESDAY, 4, 26))
     world.archive(max_offsets_per_trigger=70)
 
-    assert all(item.overlaps for item in world.reconcile(MONDAY, TUESDAY).plan().logs)
+    assert all(item.overlaps for item in final_plan(world.reconcile(MONDAY, TUESDAY)).logs)
     assert len({item["writer"] for item in oracle.archive().manifests}) == 2
 
 
@@ -220,7 +223,7 @@ def test_of_a_day_in_whose_middle_the_topic_was_made_again(make_world: MakeWorld
     world = make_world()
     world.produce(hours(MONDAY, -3, 12))
     world.archive()
-    make_again(world.settings, world.stream.topic)
+    recreate_topic(world.settings, world.stream.topic)
     world.produce(hours(MONDAY, 11, 20))
     assert world.oracle.delete("checkpoints") > 0
     world.archive()
@@ -254,7 +257,7 @@ def test_of_a_compacted_topic_all_that_archive_or_kafka_still_had(
     run = world.reconcile(MONDAY)
     assert refilled(run) == [(0, 35, 45)]
     assert [row.offset for row in world.read("main")] == [*range(20), *range(27, 35), *range(38, 45)]
-    (log,) = run.plan().logs
+    (log,) = final_plan(run).logs
     assert (sum(item.missing for item in log.holes), {item.cause for item in log.holes}) == (10, {"compacted"})
 
 
@@ -268,7 +271,7 @@ def test_of_a_topic_with_aborted_transactions(make_world: MakeWorld, offsets: in
     world.archive()
     run = world.reconcile(MONDAY, TUESDAY)
     assert [row.offset for row in world.read("main")] == [4, 5, 12, 13, 22, 23, 28, 29, 6, 7, 14, 30]
-    assert sum(item.missing for item in run.plan().logs[0].holes) == 19
+    assert sum(item.missing for item in final_plan(run).logs[0].holes) == 19
 
 
 @pytest.mark.parametrize("on_loss", [pytest.param("stop", marks=pytest.mark.soak), "continue"])

@@ -21,8 +21,9 @@ from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.manifest import CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Gap, Hole
-from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.refill import refill_run, rounds
+from tidemark.reconcile.results import PLAN, REFILL, RefillRange
 from tidemark.s3 import ObjectStore
 
 
@@ -55,6 +56,7 @@ def two_gaps_and_a_whole_partition_missing(log: Log) -> None:
     log.archive(25, 30)
 
 
+@pytest.mark.conformance(44)
 def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
@@ -71,24 +73,29 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
         *((0, offset, b"k", f"v{offset}".encode(), nine) for offset in (10, 11, 12, 20, 21, 22, 23, 24)),
         *((1, offset, b"k", f"v{offset}".encode(), ten) for offset in range(6)),
     ]
-    settled = settle_run(run)
+    settled = finalize_plan_run(run)
     assert [item.gaps for item in settled.logs] == [(), ()]
     assert [item.overlaps for item in settled.logs] == [(), ()]
     assert settled.days[0].archived_rows == 36
-    saved = run.require("refill")
-    assert saved["rows"] == 14
-    assert saved["files"] == len(first.files) + len(second.files)
-    assert sorted((item["partition"], item["start"], item["end"], item["batch"]) for item in saved["ranges"]) == [
+    saved = run.require(REFILL)
+    assert saved.rows == 14
+    assert saved.files == len(first.files) + len(second.files)
+    assert sorted((item.log.partition, item.range.start, item.range.end, item.batch) for item in saved.ranges) == [
         (0, 10, 13, 0),
         (0, 20, 25, 1),
         (1, 0, 6, 0),
     ]
-    assert [list(item) for item in rounds(refill_ranges(run), 100)] == [[log.owner(0), log.owner(1)], [log.owner(0)]]
+    assert [list(item) for item in rounds(run.require(PLAN).refill, 100)] == [
+        [log.owner(0), log.owner(1)],
+        [log.owner(0)],
+    ]
 
 
+@pytest.mark.conformance(44)
 def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most() -> None:
     first, second = (TopicPartition(topic="t", topic_id="i", partition=n) for n in range(2))
-    cut = rounds(((first, span(0, 7)), (first, span(8, 12)), (second, span(0, 5))), 4)
+    wanted = ((first, span(0, 7)), (first, span(8, 12)), (second, span(0, 5)))
+    cut = rounds([RefillRange(log=log, range=part, in_hole=False) for log, part in wanted], 4)
     assert list(cut) == [
         {first: span(0, 4), second: span(0, 4)},
         {first: span(4, 7), second: span(4, 5)},
@@ -97,10 +104,11 @@ def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most()
 
 
 @pytest.mark.parametrize("refused", [pytest.param("data", marks=pytest.mark.soak), "manifests"])
+@pytest.mark.conformance(44)
 def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_there_by_a_retry(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    monkeypatch.setattr("tidemark.reconcile.refill.PIECE_OFFSETS", 4)
+    monkeypatch.setattr("tidemark.reconcile.refill.CHUNK_OFFSETS", 4)
     log.produce(18, at(MONDAY, 9))
     log.archive(0, 2)
     log.archive(16, 18)
@@ -118,7 +126,7 @@ def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_ther
         done = refills(log)
         assert [[item.range for item in one.ranges] for one in done] == [[span(2, 6)], [span(6, 10)]]
         with pytest.raises(IncompleteError, match="step 'refill' of the run has not succeeded"):
-            run.require("refill")
+            run.require(REFILL)
         proxy.clear()
         refill_run(run, spark)
         sent = [target for method, target, _ in proxy.sent if method == "PUT" and "/data/" in target]
@@ -140,18 +148,19 @@ def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_ther
     assert there == by_hand | {file.key for one in found for file in one.files}
     refill_run(log.run(), spark)
     assert refills(log) == found
-    saved = log.run().require("refill")
-    assert [(item["start"], item["end"], item["batch"]) for item in saved["ranges"]] == [
+    saved = log.run().require(REFILL)
+    assert [(item.range.start, item.range.end, item.batch) for item in saved.ranges] == [
         (2, 6, 0),
         (6, 10, 1),
         (10, 14, 2),
         (14, 16, 3),
     ]
-    assert (saved["rows"], saved["files"], saved["lost"]) == (14, 4, [])
-    settled = settle_run(log.run())
+    assert (saved.rows, saved.files, saved.lost) == (14, 4, ())
+    settled = finalize_plan_run(log.run())
     assert (settled.logs[0].gaps, settled.logs[0].overlaps, settled.days[0].archived_rows) == ((), (), 18)
 
 
+@pytest.mark.conformance(10)
 def test_an_earlier_topic_of_the_stream_is_refilled_beside_the_present_one(
     log: Log, spark: SparkSession, make_topic: MakeTopic
 ) -> None:
@@ -175,25 +184,24 @@ def test_an_earlier_topic_of_the_stream_is_refilled_beside_the_present_one(
         (0, 2, b"k", b"v2", nine),
         (0, 3, b"k", b"v3", nine),
     ]
-    assert not any(item.gaps for item in settle_run(run).logs)
+    assert not any(item.gaps for item in finalize_plan_run(run).logs)
 
 
+@pytest.mark.conformance(44)
 def test_a_retried_refill_finds_its_batches_and_adds_none(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
     plan_run(run, [MONDAY], False)
     refill_run(run, spark)
-    before, saved = refills(log), run.require("refill")
+    before, saved = refills(log), run.require(REFILL)
     # As after a kill between the second round's objects and its manifest.
     log.store.delete(log.layout.manifest_key("refill-run-1", 1))
     refill_run(run, spark)
-    again = run.require("refill")
+    again = run.require(REFILL)
     assert [(item.batch, item.ranges, item.files) for item in refills(log)] == [
         (item.batch, item.ranges, item.files) for item in before
     ]
-    assert {name: again[name] for name in ("ranges", "rows", "files")} == {
-        name: saved[name] for name in ("ranges", "rows", "files")
-    }
+    assert (again.ranges, again.rows, again.files) == (saved.ranges, saved.rows, saved.files)
 
 
 def test_a_plan_made_again_under_the_same_run_refills_behind_what_it_refilled(log: Log, spark: SparkSession) -> None:
@@ -208,7 +216,7 @@ def test_a_plan_made_again_under_the_same_run_refills_behind_what_it_refilled(lo
     assert [(item.batch, [part.range for part in item.ranges]) for item in refills(log)][2:] == [
         (2, [OffsetRange(start=30, end=31)])
     ]
-    assert settle_run(run).logs[0].gaps == ()
+    assert finalize_plan_run(run).logs[0].gaps == ()
 
 
 def test_a_plan_without_gaps_refills_nothing(log: Log, spark: SparkSession) -> None:
@@ -217,8 +225,8 @@ def test_a_plan_without_gaps_refills_nothing(log: Log, spark: SparkSession) -> N
     run = log.run()
     plan_run(run, [MONDAY], False)
     refill_run(run, spark)
-    saved = run.require("refill")
-    assert (saved["ranges"], saved["rows"], saved["files"], refills(log)) == ([], 0, 0, [])
+    saved = run.require(REFILL)
+    assert (saved.ranges, saved.rows, saved.files, refills(log)) == ((), 0, 0, [])
 
 
 def test_what_retention_took_since_the_plan_is_left_out_and_all_else_is_saved_from_it(
@@ -229,9 +237,9 @@ def test_what_retention_took_since_the_plan_is_left_out_and_all_else_is_saved_fr
     plan_run(run, [MONDAY], False)
     drop_below(log, 12)
     refill_run(run, spark)
-    saved = run.require("refill")
-    assert [(item["partition"], item["start"], item["end"]) for item in saved["lost"]] == [(0, 10, 12)]
-    assert sorted((item["partition"], item["start"], item["end"]) for item in saved["ranges"]) == [
+    saved = run.require(REFILL)
+    assert [(item.log.partition, item.range.start, item.range.end) for item in saved.lost] == [(0, 10, 12)]
+    assert sorted((item.log.partition, item.range.start, item.range.end) for item in saved.ranges) == [
         (0, 12, 13),
         (0, 20, 25),
         (1, 0, 6),
@@ -240,12 +248,10 @@ def test_what_retention_took_since_the_plan_is_left_out_and_all_else_is_saved_fr
     drop_below(log, 27)  # what is saved is saved
     refill_run(run, spark)
     assert refills(log) == before
-    assert {name: run.require("refill")[name] for name in ("ranges", "lost", "rows", "files")} == {
-        name: saved[name] for name in ("ranges", "lost", "rows", "files")
-    }
+    assert run.require(REFILL) == saved
     with pytest.raises(IncompleteError, match=r"\[10, 12\) lost to retention: 2 offsets"):
-        settle_run(run)
-    accepted = settle_run(log.run(accept_loss=True))
+        finalize_plan_run(run)
+    accepted = finalize_plan_run(log.run(accept_loss=True))
     assert [(gap.range, gap.kind) for gap in accepted.logs[0].gaps] == [(OffsetRange(start=10, end=12), "lost")]
 
 
@@ -257,7 +263,7 @@ def test_a_gap_that_retention_takes_between_refill_and_settling_is_told_as_lost(
     log.store.delete(log.layout.manifest_key("refill-run-1", 1))  # of [20, 25)
     drop_below(log, 22)
     with pytest.raises(IncompleteError, match=r"\[20, 22\) lost to retention.*\[22, 25\) not refilled"):
-        settle_run(run)
+        finalize_plan_run(run)
 
 
 def test_a_topic_made_again_since_the_plan_is_a_conflict_of_ids(log: Log, spark: SparkSession) -> None:
@@ -285,7 +291,7 @@ def test_a_topic_made_again_while_it_is_read_is_a_conflict_and_none_of_it_is_com
         return files
 
     monkeypatch.setattr("tidemark.reconcile.refill.write_range", and_made_again)
-    with pytest.raises(ConflictError, match="the topic was made again since the plan"):
+    with pytest.raises(ConflictError, match="the topic was recreated since the plan"):
         refill_run(run, spark)
     assert refills(log) == []
 
@@ -303,9 +309,10 @@ def test_the_application_refills_in_a_process_of_its_own(log: Log) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert settle_run(run).logs[0].gaps == ()
+    assert finalize_plan_run(run).logs[0].gaps == ()
 
 
+@pytest.mark.conformance(11)
 def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, spark: SparkSession) -> None:
     producer = Producer({"bootstrap.servers": log.settings.kafka_bootstrap, "transactional.id": log.stream.name})
     producer.init_transactions(60)
@@ -321,7 +328,7 @@ def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, 
     run = log.run()
     assert plan_run(run, [MONDAY], False).logs[0].gaps == (Gap(range=OffsetRange(start=0, end=6), kind="refill"),)
     refill_run(run, spark)
-    settled = settle_run(run)
+    settled = finalize_plan_run(run)
     assert settled.logs[0].gaps == ()
     assert settled.logs[0].holes == (
         Hole(range=OffsetRange(start=0, end=6), missing=3, cause="transactional", evidence=proven(3)),

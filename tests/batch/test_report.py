@@ -9,15 +9,30 @@ from pyspark.sql import SparkSession
 
 from tests.batch.world import World, january, moment, value
 from tests.core.worlds import span
-from tidemark.core.codec import encode
 from tidemark.core.errors import QualityError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
+from tidemark.core.outcome import Outcome
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.report.outcomes import Outcomes
 from tidemark.reconcile.report.page import WIDTH, draw, render, writer_colours
-from tidemark.reconcile.report.report import STEPS, make_report, report_run
+from tidemark.reconcile.report.report import make_report, report_run
+from tidemark.reconcile.results import (
+    FINALIZE_PLAN,
+    PLAN,
+    PUBLISH,
+    REBUILD,
+    REPORT,
+    STEPS,
+    ArchiveState,
+    DayCounts,
+    DeduplicatedBy,
+    FinalizeResult,
+    RebuildResult,
+    RetentionNote,
+)
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
@@ -62,7 +77,7 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
     seal_run(run)
     key = report_run(run)
     assert key == run.layout.run_key("first", "report.html")
-    report = run.require("report")
+    report = run.require(REPORT)
     assert report["verdict"]["status"] == "complete"
     assert report["days"] == [
         {
@@ -97,9 +112,10 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
     assert "2013-01-14 is complete" in page.text
     assert "1,501 read = 1,500 published + 1 quarantined" in page.text
     assert "2,101 archived rows − 600 duplicates trimmed by offset = 1,501 read" in page.text
-    assert str(run.require("publish")["snapshot_id"]) in page.text
+    assert str(run.require(PUBLISH).snapshot_id) in page.text
 
 
+@pytest.mark.conformance(28)
 def test_a_failed_audit_is_told_with_hostile_values_escaped(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -112,7 +128,7 @@ def test_a_failed_audit_is_told_with_hostile_values_escaped(
     with pytest.raises(QualityError):
         audit_run(run, spark)
     page = page_of(run, report_run(run))
-    verdict = run.require("report")["verdict"]
+    verdict = run.require(REPORT)["verdict"]
     assert (verdict["status"], verdict["title"]) == ("failed", "2013-01-14 failed at step audit")
     assert "Nothing was published: readers still see the days as they were before this run." in page.text
     assert HOSTILE in page.text  # as text
@@ -128,11 +144,10 @@ def test_a_run_that_never_planned_still_has_a_page(spark: SparkSession, settings
     run = world.run("nothing")
     page = page_of(run, report_run(run))
     assert "The run stopped before step plan" in page.text
-    assert {item["status"] for item in run.require("report")["steps"]} == {"not reached"}
+    assert {item["status"] for item in run.require(REPORT)["steps"]} == {"not reached"}
 
 
 LOG = TopicPartition(topic="t", topic_id="id", partition=0)
-OK = {"seconds": 1.0, "status": "ok", "error": None}
 
 
 @pytest.fixture
@@ -148,20 +163,31 @@ def used(start: int, end: int, writer: str = "w") -> Used:
     return Used(range=span(start, end), committed=span(start, end), writer=writer, batch=0)
 
 
-def finished(log: LogPlan) -> dict[str, dict[str, Any] | None]:
-    """The steps of a run that succeeded, over one log."""
+def outcome(result: Any = None, *, started_at: str = "", error: str | None = None) -> Outcome[Any]:
+    return Outcome(started_at=started_at, seconds=1.0, status="failed" if error else "ok", error=error, result=result)
+
+
+def finished(log: LogPlan, **others: Outcome[Any]) -> Outcomes:
+    """The outcomes of a run that succeeded, over one log; some others where given."""
     day = DayPlan(day=january(14), version=2, reason="late", archived_rows=9)
     plan = Plan(stream="t", run="r", days=(day,), unchanged=(), logs=(log,), slices=())
-    steps: dict[str, dict[str, Any] | None] = {name: dict(OK) for name in STEPS}
-    steps["settled"] = {**OK, "plan": encode(plan), "broken_chains": []}
-    rows = {"read": 7, "published": 7, "quarantined": 0, "duplicates_removed": 0, "duplicates_trimmed": 2}
-    steps["rebuild"] = {**OK, "days": {"2013-01-14": rows}}
-    return steps
+    finalized = FinalizeResult(
+        planned_at="",
+        force=False,
+        plan=plan,
+        archive=ArchiveState(manifests=1, broken_links=()),
+        holes=None,
+        retention=RetentionNote(summary="nothing waits", alarm=False, lines=()),
+    )
+    rows = DayCounts(day=january(14), read=7, published=7, quarantined=0, duplicates_removed=0, duplicates_trimmed=2)
+    rebuilt = RebuildResult(plan="p", inputs="i", deduplicated_by=DeduplicatedBy(key=(), keep="first"), days=(rows,))
+    own = {FINALIZE_PLAN.name: outcome(finalized), REBUILD.name: outcome(rebuilt)}
+    return Outcomes(by_step={**{step.name: outcome() for step in STEPS}, **own, **others})
 
 
 def log_plan(**findings: Any) -> LogPlan:
     none: dict[str, Any] = {"used": (), "gaps": (), "overlaps": (), "holes": (), "pending": None}
-    target = Target(log=LOG, origin=100, end=200, log_start=0, high_watermark=300)
+    target = Target(log=LOG, start=100, end=200, log_start=0, high_watermark=300)
     return LogPlan(target=target, **{**none, **findings})
 
 
@@ -179,16 +205,16 @@ def test_an_accepted_loss_and_an_unexplained_hole_are_not_called_complete(run: R
     assert verdict["status"] == "complete"
 
 
+@pytest.mark.conformance(28)
 def test_a_hostile_writer_and_error_are_shown_and_not_run(run: Run) -> None:
-    steps = finished(log_plan(used=(used(100, 200, writer=f'">{HOSTILE}'),)))
-    steps["rebuild"] = {**OK, "status": "failed", "error": HOSTILE}
-    page = Page(render(make_report(run, steps)))
+    log = log_plan(used=(used(100, 200, writer=f'">{HOSTILE}'),))
+    page = Page(render(make_report(run, finished(log, rebuild=outcome(error=HOSTILE)))))
     assert HOSTILE in page.text
     assert "script" not in page.tags
     assert f'">{HOSTILE}' in "".join(page.attributes["title"])
 
 
-def test_the_bar_places_every_range_between_origin_and_high_watermark(run: Run) -> None:
+def test_the_bar_places_every_range_between_start_and_high_watermark(run: Run) -> None:
     log = log_plan(
         used=(used(100, 110), used(110, 120), used(120, 140, "refill-r")),
         gaps=(Gap(range=span(140, 150), kind="lost"), Gap(range=span(150, 200), kind="refill")),
@@ -213,11 +239,14 @@ def test_the_bar_places_every_range_between_origin_and_high_watermark(run: Run) 
 
 
 def test_results_of_an_earlier_attempt_are_not_taken_for_this_one(run: Run) -> None:
-    steps: dict[str, dict[str, Any] | None] = dict.fromkeys(STEPS)
-    steps["plan"] = {**OK, "started_at": "2026-01-02T00:00:00"}
-    steps["settled"] = {**OK, "started_at": "2026-01-02T00:01:00"}
-    steps["rebuild"] = {**OK, "started_at": "2026-01-01T00:00:00", "days": {}}
-    report = make_report(run, steps)
+    outcomes = Outcomes(
+        by_step={
+            PLAN.name: outcome(started_at="2026-01-02T00:00:00"),
+            FINALIZE_PLAN.name: outcome(started_at="2026-01-02T00:01:00"),
+            REBUILD.name: outcome(started_at="2026-01-01T00:00:00"),
+        }
+    )
+    report = make_report(run, outcomes)
     states = [item["status"] for item in report["steps"]]
     assert states == ["not needed", "ok", "not needed", "ok", "earlier attempt", *["not reached"] * 3]
     assert report["verdict"]["title"] == "The run stopped before step rebuild"

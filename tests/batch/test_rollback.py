@@ -22,6 +22,7 @@ from tidemark.reconcile import app as step_app_module
 from tidemark.reconcile import rollback as rollback_module
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import ROLLBACK, final_plan
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
@@ -53,7 +54,7 @@ def planned(world: World, name: str, *days: date) -> tuple[Run, Plan]:
     """A run of the days, planned on top of what is sealed."""
     run = world.run(name)
     run = world.plan(name, days, seals=latest_seals(run.store, run.layout))
-    return run, run.plan()
+    return run, final_plan(run)
 
 
 def rebuilt(world: World, name: str, *days: date) -> tuple[Seal, ...]:
@@ -126,6 +127,7 @@ def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_whic
     store.put(key, body)
 
 
+@pytest.mark.conformance(20)
 def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(two_versions: World) -> None:
     world = two_versions
     now = rows(world)
@@ -143,6 +145,7 @@ def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(
     assert [item.expired for item in found.versions] == [True, False]
 
 
+@pytest.mark.conformance(20)
 def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(world: World) -> None:
     first = truth(world)
     late(world, 100)
@@ -165,7 +168,7 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     before = snapshots(world)
     assert (back(world, "undo again", 1), back(world, "and again", 3)) == (third, third)
     assert (snapshots(world), rows(world)) == (before, first)
-    assert world.run("and again").require("rollback")["already"] is True
+    assert world.run("and again").require(ROLLBACK).already is True
 
     assert planned(world, "idle", DAY)[1].unchanged == (DAY,)
     assert back(world, "redo", 2).version == 4
@@ -178,6 +181,7 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     assert [item.rolled_back_to for item in day_seals(run.store, run.layout, DAY)] == [None, None, 1, 2, 3, None]
 
 
+@pytest.mark.conformance(20)
 def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,9 +202,10 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     arguments = ["--stream", world.name, "--run", run.name, f"--day={DAY}", "--version=2"]
     monkeypatch.setattr(sys, "argv", [str(script), *arguments])
     runpy.run_path(str(script), run_name="__main__")
-    assert (run.require("rollback")["days"], rows(world)) == ({str(DAY): 4}, second)
+    assert (run.require(ROLLBACK).sealed.version, rows(world)) == (4, second)
 
 
+@pytest.mark.conformance(20)
 def test_every_version_is_listed_and_can_be_read_as_the_page_says(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +252,7 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
     assert capsys.readouterr().out.splitlines() == lines
 
 
+@pytest.mark.conformance(20)
 def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
@@ -260,13 +266,14 @@ def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkey
         return staged
 
     monkeypatch.setattr(IcebergTable, "stage", overtaken)
-    with pytest.raises(ConflictError, match=r"the day moved while it was being rolled back.*run overtaking published"):
+    with pytest.raises(ConflictError, match=r"another run has moved a day since .*run overtaking published"):
         back(world, "undo", 1)
     assert rows(world) == truth(world)
     found = day_versions(world.settings, world.run("x").stream, DAY)
     assert [(item.seal.run, item.published) for item in found.versions][2:] == [("overtaking", True)]
 
 
+@pytest.mark.conformance(20)
 def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +300,7 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     assert (snapshots(world), rows(world)) == (before, first)
 
 
+@pytest.mark.conformance(17)
 def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_versions(world: World) -> None:
     late(world, 100)
     run, _ = planned(world, "first", DAY)  # the whole run cleared in the scheduler: the same name, a second version

@@ -1,13 +1,15 @@
-"""A run's name and what its steps leave behind."""
+"""A run's name and the outcomes of its steps."""
 
-from typing import Any
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.logs import Log
-from tidemark.core.errors import ConflictError, IncompleteError, QualityError, ServiceError
+from tidemark.core.errors import FormatError, IncompleteError, QualityError, ServiceError
+from tidemark.core.outcome import Attempt
+from tidemark.reconcile.results import AUDIT, PUBLISH, WAIT, WaitResult
 from tidemark.run import run_name
 
 
@@ -25,52 +27,60 @@ def test_a_safe_id_is_its_own_name_and_airflows_ids_stay_readable() -> None:
     assert run_name("scheduled__2013-01-15T00:30:00+00:00").startswith("scheduled__2013-01-15T00-30-00-00-00-")
 
 
-def test_a_step_saves_how_long_it_took_and_what_it_found(log: Log) -> None:
+def test_a_step_saves_how_long_it_took_and_its_result(log: Log) -> None:
     run = log.run()
-    with run.step("wait") as out:
-        out["ready"] = True
-    saved = run.require("wait")
-    assert {name: saved[name] for name in ("step", "status", "error", "ready")} == {
-        "step": "wait",
-        "status": "ok",
-        "error": None,
-        "ready": True,
-    }
-    assert saved["seconds"] >= 0
-    assert "+00:00" in saved["started_at"]
+    with run.step(WAIT) as attempt:
+        attempt.result = WaitResult(ready=True, waited_seconds=0.5)
+    saved = run.outcome(WAIT)
+    assert saved is not None
+    assert (saved.status, saved.error, saved.result) == ("ok", None, WaitResult(ready=True, waited_seconds=0.5))
+    assert saved.seconds >= 0
+    assert "+00:00" in saved.started_at
+    body = run.store.get(run.key(WAIT.name))
+    assert body is not None
+    assert json.loads(body)["result"] == {"ready": True, "waited_seconds": 0.5}
 
 
-def fill_and_raise(out: dict[str, Any], failure: Exception) -> None:
-    out["checks"] = 3
+def set_and_raise(attempt: Attempt[WaitResult], failure: Exception) -> None:
+    attempt.result = WaitResult(ready=False, waited_seconds=3.0)
     raise failure
 
 
-def test_a_failed_step_is_saved_with_its_error_and_what_it_had_found_and_raises(log: Log) -> None:
+def test_a_failed_step_is_saved_with_its_error_and_its_result_so_far_and_raises(log: Log) -> None:
     run = log.run()
     failure = QualityError("a check failed", found="no rows")
-    with pytest.raises(QualityError), run.step("audit") as out:
-        fill_and_raise(out, failure)
-    saved = run.load("audit")
+    with pytest.raises(QualityError), run.step(WAIT) as attempt:
+        set_and_raise(attempt, failure)
+    saved = run.outcome(WAIT)
     assert saved is not None
-    assert (saved["status"], saved["error"], saved["checks"]) == ("failed", "a check failed: found no rows", 3)
+    assert (saved.status, saved.error) == ("failed", "a check failed: found no rows")
+    assert saved.result == WaitResult(ready=False, waited_seconds=3.0)
     with pytest.raises(IncompleteError, match="expected status ok, found failed: a check failed: found no rows"):
-        run.require("audit")
+        run.require(WAIT)
 
 
 def test_a_retry_replaces_the_failed_attempt(log: Log) -> None:
     run = log.run()
-    with pytest.raises(RuntimeError), run.step("rebuild"):
+    with pytest.raises(RuntimeError), run.step(WAIT):
         raise RuntimeError("executor lost")
-    with run.step("rebuild") as out:
-        out["rows"] = 5
-    assert run.require("rebuild")["rows"] == 5
+    with run.step(WAIT) as attempt:
+        attempt.result = WaitResult(ready=True, waited_seconds=5.0)
+    assert run.require(WAIT).waited_seconds == 5
 
 
 def test_a_step_that_never_ran_is_named_when_another_needs_it(log: Log) -> None:
     run = log.run()
-    assert run.load("publish") is None
-    with pytest.raises(IncompleteError, match=r"step 'publish' .* found no result .*publish.json\]"):
-        run.require("publish")
+    assert run.outcome(PUBLISH) is None
+    with pytest.raises(IncompleteError, match=r"step 'publish' .* found no outcome .*publish.json\]"):
+        run.require(PUBLISH)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"step": "wait", "ready": true}'])
+def test_an_outcome_of_another_form_is_an_error_that_names_its_object(log: Log, body: bytes) -> None:
+    run = log.run()
+    run.store.put(run.key(WAIT.name), body)
+    with pytest.raises(FormatError, match=r"wait\.json"):
+        run.outcome(WAIT)
 
 
 def test_a_failure_that_cannot_be_saved_stays_the_failure_and_says_so(
@@ -82,25 +92,6 @@ def test_a_failure_that_cannot_be_saved_stays_the_failure_and_says_so(
         raise ServiceError("S3 put failed", found="503")
 
     monkeypatch.setattr(type(run.store), "put", refuse)
-    with pytest.raises(QualityError) as caught, run.step("audit"):
+    with pytest.raises(QualityError) as caught, run.step(AUDIT):
         raise QualityError("a check failed")
     assert caught.value.__notes__ == ["and step 'audit' could not be saved as failed: S3 put failed: found 503"]
-
-
-def test_a_publication_that_starts_over_is_told_by_what_became_of_that(log: Log) -> None:
-    run = log.run()
-    with pytest.raises(ConflictError), run.step("publish"):
-        raise ConflictError("a day moved")
-    assert run.told("publish") == run.load("publish")
-    begun = {"because": "a day moved", "status": "begun", "error": None}
-    for start_over, error in (
-        (begun, "cut off while it started over, which it did because a day moved"),
-        ({**begun, "status": "failed", "error": "Kafka is away"}, "Kafka is away"),
-    ):
-        run.save("start_over", start_over)
-        told = run.told("publish")
-        assert told is not None
-        assert (told["step"], told["status"], told["error"]) == ("publish", "failed", error)
-    with run.step("publish"), run.step("start_over"):
-        pass
-    assert run.told("publish") == run.require("publish")

@@ -3,47 +3,76 @@
 import hashlib
 from dataclasses import replace
 from datetime import date
-from typing import Any
 
 import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
+from tests.core.worlds import span
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan import DayPlan
+from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.fingerprints import plan_fingerprint
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
+from tidemark.reconcile.results import (
+    AUDIT,
+    FINALIZE_PLAN,
+    PUBLISH,
+    REBUILD,
+    REFILL,
+    SEAL,
+    AuditResult,
+    DayCounts,
+    DeduplicatedBy,
+    PublishResult,
+    RebuildResult,
+    RefilledRange,
+    RefillResult,
+    SealedVersion,
+    final_plan,
+)
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.tables.seals import day_seals, latest_seals, read_seal
 
-PASSED = {"expectation": "expect_a", "kwargs": {}, "severity": "critical", "success": True}
-WARNED = {"expectation": "expect_b", "kwargs": {}, "severity": "warning", "success": False}
-
-DUPLICATES = {"duplicates_removed": 0, "duplicates_trimmed": 2}
+PASSED = CheckOutcome(
+    expected=Expected(expectation="expect_a", kwargs={}, severity="critical", built_in=False),
+    success=True,
+    observed=None,
+)
+WARNED = CheckOutcome(
+    expected=Expected(expectation="expect_b", kwargs={}, severity="warning", built_in=False),
+    success=False,
+    observed=None,
+)
 
 
 def settled(log: Log, name: str, *days: date, force: bool = False) -> Run:
     run = log.run(name)
     plan_run(run, days, force)
-    settle_run(run)
+    finalize_plan_run(run)
     return run
 
 
 def finish(
-    run: Run, rows: dict[date, int], *, snapshot_id: int = 77, checks: tuple[dict[str, Any], ...] = (PASSED,)
+    run: Run, rows: dict[date, int], *, snapshot_id: int = 77, checks: tuple[CheckOutcome, ...] = (PASSED,)
 ) -> None:
-    """What rebuild, audit and publish leave behind; one row of each day is quarantined."""
-    with run.step("rebuild") as out:
-        out["plan"] = plan_fingerprint(run.plan())
-        out["days"] = {
-            day.isoformat(): {"read": n, "published": n - 1, "quarantined": 1, **DUPLICATES} for day, n in rows.items()
-        }
-        out["differences"] = {}
-    with run.step("audit") as out:
-        out |= {"checks": list(checks), "passed": all(c["success"] or c["severity"] == "warning" for c in checks)}
-    with run.step("publish") as out:
-        out |= {"snapshot_id": snapshot_id, "quarantine_snapshot_id": 88, "already": False}
-        out["days"] = [item.day.isoformat() for item in run.plan().days]
+    """The results of rebuild, audit and publish; one row of each day is quarantined."""
+    with run.step(REBUILD) as rebuild:
+        rebuild.result = RebuildResult(
+            plan=plan_fingerprint(final_plan(run)),
+            inputs="by hand",
+            deduplicated_by=DeduplicatedBy(key=(), keep="first"),
+            days=tuple(
+                DayCounts(day=day, read=n, published=n - 1, quarantined=1, duplicates_removed=0, duplicates_trimmed=2)
+                for day, n in rows.items()
+            ),
+        )
+    with run.step(AUDIT) as audit:
+        passed = all(item.success or item.expected.severity == "warning" for item in checks)
+        audit.result = AuditResult(staged=None, passed=passed, held=(), checks=checks)
+    with run.step(PUBLISH) as publish:
+        days = tuple(item.day for item in final_plan(run).days)
+        publish.result = PublishResult(days=days, snapshot_id=snapshot_id, quarantine_snapshot_id=88)
 
 
 def two_days(log: Log) -> None:
@@ -55,26 +84,24 @@ def two_days(log: Log) -> None:
 def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY, TUESDAY)
-    with run.step("refill") as out:
-        out["ranges"] = [{"start": 3, "end": 7}, {"start": 9, "end": 10}]
+    with run.step(REFILL) as refill:
+        ranges = (RefilledRange(log=log.owner(), range=part, batch=0) for part in (span(3, 7), span(9, 10)))
+        refill.result = RefillResult(ranges=tuple(ranges), rows=5, files=2, lost=())
     finish(run, {MONDAY: 10, TUESDAY: 5}, checks=(PASSED, WARNED))
     monday, tuesday = seal_run(run)
     assert (monday.day, tuesday.day) == (MONDAY, TUESDAY)
     assert (monday.rows_read, monday.rows_published, monday.rows_quarantined) == (10, 9, 1)
     assert (monday.refilled_offsets, monday.duplicates_trimmed, monday.quality) == (5, 2, "warnings")
     assert (monday.snapshot_id, monday.quarantine_snapshot_id, monday.run, monday.previous) == (77, 88, "run-1", None)
-    plan = run.plan()
-    assert [(item.log, item.origin, item.end, item.used) for item in monday.logs] == [
-        (item.target.log, item.target.origin, item.target.end, item.used) for item in plan.logs
+    plan = final_plan(run)
+    assert [(item.log, item.start, item.end, item.used) for item in monday.logs] == [
+        (item.target.log, item.target.start, item.target.end, item.used) for item in plan.logs
     ]
     assert latest_seals(log.store, log.layout) == (monday, tuesday)
-    assert run.require("seal")["seals"][0] == {
-        "day": "2013-01-14",
-        "version": 1,
-        "key": log.layout.seal_key(MONDAY, 1),
-    }
+    assert run.require(SEAL).seals[0] == SealedVersion(day=MONDAY, version=1, key=log.layout.seal_key(MONDAY, 1))
 
 
+@pytest.mark.conformance(17)
 def test_sealing_again_by_the_same_run_changes_nothing(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY)
@@ -86,17 +113,16 @@ def test_sealing_again_by_the_same_run_changes_nothing(log: Log) -> None:
     assert len(day_seals(log.store, log.layout, MONDAY)) == 1
 
 
-def test_sealing_again_takes_a_seal_that_says_nothing_of_its_plan_for_the_same_one(log: Log) -> None:
-    """As one from before seals told it; and a plan that is made anew is of another moment."""
+def test_sealing_again_with_a_plan_of_another_moment_keeps_the_first_seal(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY)
-    run.save("settled", {**run.require("settled"), "planned_at": "2013-01-15T00:00:00.000+00:00"})
     finish(run, {MONDAY: 10})
     (seal,) = seal_run(run)
-    assert seal.planned_at_us == 1358208000000000
-    before = replace(seal, planned_at_us=None)
-    log.store.put(log.layout.seal_key(MONDAY, 1), before.to_json())
-    assert seal_run(run) == (before,)
+    planned = run.require(FINALIZE_PLAN)
+    with run.step(FINALIZE_PLAN) as attempt:
+        attempt.result = replace(planned, planned_at="2013-01-15T00:00:00.000+00:00")
+    assert seal_run(run) == (seal,)
+    assert seal.planned_at_us != 1358208000000000
 
 
 def test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both(log: Log) -> None:
@@ -111,17 +137,18 @@ def test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both(l
     assert log.layout.seal_key(MONDAY, 1) in str(caught.value)
 
 
+@pytest.mark.conformance(19)
 def test_late_rows_seal_a_second_version_that_chains_to_the_first(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY, TUESDAY)
     finish(run, {MONDAY: 10, TUESDAY: 5})
     seal_run(run)
-    assert settled(log, "idle", MONDAY).plan().unchanged == (MONDAY,)
+    assert final_plan(settled(log, "idle", MONDAY)).unchanged == (MONDAY,)
     log.produce(3, at(MONDAY, 23))
     log.archive(15, 18)
     again = settled(log, "run-2", TUESDAY)
-    assert again.plan().days == (DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13),)
-    assert again.plan().unchanged == (TUESDAY,)
+    assert final_plan(again).days == (DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13),)
+    assert final_plan(again).unchanged == (TUESDAY,)
     finish(again, {MONDAY: 13}, snapshot_id=78)
     (second,) = seal_run(again)
     body = log.store.get(log.layout.seal_key(MONDAY, 1))
@@ -150,14 +177,14 @@ def test_a_run_with_nothing_to_do_seals_nothing_and_needs_no_rebuild(log: Log) -
     seal_run(run)
     idle = settled(log, "idle", MONDAY)
     assert seal_run(idle) == ()
-    assert idle.require("seal")["seals"] == []
+    assert idle.require(SEAL).seals == ()
 
 
 def test_a_day_is_not_sealed_before_it_is_published(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
-    log.store.delete(run.key("publish"))
+    log.store.delete(run.key(PUBLISH.name))
     with pytest.raises(IncompleteError, match="step 'publish'"):
         seal_run(run)
     assert latest_seals(log.store, log.layout) == ()
@@ -166,7 +193,7 @@ def test_a_day_is_not_sealed_before_it_is_published(log: Log) -> None:
 def test_a_day_that_failed_its_checks_is_not_sealed(log: Log) -> None:
     two_days(log)
     run = settled(log, "run-1", MONDAY)
-    finish(run, {MONDAY: 10}, checks=({**PASSED, "success": False},))
+    finish(run, {MONDAY: 10}, checks=(replace(PASSED, success=False),))
     with pytest.raises(QualityError, match="found expect_a"):
         seal_run(run)
     assert latest_seals(log.store, log.layout) == ()

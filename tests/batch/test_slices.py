@@ -17,7 +17,6 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice
-from tidemark.definitions.stream import Stream
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -80,8 +79,8 @@ def target(store: ObjectStore) -> FileTarget:
     return FileTarget(store=store, layout=layout, part_bytes=5 * 1024 * 1024, settings="settings-one")
 
 
-def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: list[Slice]) -> list[Row]:
-    rows = read_slices(spark, settings, stream, slices)
+def collected(spark: SparkSession, settings: Settings, slices: list[Slice]) -> list[Row]:
+    rows = read_slices(spark, settings, slices)
     assert rows.schema == ARCHIVE_SCHEMA
     found = []
     for item in rows.collect():
@@ -96,11 +95,12 @@ def collected(spark: SparkSession, settings: Settings, stream: Stream, slices: l
     return sorted(found, key=lambda one: one["offset"])
 
 
+@pytest.mark.conformance(9)
 def test_odd_records_are_read_back_to_the_byte(
     spark: SparkSession, settings: Settings, target: FileTarget, make_stream: MakeStream
 ) -> None:
     slices = [Slice(key=write(target, ODD), log=LOG, range=RANGE, whole=True)]
-    assert collected(spark, settings, make_stream(), slices) == ODD
+    assert collected(spark, settings, slices) == ODD
 
 
 def test_slices_are_trimmed_to_their_offsets(
@@ -117,7 +117,7 @@ def test_slices_are_trimmed_to_their_offsets(
         for start, end in ((0, 11), (11, 55), (55, 91))
     ]
     assert len({item.key for item in slices}) == 3
-    assert collected(spark, settings, make_stream(), slices) == [item for item in rows if item["offset"] < 91]
+    assert collected(spark, settings, slices) == [item for item in rows if item["offset"] < 91]
 
 
 def test_only_the_slices_objects_are_read_whatever_folders_are_called(
@@ -143,11 +143,11 @@ def test_only_the_slices_objects_are_read_whatever_folders_are_called(
         Slice(key=keys[0], log=LOG, range=whole, whole=True),
         Slice(key=keys[2], log=LOG, range=part, whole=False),
     ]
-    assert collected(spark, settings, make_stream(), slices) == [*rows[:100], *rows[250:260]]
-    assert collected(spark, settings, make_stream(), slices[1:]) == rows[250:260]
+    assert collected(spark, settings, slices) == [*rows[:100], *rows[250:260]]
+    assert collected(spark, settings, slices[1:]) == rows[250:260]
     store.delete(keys[2])
     with pytest.raises(IncompleteError, match=re.escape(f"found 1; missing: {keys[2]}")):
-        read_slices(spark, settings, make_stream(), slices)
+        read_slices(spark, settings, slices)
 
 
 def test_a_session_that_ignores_the_list_of_objects_is_refused(
@@ -158,6 +158,6 @@ def test_a_session_that_ignores_the_list_of_objects_is_refused(
     spark.conf.set(ignored, True)
     try:
         with pytest.raises(IncompleteError, match=f"(?s)expected 1 objects.*found 0.*{re.escape(ignored)}"):
-            read_slices(spark, settings, make_stream(), [Slice(key=key, log=LOG, range=RANGE, whole=True)])
+            read_slices(spark, settings, [Slice(key=key, log=LOG, range=RANGE, whole=True)])
     finally:
         spark.conf.unset(ignored)

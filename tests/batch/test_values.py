@@ -15,9 +15,10 @@ from tests.spark.avro import text, varint
 from tests.spark.rows import kafka_rows
 from tidemark.archive.stream.driver import archive
 from tidemark.definitions.stream import Stream
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.results import REFILL
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform
@@ -95,8 +96,8 @@ def rebuilt(spark: SparkSession, stream: Stream, settings: Settings) -> Run:
     run = Run.open(stream.name, "run-1", settings)
     plan_run(run, [MONDAY, TUESDAY], False)
     refill_run(run, spark)
-    assert run.require("refill")["rows"] == 0
-    settle_run(run)
+    assert run.require(REFILL).rows == 0
+    finalize_plan_run(run)
     rebuild_run(run, spark)
     return run
 
@@ -107,6 +108,7 @@ def rows(spark: SparkSession, settings: Settings, table: str, *columns: str) -> 
 
 
 @pytest.mark.parametrize(("value_format", "encode"), [("json", of_json), ("avro", of_avro)])
+@pytest.mark.conformance(9, 16)
 def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuilt_from_them(
     spark: SparkSession,
     settings: Settings,
@@ -148,6 +150,7 @@ def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuil
     assert refused == [(len(HOSTILE) + number, value) for number, value in enumerate(bad)]
 
 
+@pytest.mark.conformance(49)
 def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -171,6 +174,7 @@ def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
     assert rows(spark, settings, after.quarantine_table, "_offset", "value") == [(5, b"\x00")]
 
 
+@pytest.mark.conformance(9, 16)
 def test_raw_values_are_rebuilt_byte_for_byte(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:

@@ -23,7 +23,7 @@ from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.seal import Seal
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.rollback import rollback_day
@@ -36,6 +36,8 @@ from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.day import verify_day
 from tidemark.verify.lineage import Basis
 from tidemark.verify.result import ProofPart, Verification
+
+pytestmark = pytest.mark.conformance(48)
 
 NINE = at(MONDAY, 9)
 GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
@@ -58,7 +60,7 @@ def seal(log: Log, spark: SparkSession, name: str) -> Seal:
     """Monday, of everything that is archived."""
     run = log.run(name)
     plan_run(run, [MONDAY], False)
-    settle_run(run)
+    finalize_plan_run(run)
     for step in (rebuild_run, pass_audit, publish_run):
         step(run, spark)
     (sealed,) = seal_run(run)

@@ -46,6 +46,7 @@ def test_a_value_that_changed_in_an_object_is_found_by_its_checksum(store: Objec
     assert wrong == [f"checksum of an object's rows: expected {file.checksum}, found {changed.checksum} [{file.key}]"]
 
 
+@pytest.mark.conformance(53)
 def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_deletion(store: ObjectStore) -> None:
     """24 rows of the first day in ten-minute steps, the last eight archived later; then rows of the next day."""
     small = make(store)

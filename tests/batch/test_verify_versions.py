@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
 from tidemark.core.days import micros
 from tidemark.kafka.topics import logs_of
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.seal import seal_run
@@ -24,6 +24,8 @@ from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
 from tidemark.verify import day as verify_module
+
+pytestmark = pytest.mark.conformance(48)
 
 
 def expire(spark: SparkSession, settings: Settings, table: IcebergTable, snapshot: int | None) -> None:
@@ -93,7 +95,7 @@ def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove
     archive(spark, stream, settings, available_now=True)
     run = log.run("run-1")
     plan_run(run, [MONDAY], False)
-    settle_run(run)
+    finalize_plan_run(run)
     log.produced[0] = dict.fromkeys(range(10), NINE)
     now = micros(datetime.now(UTC))
     log.archive(3, 10, writer="query-b", committed_at_us=now)

@@ -9,9 +9,10 @@ from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
-from tidemark.inspect.locate import Located, RecordCopy, SealedVersion, locate
+from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy, locate
 from tidemark.maintenance.archive import maintain_ledger
 from tidemark.reconcile.plan.step import plan_run
+from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.seal import seal_run
 
 
@@ -55,7 +56,7 @@ def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log:
             for writer, start, end, seq in (("query-a", 0, 10, 1), ("query-b", 3, 10, 0), ("query-c", 0, 20, 0))
         ),
         seals=tuple(
-            SealedVersion(
+            LocatedVersion(
                 key=log.layout.seal_key(MONDAY, version),
                 day=MONDAY,
                 version=version,
@@ -137,7 +138,7 @@ def test_a_missing_committed_object_is_a_conflict_that_names_it(log: Log) -> Non
     body = log.store.get(key)
     assert body is not None
     log.store.delete(key)
-    with pytest.raises(ConflictError, match=r"a committed object is missing.*query-a.* Put it back .*: delete the man"):
+    with pytest.raises(ConflictError, match=r"a committed object is missing.*query-a.* Restore it .*: delete the man"):
         find(log, 1)
     log.store.put(key, body)
     assert find(log, 1).day == MONDAY
@@ -145,12 +146,12 @@ def test_a_missing_committed_object_is_a_conflict_that_names_it(log: Log) -> Non
     compact(log.store, log.layout, log.stream, read_archived(log.store, log.layout, log.stream))
     for missing in (key, log.layout.manifest_key(manifest.writer, manifest.batch)):
         log.store.delete(missing)
-    maintain_ledger(log.store, log.layout, log.stream, anew=True)
+    maintain_ledger(log.store, log.layout, log.stream, from_scratch=True)
     with pytest.raises(PositionError, match="the offset is not archived"):
         find(log, 1)
     run = log.run()
     plan_run(run, [MONDAY], False)
-    assert [(item["start"], item["end"]) for item in run.require("plan")["refill"]] == [(0, 3)]
+    assert [(item.range.start, item.range.end) for item in run.require(PLAN).refill] == [(0, 3)]
 
 
 def test_a_damaged_committed_object_is_named_by_its_key(log: Log) -> None:

@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.batch.objects import archive_rows
-from tests.batch.steps import pass_audit
+from tests.batch.steps import finalize, pass_audit
 from tests.catalog import another_catalog
-from tidemark.core.codec import encode
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
@@ -25,6 +24,7 @@ from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import REBUILD, RebuildResult, RefilledRange
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.snapshots import main_snapshots
@@ -162,7 +162,7 @@ class World:
         ends: dict[TopicPartition, int] = {}
         for item in self.records:
             ends[item.log] = max(ends.get(item.log, 0), item.offset + 1)
-        targets = [Target(log=log, origin=0, end=end, log_start=0, high_watermark=end) for log, end in ends.items()]
+        targets = [Target(log=log, start=0, end=end, log_start=0, high_watermark=end) for log, end in ends.items()]
         plan = make_plan(
             stream=self.name,
             time_zone=str(ZONE),
@@ -178,21 +178,17 @@ class World:
 
     def settle(self, run: Run, plan: Plan, *, force: bool = False) -> None:
         """What the steps before the rebuild leave behind."""
-        main = main_snapshots(self.settings, run.stream)
-        settled = {"plan": encode(plan), "broken_chains": [], "main": main, "force": force}
-        refilled = [
-            {**asdict(log.target.log), "start": used.range.start, "end": used.range.end, "batch": used.batch}
+        refilled = tuple(
+            RefilledRange(log=log.target.log, range=used.range, batch=used.batch)
             for log in plan.logs
             for used in log.used
             if used.writer == f"refill-{run.name}"
-        ]
-        for step, result in (("plan", settled), ("refill", {"ranges": refilled}), ("settled", settled)):
-            with run.step(step) as out:
-                out.update(result)
+        )
+        finalize(run, plan, main_snapshots(self.settings, run.stream), force=force, refilled=refilled)
 
-    def rebuild(self, run: Run) -> dict[str, Any]:
+    def rebuild(self, run: Run) -> RebuildResult:
         rebuild_run(run, self.spark)
-        return run.require("rebuild")
+        return run.require(REBUILD)
 
     def reconcile(
         self, name: str, days: Sequence[date], *, audit: Callable[[Run, SparkSession], None] = pass_audit

@@ -30,7 +30,7 @@ def test_a_deleted_manifest_breaks_the_link_of_the_one_behind_it() -> None:
     (link,) = broken_links([whole[0], whole[1], whole[3]])
     assert link == BrokenLink(writer="a", batch=3, after=1, expected=sha(whole[1]), found=sha(whole[2]))
     assert str(link) == (
-        f"broken chain: writer a, batch 3 behind batch 1: expected previous {sha(whole[1])}, found {sha(whole[2])}"
+        f"broken chain: writer a, batch 3 after batch 1: expected previous {sha(whole[1])}, found {sha(whole[2])}"
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from tests.core.worlds import offsets, ranges, span
 from tidemark.core.cover import Piece, cover, overlaps
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Overlap
+
+pytestmark = pytest.mark.conformance(14)
 
 many = st.lists(ranges(), max_size=12)
 few = st.lists(ranges(12), max_size=7)

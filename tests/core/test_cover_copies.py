@@ -1,9 +1,10 @@
-"""Copies with holes, of values only, and neither: each offset from the best copy of it, in the fewest pieces."""
+"""Copies with holes and without: each offset from the densest copy of it, in the fewest pieces."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,29 +12,30 @@ from tests.core.worlds import offsets, ranges, span
 from tidemark.core.cover import Copy, Piece, best_cover, cover
 from tidemark.core.offsets import OffsetRange
 
+pytestmark = pytest.mark.conformance(14)
+
 
 @st.composite
 def copies(draw: st.DrawFn, limit: int = 16) -> Copy:
     item = draw(ranges(limit))
     # Mostly a third, a half or all of the offsets: equal densities of copies of any length.
-    share = draw(st.sampled_from((0, 2, 3, 6, 6)))
-    rows = draw(st.integers(0, len(item))) if draw(st.integers(0, 3)) == 0 else len(item) * share // 6
-    return Copy(range=item, rows=rows, values_only=rows == len(item) and draw(st.booleans()))
+    sixths = draw(st.sampled_from((0, 2, 3, 6, 6)))
+    rows = draw(st.integers(0, len(item))) if draw(st.integers(0, 3)) == 0 else len(item) * sixths // 6
+    return Copy(range=item, rows=rows)
 
 
 few = st.lists(copies(), max_size=9)
 targets = ranges(16) | st.just(span(0, 16))
 
 
-def rank(copy: Copy) -> tuple[bool, Fraction]:
-    """Complete with whole records, or how many rows it has per offset."""
-    share = Fraction(copy.rows, len(copy.range))
-    return share == 1 and not copy.values_only, share
+def share(copy: Copy) -> Fraction:
+    """How many rows it has per offset."""
+    return Fraction(copy.rows, len(copy.range))
 
 
-def best(archived: Sequence[Copy], offset: int) -> tuple[bool, Fraction] | None:
-    """The rank of the best copy of an offset."""
-    return max((rank(copy) for copy in archived if offset in copy.range), default=None)
+def best(archived: Sequence[Copy], offset: int) -> Fraction | None:
+    """The share of the densest copy of an offset."""
+    return max((share(copy) for copy in archived if offset in copy.range), default=None)
 
 
 @settings(max_examples=800)
@@ -48,14 +50,14 @@ def test_every_offset_any_copy_holds_comes_once_from_the_best_copy_of_it(
     assert taken.keys() == offsets([copy.range for copy in archived]) & offsets([target])
     for offset, copy in taken.items():
         assert offset in copy.range
-        assert rank(copy) == best(archived, offset)
+        assert share(copy) == best(archived, offset)
 
 
 @settings(max_examples=500)
 @given(targets, few)
 def test_complete_copies_are_used_as_if_there_were_no_others(target: OffsetRange, archived: list[Copy]) -> None:
-    complete = [copy.range for copy in archived if rank(copy)[0]]
-    found = [piece.range for piece in best_cover(target, archived) if rank(archived[piece.index])[0]]
+    complete = [copy.range for copy in archived if share(copy) == 1]
+    found = [piece.range for piece in best_cover(target, archived) if share(archived[piece.index]) == 1]
     assert found == [piece.range for piece in cover(target, complete)]
 
 
@@ -64,11 +66,11 @@ def test_complete_copies_are_used_as_if_there_were_no_others(target: OffsetRange
 def test_between_better_copies_the_fewest_pieces_of_equally_dense_ones_are_used(
     target: OffsetRange, archived: list[Copy]
 ) -> None:
-    pieces = [piece for piece in best_cover(target, archived) if not rank(archived[piece.index])[0]]
+    pieces = [piece for piece in best_cover(target, archived) if share(archived[piece.index]) < 1]
     for run in _runs(pieces, archived):
         whole = span(run[0].range.start, run[-1].range.end)
         wanted = best(archived, whole.start)
-        alike = [copy.range for copy in archived if rank(copy) == wanted]
+        alike = [copy.range for copy in archived if share(copy) == wanted]
         fewest = next(
             size
             for size in range(1, len(alike) + 1)
@@ -109,16 +111,6 @@ def test_a_copy_with_holes_goes_on_behind_a_better_one_in_its_middle() -> None:
         Piece(index=0, range=span(9, 12)),
         Piece(index=2, range=span(12, 15)),
         Piece(index=0, range=span(15, 20)),
-    )
-
-
-def test_values_alone_are_taken_only_where_no_copy_has_whole_records() -> None:
-    adopted = Copy(range=span(0, 100), rows=100, values_only=True)
-    own = [Copy(range=span(at, at + 10), rows=10) for at in range(20, 70, 10)]
-    assert best_cover(span(0, 100), [adopted, *own, Copy(range=span(65, 95), rows=29)]) == (
-        Piece(index=0, range=span(0, 20)),
-        *(Piece(index=at + 1, range=item.range) for at, item in enumerate(own)),
-        Piece(index=0, range=span(70, 100)),
     )
 
 

@@ -30,10 +30,10 @@ def one_day(size: int, day: date | None = FIRST) -> dict[TopicPartition, Truth]:
     return {log(): (day,) * size}
 
 
-def target(end: int, *, origin: int = 0, log_start: int = 0, high_watermark: int | None = None) -> Target:
+def target(end: int, *, start: int = 0, log_start: int = 0, high_watermark: int | None = None) -> Target:
     return Target(
         log=log(),
-        origin=origin,
+        start=start,
         end=end,
         log_start=log_start,
         high_watermark=end if high_watermark is None else high_watermark,
@@ -125,6 +125,7 @@ def test_a_hole_in_a_trimmed_range_is_told_as_the_most_it_can_be() -> None:
     )
 
 
+@pytest.mark.conformance(19)
 def test_a_sealed_day_with_nothing_new_is_unchanged_and_forced_is_the_next_version() -> None:
     world = world_of(
         batch(0, 0, 10, one_day(10)), end=10, seals=(seal_of(FIRST, [sealed_log(log(), 0, 10)], version=3),)
@@ -135,6 +136,7 @@ def test_a_sealed_day_with_nothing_new_is_unchanged_and_forced_is_the_next_versi
     assert forced.unchanged == ()
 
 
+@pytest.mark.conformance(20)
 def test_a_day_that_was_rolled_back_stays_so_until_rows_come_that_its_last_rebuild_had_not_seen() -> None:
     """Version 1 saw 10 offsets and version 2 saw 20; version 3 is version 1 again, and version 4 is 2 again."""
     truths = one_day(30)
@@ -169,6 +171,7 @@ def test_late_rows_reopen_a_sealed_day_and_leave_its_neighbour_as_it_is() -> Non
     assert [item.range for item in plan.slices] == [span(0, 10), span(20, 30)]
 
 
+@pytest.mark.conformance(19)
 def test_a_day_further_back_than_the_bound_is_ignored_with_its_late_rows_unless_it_is_requested() -> None:
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 12 + (SECOND,) * 12 + (FIRST,) * 6 + (THIRD,) * 2}
     seals = tuple(seal_of(day, [sealed_log(log(), 0, 24, [span(3, 5)])]) for day in (FIRST, SECOND))
@@ -194,6 +197,7 @@ def test_a_day_further_back_than_the_bound_is_ignored_with_its_late_rows_unless_
     ]
 
 
+@pytest.mark.conformance(19)
 def test_with_a_bound_a_backfill_reopens_no_day_after_its_own_and_names_it() -> None:
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 8 + (THIRD,) * 8 + (SECOND,) * 4 + (THIRD,) * 3}
     seals = tuple(seal_of(day, [sealed_log(log(), 0, 16)]) for day in (FIRST, SECOND, THIRD))
@@ -238,7 +242,7 @@ def test_a_partition_the_seal_does_not_know_reopens_the_days_it_has_rows_of() ->
     seals = tuple(seal_of(day, [sealed_log(log(), 0, 0)]) for day in (FIRST, SECOND))
     world = replace(
         world_of(manifest, end=0, seals=seals, requested=()),
-        targets=(target(0), Target(log=new, origin=0, end=4, log_start=0, high_watermark=4)),
+        targets=(target(0), Target(log=new, start=0, end=4, log_start=0, high_watermark=4)),
     )
     assert [item.day for item in plan_of(world).days] == [FIRST]
 

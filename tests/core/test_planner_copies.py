@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import date
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Hole, LogPlan, Plan, Target, Used
 from tidemark.core.seal import Seal, SealedLog
+
+pytestmark = pytest.mark.conformance(14)
 
 FIRST, SECOND, _ = DAYS
 
@@ -49,8 +52,8 @@ def written(number: int, committed: OffsetRange, kept: set[int], truth: Truth, c
 
 def plan(copies: list[Written], seals: tuple[Seal, ...], requested: tuple[date, ...] = DAYS) -> Plan:
     end = max(copy.manifest.ranges[0].range.end for copy in copies)
-    origin = min(copy.manifest.ranges[0].range.start for copy in copies)
-    target = Target(log=log(), origin=origin, end=end, log_start=origin, high_watermark=end)
+    start = min(copy.manifest.ranges[0].range.start for copy in copies)
+    target = Target(log=log(), start=start, end=end, log_start=start, high_watermark=end)
     return plan_of(
         World(
             truths={},
@@ -74,7 +77,7 @@ def sealed(found: Plan, copies: list[Written]) -> tuple[Seal, ...]:
     (one,) = found.logs
     part = SealedLog(
         log=log(),
-        origin=one.target.origin,
+        start=one.target.start,
         end=one.target.end,
         used=one.used,
         gaps=tuple(replace(gap, kind="lost") for gap in one.gaps),
@@ -166,5 +169,5 @@ def test_a_seal_finds_the_used_range_of_an_offset() -> None:
         Used(range=span(start, end), committed=span(start, end), writer="a", batch=start)
         for start, end in ((2, 5), (5, 9))
     )
-    part = SealedLog(log=log(), origin=2, end=9, used=used, gaps=(), holes=())
+    part = SealedLog(log=log(), start=2, end=9, used=used, gaps=(), holes=())
     assert [part.use_of(offset) for offset in (1, 2, 4, 5, 8, 9)] == [None, used[0], used[0], used[1], used[1], None]

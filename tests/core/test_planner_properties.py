@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +20,11 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
 
+pytestmark = pytest.mark.conformance(15)
+
 
 def asked(target: Target) -> set[int]:
-    return set(range(target.origin, target.end))
+    return set(range(target.start, target.end))
 
 
 def held(world: World, owner: TopicPartition) -> Counter[int]:
@@ -177,7 +180,7 @@ def _has_unseen_row(world: World, seal: Seal) -> bool:
 @given(worlds())
 def test_archived_rows_count_every_object_once_and_are_exact_where_the_target_is_all(world: World) -> None:
     everything = tuple(
-        replace(target, origin=0, end=len(world.truths[target.log]), log_start=0, high_watermark=99)
+        replace(target, start=0, end=len(world.truths[target.log]), log_start=0, high_watermark=99)
         for target in world.targets
     )
     for targets in (everything, world.targets):

@@ -116,15 +116,15 @@ def seal_of(day: date, logs: Sequence[SealedLog], *, version: int = 1, run: str 
     )
 
 
-def sealed_log(owner: TopicPartition, origin: int, end: int, lost: Sequence[OffsetRange] = ()) -> SealedLog:
-    used, at = [], origin
+def sealed_log(owner: TopicPartition, start: int, end: int, lost: Sequence[OffsetRange] = ()) -> SealedLog:
+    used, at = [], start
     for item in [*sorted(lost), None]:
         stop = end if item is None else item.start
         if at < stop:
             used.append(Used(range=span(at, stop), committed=span(at, stop), writer="old", batch=at))
         at = end if item is None else item.end
     gaps = tuple(Gap(range=item, kind="lost") for item in sorted(lost))
-    return SealedLog(log=owner, origin=origin, end=end, used=tuple(used), gaps=gaps, holes=())
+    return SealedLog(log=owner, start=start, end=end, used=tuple(used), gaps=gaps, holes=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +153,11 @@ def worlds(draw: st.DrawFn) -> World:
         manifests.append(manifest_of(writer, batch, committed, truths, cut))
     targets = []
     for owner in owners:
-        origin, end = sorted(draw(st.tuples(st.integers(0, size), st.integers(0, size))))
-        log_start = draw(st.integers(origin, size))
+        start, end = sorted(draw(st.tuples(st.integers(0, size), st.integers(0, size))))
+        log_start = draw(st.integers(start, size))
         targets.append(
             Target(
-                log=owner, origin=origin, end=end, log_start=log_start, high_watermark=draw(st.integers(end, size + 3))
+                log=owner, start=start, end=end, log_start=log_start, high_watermark=draw(st.integers(end, size + 3))
             )
         )
     seals = []

@@ -6,6 +6,7 @@ Under ``form``: the arguments that the stream's rollback gives its application, 
 
 import json
 import sys
+from datetime import date
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -13,10 +14,13 @@ from unittest.mock import patch
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
+from tidemark.core.outcome import Outcome
 from tidemark.orchestration.manual_dags import ROLLBACK
 from tidemark.orchestration.operators import PythonStep, SparkStep
 from tidemark.orchestration.steps import reconciles
 from tidemark.orchestration.tasks import STEPS_BY_PLAN
+from tidemark.reconcile.results import ROLLBACK as ROLLBACK_STEP
+from tidemark.reconcile.results import RollbackResult, SealedVersion
 from tidemark.run import Run, run_name
 from tidemark.settings import settings
 
@@ -31,8 +35,18 @@ def _rolled_back(stream: str) -> tuple[str, list[str], dict[str, Any]]:
     task: Any = ROLLBACK.dag(item).get_task("rollback")
     announced = {task.outlets[0]: SimpleNamespace(extra=None)}
     run = Run.open(stream, run_name("by hand"), settings())
-    result = {"status": "ok", "days": {"2013-01-14": 3}}
-    with patch.object(SparkSubmitOperator, "execute", lambda *_: run.save("rollback", result)):
+    sealed = SealedVersion(day=date(2013, 1, 14), version=3, key="")
+    result = RollbackResult(
+        rolled_back_to=1,
+        already=False,
+        sealed=sealed,
+        rows_published=0,
+        rows_quarantined=0,
+        snapshot_id=None,
+        quarantine_snapshot_id=None,
+    )
+    done = Outcome(started_at="", seconds=0.0, status="ok", error=None, result=result)
+    with patch.object(SparkSubmitOperator, "execute", lambda *_: run.save(ROLLBACK_STEP, done)):
         form = {"day": "2013-01-14", "version": 1}
         task.execute({"run_id": "by hand", "params": form, "outlet_events": announced})
     return task.application, task.application_args, announced[task.outlets[0]].extra
@@ -41,7 +55,8 @@ def _rolled_back(stream: str) -> tuple[str, list[str], dict[str, Any]]:
 def _attempt(stream: str, run: str, step: str, results: dict[str, Any]) -> tuple[str, str]:
     def save() -> None:
         for name, result in results.items():
-            Run.open(stream, run, settings()).save(name, result)
+            opened = Run.open(stream, run, settings())
+            opened.store.put(opened.key(name), json.dumps({"step": name, **result}).encode())
 
     def die(*_: object) -> None:
         save()

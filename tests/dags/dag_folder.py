@@ -45,7 +45,6 @@ def _task(task: Any) -> dict[str, Any]:
         "mapped": task.is_mapped,
         "depends_on_past": task.depends_on_past,
         "bounded": task.execution_timeout is not None or getattr(task, "mode", "") == "reschedule",
-        "at_once": task.max_active_tis_per_dag,
         "templates": list(task.template_fields),
         "outlets": [asset.uri for asset in task.outlets],
     }

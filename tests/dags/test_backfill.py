@@ -18,8 +18,11 @@ from tidemark.orchestration.backfill import (
     to_start,
 )
 from tidemark.orchestration.tasks import reason
+from tidemark.reconcile.results import FINALIZE_PLAN
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
+
+pytestmark = pytest.mark.conformance(51)
 
 MON, TUE, WED = date(2013, 1, 14), date(2013, 1, 15), date(2013, 1, 16)
 DAYS = (MON, TUE, WED)
@@ -115,7 +118,7 @@ def test_a_day_whose_plan_could_not_be_settled_tells_why(settings: Settings, mak
     stream, run = make_stream(), day_run_id("manual", MON, 1)
     with (
         pytest.raises(IncompleteError),
-        Run.open(stream.name, run_name(run), settings).step("settled"),
+        Run.open(stream.name, run_name(run), settings).step(FINALIZE_PLAN),
     ):
         raise IncompleteError("offsets are lost")
-    assert reason(stream.name, run) == "settled: offsets are lost"
+    assert reason(stream.name, run) == "finalize_plan: offsets are lost"

@@ -80,7 +80,7 @@ def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights
     assert flights["timetable"] == "CronDataIntervalTimetable"
     assert flights["cron"] == ["30 0 * * *", "America/New_York"]
     assert flights["catchup"] is False
-    assert flights["max_active_runs"] == 2
+    assert flights["max_active_runs"] == 1
 
 
 def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[str, Any]) -> None:
@@ -91,17 +91,16 @@ def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[
     assert rules == {"settle": "none_failed", "report": "all_done"}
 
 
+@pytest.mark.conformance(29)
 def test_spark_steps_are_submitted_and_show_no_settings_in_templates(flights: Mapping[str, Any]) -> None:
     spark = {name: task["templates"] for name, task in flights["tasks"].items() if task["operator"] == "SparkStep"}
     assert spark == {name: ["application"] for name in ("refill", "rebuild", "audit", "publish")}
 
 
-def test_every_step_is_retried_bounded_and_only_publishing_is_serial(flights: Mapping[str, Any]) -> None:
+def test_every_step_is_retried_and_has_a_time_out(flights: Mapping[str, Any]) -> None:
     steps = {name: task for name, task in flights["tasks"].items() if name in STEPS}
     assert {task["retries"] for task in steps.values()} == {2}
     assert all(task["bounded"] for task in steps.values())
-    assert [name for name, task in steps.items() if task["at_once"] is not None] == ["publish"]
-    assert steps["publish"]["at_once"] == 1
 
 
 def test_sealing_announces_the_streams_asset(flights: Mapping[str, Any]) -> None:

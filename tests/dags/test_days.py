@@ -8,6 +8,8 @@ import pytest
 from tidemark.core.errors import ConfigError
 from tidemark.orchestration.run_days import interval_days, run_days
 
+pytestmark = pytest.mark.conformance(51)
+
 NEW_YORK = ZoneInfo("America/New_York")
 BERLIN = ZoneInfo("Europe/Berlin")
 # Santiago put its clocks forward at midnight: 2019-09-08 began at 01:00.

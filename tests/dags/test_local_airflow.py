@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from tidemark.definitions.stream import Stream
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
+from tidemark.speed.replay.replay import REPLAY
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.local import LocalStack
 
@@ -132,6 +133,7 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
     assert "Trigger the DAG again and fill in from_day and to_day" in log(airflow, dag, run, "wait")
 
 
+@pytest.mark.conformance(24)
 def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_became_of_the_letters(
     airflow: LocalAirflow, settings: Settings, mended: Stream, runs: Runs
 ) -> None:
@@ -145,10 +147,11 @@ def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_
     assert [(item.source, item.value) for item in live] == [((0, 0), b'{"n":1}'), ((0, 2), b'{"n":3}')]
     again = read_topic(settings, mended.speed.dead_letter_topic)[3:]
     assert [(item.source, item.value, item.header("attempt")) for item in again] == [((0, 1), b"{", "1")]
-    saved = Run.open(mended.name, run_name(run), settings).require("replay")
+    saved = Run.open(mended.name, run_name(run), settings).require(REPLAY)
     assert (saved["read"], saved["published"], saved["dead_again"], saved["status"]) == (3, 2, 1, "ok")
 
 
+@pytest.mark.conformance(51)
 def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_takes_those_days(
     airflow: LocalAirflow, berlin: Stream, runs: Runs
 ) -> None:
@@ -162,6 +165,7 @@ def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_tak
     assert moments == [f"2024-03-{at}+00:00" for at in ("29T23:30:00", "30T23:30:00", "31T22:30:00")]
 
 
+@pytest.mark.conformance(51)
 def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_and_starts_no_run(
     airflow: LocalAirflow, berlin: Stream, runs: Runs
 ) -> None:
@@ -174,6 +178,7 @@ def test_a_backfill_by_form_of_a_day_that_is_not_over_fails_at_once_saying_so_an
     assert run_states(api, f"reconcile_{berlin.name}") == {}
 
 
+@pytest.mark.conformance(17)
 def test_a_run_of_a_backfill_whose_rebuild_is_killed_publishes_and_seals_its_day_once(
     airflow: LocalAirflow, runs: Runs, sunday: Days
 ) -> None:
@@ -194,6 +199,7 @@ def test_a_run_of_a_backfill_whose_rebuild_is_killed_publishes_and_seals_its_day
     assert sorted(days) == [("day", "success"), ("reconcile", "success")]
 
 
+@pytest.mark.conformance(29)
 def test_only_the_owner_can_read_airflows_secrets(airflow: LocalAirflow) -> None:
     modes = {path.name: path.stat().st_mode & 0o777 for path in (airflow.password_file, airflow.home / "airflow.cfg")}
     assert modes == {"passwords.json": 0o600, "airflow.cfg": 0o600}

@@ -28,7 +28,9 @@ from tests.dags.runs import (
 )
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
+from tidemark.maintenance.run import MAINTAIN
 from tidemark.orchestration.steps import STEPS
+from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
@@ -95,6 +97,7 @@ def airflow(
         running.stop()
 
 
+@pytest.mark.conformance(17)
 def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_once(
     airflow: LocalAirflow, proxy: FaultProxy, unarchived: Days
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
     days.require_proven((SATURDAY, SUNDAY))
 
 
+@pytest.mark.conformance(51)
 def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails_and_runs_only_that_one_again(
     airflow: LocalAirflow, by_form: Days
 ) -> None:
@@ -164,6 +168,7 @@ def test_a_backfill_by_form_beside_the_daily_run_goes_on_behind_a_day_that_fails
     days.require_proven((SATURDAY, *good))
 
 
+@pytest.mark.conformance(51)
 def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
     airflow: LocalAirflow, struck: Days
 ) -> None:
@@ -188,6 +193,7 @@ def test_a_backfill_by_form_whose_own_task_is_killed_twice_starts_each_day_once(
     days.require_proven((SATURDAY, SUNDAY))
 
 
+@pytest.mark.conformance(18, 51)
 def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_whole_and_one_that_fails_alone(
     airflow: LocalAirflow, native: Days
 ) -> None:
@@ -214,6 +220,7 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
     days.require_proven((SUNDAY, MONDAY))
 
 
+@pytest.mark.conformance(17)
 def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
     airflow: LocalAirflow, settings: Settings, two_days: Days
 ) -> None:
@@ -243,13 +250,14 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
 
     for of, ended, task in ((maintain_dag, upkeep, "maintain"), (rollback_dag, back, "rollback")):
         assert [(item.task, item.state) for item in api.task_states(of, ended)] == [(task, "success")]
-    told = Run.open(name, run_name(upkeep), settings).require("maintain")
+    told = Run.open(name, run_name(upkeep), settings).require(MAINTAIN)
     assert (told["ledger"]["manifests"], told["tables"].keys()) == (
         len(PARTITIONS),
         {two_days.stream.table, two_days.stream.quarantine_table},
     )
-    told = Run.open(name, run_name(back), settings).require("rollback")
-    assert (told["days"], told["to"], told["already"]) == ({str(SUNDAY): 3}, 1, False)
+    rolled_back = Run.open(name, run_name(back), settings).require(ROLLBACK)
+    assert (rolled_back.sealed.day, rolled_back.sealed.version) == (SUNDAY, 3)
+    assert (rolled_back.rolled_back_to, rolled_back.already) == (1, False)
     of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
     assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
     two_days.require_proven((SATURDAY, SUNDAY))

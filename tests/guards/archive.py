@@ -9,7 +9,7 @@ GUARDS = (
         path="include/tidemark/s3.py",
         old='ContentType=content_type, IfNoneMatch="*", **options',
         new="ContentType=content_type, **options",
-        tests=("tests/archive/test_upload.py::test_a_taken_key_is_left_alone_and_no_upload_stays_behind",),
+        tests=("tests/archive/test_upload.py::test_an_upload_to_a_taken_key_changes_and_leaves_nothing",),
     ),
     Guard(
         name="conditional-complete",
@@ -17,7 +17,7 @@ GUARDS = (
         path="include/tidemark/objects/upload.py",
         old='MultipartUpload={"Parts": self._parts},\n                    IfNoneMatch="*",',
         new='MultipartUpload={"Parts": self._parts},',
-        tests=("tests/archive/test_upload.py::test_a_taken_key_is_left_alone_and_no_upload_stays_behind",),
+        tests=("tests/archive/test_upload.py::test_an_upload_to_a_taken_key_changes_and_leaves_nothing",),
     ),
     Guard(
         name="conditional-replace",
@@ -25,7 +25,7 @@ GUARDS = (
         path="include/tidemark/s3.py",
         old='if found["Body"].read() != expected:',
         new="if False:",
-        tests=("tests/archive/test_fencing.py::test_an_object_is_replaced_only_where_it_is_what_was_expected",),
+        tests=("tests/archive/test_fencing.py::test_an_object_is_replaced_only_if_it_has_the_expected_bytes",),
     ),
     Guard(
         name="taken-key-compared",
@@ -33,7 +33,7 @@ GUARDS = (
         path="include/tidemark/archive/write/file.py",
         old="size = self._same_object(footer).bytes",
         new="pass",
-        tests=("tests/archive/test_sink.py::test_other_content_under_the_same_key_is_a_conflict_that_names_both",),
+        tests=("tests/archive/test_sink.py::test_other_content_under_the_same_key_is_a_conflict",),
     ),
     Guard(
         name="reused-rows-read",
@@ -42,10 +42,7 @@ GUARDS = (
         old="if found != ours.checksum:",
         new="if False:",
         tests=(
-            (
-                "tests/archive/test_s3_faults.py"
-                "::test_an_earlier_attempts_object_is_believed_only_while_its_rows_are_what_its_footer_says"
-            ),
+            ("tests/archive/test_s3_faults.py::test_an_earlier_object_is_reused_only_if_its_rows_match_its_footer"),
         ),
     ),
     Guard(
@@ -54,7 +51,7 @@ GUARDS = (
         path="include/tidemark/objects/upload.py",
         old="self._store.client.abort_multipart_upload(Bucket=self._store.bucket, Key=self.key, UploadId=upload_id)",
         new="pass",
-        tests=("tests/archive/test_upload.py::test_a_refused_call_is_named_and_nothing_stays_behind",),
+        tests=("tests/archive/test_upload.py::test_a_refused_call_is_named_and_leaves_nothing",),
     ),
     Guard(
         name="rows-in-range",
@@ -62,9 +59,7 @@ GUARDS = (
         path="include/tidemark/archive/write/task.py",
         old="if known is None or first not in known[1] or last not in known[1]:",
         new="if False:",
-        tests=(
-            "tests/archive/test_sink.py::test_rows_that_do_not_fit_the_range_are_refused_and_nothing_becomes_visible",
-        ),
+        tests=("tests/archive/test_sink.py::test_rows_outside_the_range_are_refused_and_nothing_becomes_visible",),
     ),
     Guard(
         name="manifest-once",
@@ -72,7 +67,7 @@ GUARDS = (
         path="include/tidemark/archive/manifests.py",
         old="if store.put_if_absent(layout.manifest_key(writer, batch), manifest.to_json()):",
         new="if store.put(layout.manifest_key(writer, batch), manifest.to_json()) is None:",
-        tests=("tests/archive/test_commit.py::test_a_batch_committed_by_another_writer_in_between_keeps_its_manifest",),
+        tests=("tests/archive/test_commit.py::test_a_batch_that_another_writer_commits_first_keeps_that_manifest",),
     ),
     Guard(
         name="manifest-ranges",
@@ -80,7 +75,7 @@ GUARDS = (
         path="include/tidemark/archive/manifests.py",
         old="if committed != dict(ranges) and not (",
         new="if False and not (",
-        tests=("tests/archive/test_commit.py::test_the_first_manifest_of_a_batch_stays_whatever_a_repeat_says",),
+        tests=("tests/archive/test_commit.py::test_a_repeated_batch_keeps_its_first_manifest",),
     ),
     Guard(
         name="manifest-chain",
@@ -88,7 +83,7 @@ GUARDS = (
         path="include/tidemark/archive/manifests.py",
         old="previous=_previous(store, layout, writer, batch),",
         new="previous=None,",
-        tests=("tests/archive/test_commit.py::test_manifests_of_a_writer_chain_by_the_digest_of_the_one_before",),
+        tests=("tests/archive/test_commit.py::test_each_manifest_has_the_digest_of_its_writers_last_one",),
     ),
     Guard(
         name="broken-chain-found",
@@ -105,10 +100,7 @@ GUARDS = (
         old="self._require_own(planned, ranges_read(frame), batch)",
         new="ranges_read(frame)",
         tests=(
-            (
-                "tests/archive/test_fencing.py"
-                "::test_a_write_ahead_log_that_another_writer_overwrote_is_noticed_before_anything_is_read"
-            ),
+            ("tests/archive/test_fencing.py::test_an_overwritten_write_ahead_log_is_found_before_anything_is_read"),
         ),
     ),
     Guard(
@@ -117,7 +109,7 @@ GUARDS = (
         path="include/tidemark/archive/stream/lease.py",
         old="if store.get(key) == body:",
         new="if True:",
-        tests=("tests/archive/test_fencing.py::test_a_lease_that_another_writer_takes_in_between_is_taken_from_it",),
+        tests=("tests/archive/test_fencing.py::test_a_lease_that_another_writer_takes_first_is_taken_from_it",),
     ),
     Guard(
         name="lease-lost",
@@ -125,7 +117,7 @@ GUARDS = (
         path="include/tidemark/archive/stream/lease.py",
         old="if found == self.body:\n            return",
         new="return",
-        tests=("tests/archive/test_fencing.py::test_a_lease_belongs_to_the_last_who_took_it",),
+        tests=("tests/archive/test_fencing.py::test_the_last_writer_to_take_a_lease_holds_it",),
     ),
     Guard(
         name="lease-before-manifest",
@@ -134,10 +126,7 @@ GUARDS = (
         old="self._lease.check()\n            manifest = commit_batch(",
         new="manifest = commit_batch(",
         tests=(
-            (
-                "tests/archive/test_fencing.py"
-                "::test_a_writer_that_another_one_replaces_in_the_middle_of_a_batch_stops_and_the_batch_is_archived_once"
-            ),
+            ("tests/archive/test_fencing.py::test_a_writer_replaced_in_a_batch_stops_and_the_batch_is_archived_once"),
         ),
     ),
     Guard(
@@ -146,6 +135,6 @@ GUARDS = (
         path="include/tidemark/archive/retention.py",
         old="item.hours_left is not None and item.hours_left < self.alarm_hours",
         new="False",
-        tests=("tests/archive/test_retention.py::test_the_first_record_that_is_not_archived_tells_the_hours_left",),
+        tests=("tests/archive/test_retention.py::test_the_first_unarchived_record_gives_the_hours_left",),
     ),
 )

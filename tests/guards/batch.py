@@ -7,7 +7,7 @@ GUARDS = (
         name="conservation",
         promise="No row is lost or doubled between the archive and the rebuilt day.",
         path="include/tidemark/reconcile/rebuild/step.py",
-        old='    _require_conserved(out["days"], staged, kept)\n',
+        old="                    require_conserved(rebuilt)\n",
         new="",
         tests=("tests/batch/test_rebuild.py::test_rows_a_transformation_drops_are_noticed",),
     ),
@@ -44,15 +44,15 @@ GUARDS = (
         name="audit-gate",
         promise="Only a branch that passed its audit is published.",
         path="include/tidemark/reconcile/publish.py",
-        old='if audit is None or audit.get("status") != "ok" or audit.get("passed") is not True:',
-        new="if audit is None:",
+        old='if audit is None or audit.status != "ok" or audit.result is None or not audit.result.passed:',
+        new="if audit is None or audit.result is None:",
         tests=("tests/batch/test_audit.py::test_a_failing_critical_check_blocks_publication_and_leaves_the_old_day",),
     ),
     Guard(
         name="late-day-may-wait",
         promise="Only a day that has a sealed version keeps it when its new rows do not pass.",
         path="include/tidemark/reconcile/held_days.py",
-        old='item.day: item.reason == "late" or (item.version > 1 and not force)',
+        old='item.day: item.reason == "late" or (item.version > 1 and not finalized.force)',
         new="item.day: True",
         tests=("tests/batch/test_left_out.py::test_a_day_that_the_run_can_not_do_without_stops_it",),
     ),
@@ -60,12 +60,12 @@ GUARDS = (
         name="published-since",
         promise="A run does not publish over a day that another run has published since it was planned.",
         path="include/tidemark/tables/iceberg.py",
-        old="self._require_still(table, wanted)",
+        old="self._require_unchanged(table, wanted)",
         new="pass",
         tests=(
             (
                 "tests/batch/test_publish.py"
-                "::test_a_run_settled_before_another_published_its_day_is_refused_although_it_rebuilt_after"
+                "::test_a_run_planned_before_another_published_its_day_is_refused_although_it_rebuilt_after"
             ),
         ),
     ),
@@ -81,23 +81,20 @@ GUARDS = (
         name="same-plan",
         promise="A run whose plan was finalized again after the rebuild is neither published nor sealed.",
         path="include/tidemark/reconcile/fingerprints.py",
-        old='if rebuilt["plan"] != plan_fingerprint(plan):',
+        old="if rebuilt.plan != plan_fingerprint(plan):",
         new="if False:",
         tests=(
-            "tests/batch/test_publish.py::test_a_plan_settled_anew_after_the_rebuild_is_neither_published_nor_sealed",
+            "tests/batch/test_publish.py::test_a_plan_finalized_again_after_the_rebuild_is_neither_published_nor_sealed",
         ),
     ),
     Guard(
-        name="superseded-run-restarts",
-        promise="A run that finalized its plan after another run's unsealed publication takes no row away.",
-        path="include/tidemark/reconcile/start_over.py",
-        old="        _require_sealed(run)\n        publish_run(run, spark)",
-        new="        publish_run(run, spark)",
+        name="published-since-plan",
+        promise="A run that finalizes its plan after another run published the day does not publish over it.",
+        path="include/tidemark/reconcile/publish.py",
+        old="main = run.require(PLAN).main",
+        new='main = __import__("tidemark.tables.snapshots", fromlist=["_"]).main_snapshots(run.settings, run.stream)',
         tests=(
-            (
-                "tests/batch/test_start_over.py"
-                "::test_a_run_that_overtakes_another_between_its_publication_and_its_seal_seals_for_it_first"
-            ),
+            "tests/batch/test_superseded.py::test_a_run_is_refused_a_day_that_another_run_published_after_its_plan",
         ),
     ),
     Guard(
@@ -120,7 +117,7 @@ GUARDS = (
         name="seal-needs-audit",
         promise="A day that failed its checks is not sealed.",
         path="include/tidemark/reconcile/seal.py",
-        old='if unfit or not audit["passed"]:',
+        old="if unfit or not audit.passed:",
         new="if False:",
         tests=("tests/batch/test_seal.py::test_a_day_that_failed_its_checks_is_not_sealed",),
     ),

@@ -2,7 +2,7 @@
 
 from tests.guards.guard import Guard
 
-_LEDGER_DAMAGE = "tests/archive/test_ledger.py::test_damage_is_told_and_the_ledger_made_anew_from_the_manifests"
+_LEDGER_DAMAGE = "tests/archive/test_ledger.py::test_a_damaged_ledger_is_reported_and_can_be_rebuilt_from_the_manifests"
 
 GUARDS = (
     Guard(
@@ -23,16 +23,11 @@ GUARDS = (
     ),
     Guard(
         name="upload-age",
-        promise="Maintenance aborts only uploads that are old enough to be nobody's.",
+        promise="Maintenance aborts only uploads that are too old to belong to a running task.",
         path="include/tidemark/maintenance/archive.py",
         old="stale = tuple(item for item in uploads if item.started < before)",
         new="stale = tuple(uploads)",
-        tests=(
-            (
-                "tests/archive/test_maintenance.py"
-                "::test_stale_uploads_of_the_stream_alone_are_aborted_and_younger_ones_left"
-            ),
-        ),
+        tests=(("tests/archive/test_maintenance.py::test_only_the_streams_own_stale_uploads_are_aborted"),),
     ),
     Guard(
         name="compaction-input-read",
@@ -48,7 +43,9 @@ GUARDS = (
         path="include/tidemark/core/manifest.py",
         old="_require_tiles(self)",
         new="pass",
-        tests=("tests/archive/test_compacted_plans.py::test_what_does_not_replace_its_range_whole_is_no_manifest",),
+        tests=(
+            "tests/archive/test_compacted_plans.py::test_a_manifest_that_replaces_only_part_of_its_range_is_refused",
+        ),
     ),
     Guard(
         name="replaced-age",
@@ -59,7 +56,7 @@ GUARDS = (
         tests=(
             (
                 "tests/archive/test_compaction.py"
-                "::test_replaced_objects_go_after_a_week_and_only_while_their_rows_are_elsewhere"
+                "::test_replaced_objects_are_deleted_after_a_week_if_others_hold_their_rows"
             ),
         ),
     ),
@@ -70,10 +67,7 @@ GUARDS = (
         old="found = checksum_of_rows(self.store, file.key)\n        if found != file.checksum:",
         new="found = None\n        if False:",
         tests=(
-            (
-                "tests/archive/test_compaction.py"
-                "::test_a_byte_that_changed_at_rest_in_a_compacted_object_keeps_what_it_replaced"
-            ),
+            ("tests/archive/test_compaction.py::test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced"),
         ),
     ),
     Guard(
@@ -82,7 +76,7 @@ GUARDS = (
         path="include/tidemark/maintenance/expiry.py",
         old="last = max([last, *(places[item.id] for item, _ in unsealed)])",
         new="last = max([last])",
-        tests=("tests/batch/test_expiry.py::test_history_stays_from_the_oldest_publication_on_that_nobody_sealed",),
+        tests=("tests/batch/test_expiry.py::test_history_stays_from_the_oldest_unsealed_publication_on",),
     ),
     Guard(
         name="tagged-snapshot-kept",

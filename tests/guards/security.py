@@ -7,8 +7,8 @@ GUARDS = (
         name="secret-hidden",
         promise="A secret does not show where settings are printed or logged.",
         path="include/tidemark/settings.py",
-        old="    s3_secret_key: SecretStr\n",
-        new='    s3_secret_key: type("Shown", (SecretStr,), {"__repr__": SecretStr.get_secret_value})\n',
+        old="    s3_secret_key: SecretStr = ",
+        new='    s3_secret_key: type("Shown", (SecretStr,), {"__repr__": SecretStr.get_secret_value}) = ',
         tests=("tests/test_settings.py::test_printed_settings_never_show_a_secret",),
     ),
     Guard(
@@ -26,14 +26,6 @@ GUARDS = (
         old='template_fields = ("application",)',
         new="template_fields = SparkSubmitOperator.template_fields",
         tests=("tests/dags/test_dags.py::test_spark_steps_are_submitted_and_show_no_settings_in_templates",),
-    ),
-    Guard(
-        name="publishing-is-serial",
-        promise="Runs of one stream publish one after the other.",
-        path="include/tidemark/orchestration/reconcile_dag.py",
-        old="if step.serial:",
-        new="if False:",
-        tests=("tests/dags/test_dags.py::test_every_step_is_retried_bounded_and_only_publishing_is_serial",),
     ),
     Guard(
         name="hostile-folder",

@@ -57,7 +57,7 @@ GUARDS = (
         name="view-without-worse-copies",
         promise="The current view leaves out published rows of which the archive has a better copy.",
         path="include/tidemark/current_view/plan.py",
-        old="return normalise(item.range for item in inside if sealed is None or sealed.unseen(item.range, item.best))",
+        old="return normalise(item.range for item in inside if sealed is None or sealed.is_new(item.range, item.best))",
         new="return normalise(item.range for item in inside if False)",
         tests=(
             (

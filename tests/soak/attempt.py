@@ -18,28 +18,31 @@ import uuid
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.errors import TidemarkError
+from tidemark.core.outcome import RunStep
 from tidemark.current_view.frame import current
 from tidemark.maintenance import compaction, expiry, replaced
 from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.audit.step import audit_run
-from tidemark.reconcile.plan.step import plan_run, refill_ranges, settle_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
+from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
 from tidemark.reconcile.report.report import report_run
+from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
-from tidemark.reconcile.start_over import publish_or_start_over
 from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
 
-STEPS = ("plan", "refill", "settled", "rebuild", "audit", "publish", "seal", "report")
+STEPS = ("plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal", "report")
 UP_TO = "reconcile up to "
 
 
@@ -72,7 +75,7 @@ def _publish(run: Run, spark: SparkSession, lock: Path) -> None:
     """One run of the stream at a time, as in Airflow; the lock ends with the process."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        publish_or_start_over(run, spark)
+        publish_run(run, spark)
 
 
 def _steps(
@@ -83,12 +86,12 @@ def _steps(
     if what.startswith("maintain"):
         compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # compaction imports it from core.maintenance_ages
         if what == "maintain and delete":
-            replaced.KEPT_FOR = expiry.LEFT_BEHIND = timedelta(0)  # type: ignore[attr-defined]  # as above
+            replaced.KEPT_FOR = expiry.ABANDONED_AFTER = timedelta(0)  # type: ignore[attr-defined]  # as above
         return [("maintain", lambda: maintain_run(run, spark))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),
-        lambda: refill_run(run, spark) if refill_ranges(run) else None,
-        lambda: settle_run(run),
+        lambda: refill_run(run, spark) if run.require(PLAN).refill else None,
+        lambda: finalize_plan_run(run),
         lambda: rebuild_run(run, spark),
         lambda: audit_run(run, spark),
         lambda: _publish(run, spark, lock),
@@ -99,8 +102,8 @@ def _steps(
 
 
 def _done(run: Run, step: str) -> bool:
-    found = run.load(step)
-    return found is not None and found.get("status") == "ok"
+    found = run.outcome(RunStep(step, dict[str, Any]))
+    return found is not None and found.status == "ok"
 
 
 def _write_view(spark: SparkSession, run: Run, folder: Path) -> None:

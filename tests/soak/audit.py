@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.soak.oracle import Verdict
 from tidemark.archive.stream.driver import archive
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.audit import audit_delivery
+from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
 from tidemark.delivery_audit.span import parse_span
 from tidemark.run import Run
 from tidemark.stack.local import PROJECT, LocalStack
@@ -45,7 +45,7 @@ def _in_session(spark: SparkSession, stack: LocalStack, stream: Stream, first: s
     archive(spark, stream, stack.settings, available_now=True)
     run = Run.open(stream.name, "soak-delivery", stack.settings)
     audit_delivery(run, spark, parse_span(first, last, stream.zone, datetime.now(UTC)))
-    counts: dict[str, int] = run.require("delivery")["counts"]
+    counts: dict[str, int] = run.require(DELIVERY)["counts"]
     return counts
 
 

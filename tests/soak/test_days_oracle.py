@@ -25,6 +25,8 @@ from tests.soak.days_oracle import (
     torn_view,
 )
 
+pytestmark = pytest.mark.conformance(58)
+
 DAYS = (date(2013, 1, 1), date(2013, 1, 2))
 DAY = (FIRST_DAY - EPOCH).days
 # Numbers of two days, as the feeder sends them, and those of the third day's first hour.

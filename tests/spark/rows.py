@@ -48,7 +48,7 @@ def stream(value_schema: str | None = "n BIGINT", **overrides: Any) -> Stream:
 def avro_stream(fields: dict[str, Any], *earlier: dict[str, Any], **overrides: Any) -> Stream:
     """A definition with the Avro schema of a record, and earlier ones, the newest first.
 
-    ``fields`` are names with their Avro types; a type in a tuple has more of the field behind it: its default, aliases.
+    ``fields`` are names with their Avro types; a type in a tuple also has the field's default, aliases.
     """
     files = [f"sample-{number}.avsc" for number in range(len(earlier), 0, -1)]
     wanted = {

@@ -40,7 +40,7 @@ def one(expectation: str, **kwargs: Any) -> dict[str, Any]:
     return {"batch": {"checks": [{"expectation": expectation, "kwargs": kwargs}]}}
 
 
-def test_a_right_definition_has_its_columns_and_no_problem(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_valid_definition_has_its_columns_and_no_problem(spark: SparkSession, tmp_path: Path) -> None:
     checks = [
         {"expectation": NOT_NULL, "kwargs": {"column": "id", "mostly": 0.9}},
         {"expectation": NOT_NULL, "kwargs": {"column": "_offset"}},
@@ -101,7 +101,7 @@ def test_a_right_definition_has_its_columns_and_no_problem(spark: SparkSession, 
     ],
     ids=["event time", "key", "nested key", "key for duplicates", "column", "column of a pair", "column of a list"],
 )
-def test_a_name_that_is_not_there_is_answered_with_those_that_are(
+def test_an_unknown_name_is_answered_with_the_known_ones(
     spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
 ) -> None:
     found = checked(spark, tmp_path, **overrides)
@@ -113,7 +113,7 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(
     [
         ({"value_schema": "id BIGNT"}, ["value_schema: not Spark DDL", "found 'id BIGNT'", "BIGNT"]),
         ({"value_schema": "BIGINT"}, ["value_schema: not Spark DDL", "a type without a field's name"]),
-        ({"renamed": {"id": ["AT"]}}, ["renamed.id: the earlier name is that of a field, too", "found AT"]),
+        ({"renamed": {"id": ["AT"]}}, ["renamed.id: the earlier name is also a field.s name", "found AT"]),
         ({"renamed": {"idd": ["i"]}}, ["renamed: neither a field", "expected one of: at, id, tags, found idd"]),
         (one("expect_column_values_to_not_be_nul"), ["checks.0.expectation: no such", NOT_NULL, "found expect_"]),
         (one(NOT_NULL, column="id", mostli=1), ["kwargs.mostli: extra fields", "among column,", "mostly", "found 1"]),
@@ -186,15 +186,15 @@ def transform(records):
     return records.select("source", "event_time", "event.id", *untyped)
 """
     found = checked(spark, tmp_path, transform)
-    told = "table orders can't be made: found column {} (cast it to the type it is to have) [{}]"
+    message = "table orders can't be made: found column {} (cast it to the type it is to have) [{}]"
     assert [str(item) for item in found.problems] == [
-        told.format(column, tmp_path / "orders.py")
+        message.format(column, tmp_path / "orders.py")
         for column in ("x: table none, definition void", "y: table none, definition struct<z:array<void>>")
     ]
     assert found.changes == ()
 
 
-def test_problems_of_every_part_are_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_problems_of_every_part_are_reported_at_once(spark: SparkSession, tmp_path: Path) -> None:
     found = checked(
         spark,
         tmp_path,
@@ -296,7 +296,7 @@ def test_a_schema_file_that_avro_refuses_is_a_problem_of_that_file(spark: SparkS
         (by_time("yyyy'//'MM"), "found '2013//01'"),
     ],
 )
-def test_a_partitioner_that_would_go_wrong_is_a_problem_of_the_definition(
+def test_an_unsafe_partitioner_is_a_problem_of_the_definition(
     spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
 ) -> None:
     (problem,) = checked(spark, tmp_path, **overrides).problems

@@ -48,6 +48,7 @@ def values(spark: SparkSession, texts: list[str | None]) -> list[str]:
     return [row.value for row in rows]
 
 
+@pytest.mark.conformance(28)
 def test_every_text_has_a_folder_of_its_own_of_safe_characters(spark: SparkSession) -> None:
     texts = [None, "", *PLAIN, *HOSTILE, *LONG, *(chr(code) for code in range(1, 0x250))]
     texts = list(dict.fromkeys(texts))
@@ -62,7 +63,7 @@ def test_every_text_has_a_folder_of_its_own_of_safe_characters(spark: SparkSessi
     assert [value for value in found if re.search(r"%(?![0-9A-F]{2})", value)] == []
 
 
-def test_the_names_that_hadoop_passes_over_are_encoded(spark: SparkSession) -> None:
+def test_names_that_hadoop_skips_are_encoded(spark: SparkSession) -> None:
     assert values(spark, ["x._COPYING_", NULL]) == ["x%2E_COPYING_", "%5F_HIVE_DEFAULT_PARTITION__"]
 
 
@@ -158,7 +159,7 @@ def test_times_become_folders_that_hadoop_lists_and_that_stay_below_the_stream(s
         ("wall_clock", "daily", "year=2013/month=01/day=14"),
     ],
 )
-def test_shorthands_are_cut_in_the_streams_zone_by_the_chosen_clock(
+def test_shorthands_give_folders_in_the_streams_zone_by_the_chosen_clock(
     spark: SparkSession, clock: str, path_format: str, folder: str
 ) -> None:
     wanted = stream(

@@ -26,7 +26,7 @@ except ServiceError as error:
 """
 
 
-def test_a_jvm_that_ends_before_it_is_up_is_told_in_a_sentence(stack: LocalStack) -> None:
+def test_a_jvm_that_ends_during_its_start_is_an_explained_error(stack: LocalStack) -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=PROJECT,
@@ -37,7 +37,7 @@ def test_a_jvm_that_ends_before_it_is_up_is_told_in_a_sentence(stack: LocalStack
         check=True,
     )
     assert "Spark's JVM did not start: found [JAVA_GATEWAY_EXITED]" in found.stdout, found
-    assert "the memory it is given" in found.stdout
+    assert "the memory in spark.driver.memory" in found.stdout
 
 
 def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,9 +53,7 @@ def test_the_workers_of_a_local_session_are_forked_from_a_daemon_with_imports_do
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_query_starts_with_atomic_checkpoints_and_the_session_keeps_its_own_way(
-    spark: SparkSession, fails: bool
-) -> None:
+def test_a_query_has_atomic_checkpoints_and_the_sessions_setting_stays(spark: SparkSession, fails: bool) -> None:
     name = "spark.sql.streaming.checkpointFileManagerClass"
     seen: list[str | None] = []
 

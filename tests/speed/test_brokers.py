@@ -27,6 +27,8 @@ from tidemark.settings import Settings
 from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.transactions import deliver
 
+pytestmark = pytest.mark.conformance(25)
+
 LONG_S = 400
 PER_FAULT = 300
 SPAN = 50

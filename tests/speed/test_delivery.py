@@ -18,12 +18,14 @@ from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of
 from tidemark.cli.app import app
 from tidemark.delivery_audit import output_topics
-from tidemark.delivery_audit.audit import audit_delivery
+from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
 from tidemark.delivery_audit.compare import hour_start
 from tidemark.delivery_audit.output_topics import safe_since
 from tidemark.delivery_audit.span import parse_span
 from tidemark.run import Run
 from tidemark.settings import Settings
+
+pytestmark = pytest.mark.conformance(54)
 
 SEED = 20131103
 NINE, TEN = "2013-01-14T09:00", "2013-01-14T10:00"
@@ -38,7 +40,7 @@ def audit(spark: SparkSession, log: Delivery, start: str = NINE, end: str | None
     tally = audit_delivery(run, spark, span)
     if log.known:
         assert counted(tally) == log.expected(span.start, span.end)
-    return run.require("delivery")
+    return run.require(DELIVERY)
 
 
 def values(count: int, dice: random.Random) -> list[tuple[int, int, bytes | None]]:

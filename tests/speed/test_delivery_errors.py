@@ -116,6 +116,7 @@ def test_a_time_out_above_the_brokers_limit_is_a_config_error(make_sink: MakeSin
         deliver([], span(0, 1, first=True), make_sink(timeout_s=901))
 
 
+@pytest.mark.conformance(23)
 def test_a_broker_restart_during_delivery_costs_at_most_one_attempt(
     stack: LocalStack, make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

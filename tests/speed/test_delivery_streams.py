@@ -1,6 +1,5 @@
 """The delivery audit of real streams, compared with a plain consumer of the same topics."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,23 +10,21 @@ from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from tests.archive.connect import ConnectSink, Value
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.delivered import Delivery, counted, ms_of
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
-from tidemark.adopt.run import adopt
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit import output_topics
-from tidemark.delivery_audit.audit import audit_delivery, speed_positions
+from tidemark.delivery_audit.audit import DELIVERY, audit_delivery, speed_positions
 from tidemark.delivery_audit.output_topics import output_ends
 from tidemark.delivery_audit.span import parse_span
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -36,6 +33,8 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark import streaming
 from tidemark.speed.stream import speed
+
+pytestmark = pytest.mark.conformance(54)
 
 DAY = "2013-01-14"
 NINE_MS = ms_of(f"{DAY}T09:00")
@@ -47,7 +46,7 @@ def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, 
     """The audit's JSON object for the day."""
     run = Run.open(stream.name, unique("delivery"), settings)
     audit_delivery(run, spark, parse_span(DAY, None, stream.zone, datetime.now(UTC)))
-    return run.require("delivery")
+    return run.require(DELIVERY)
 
 
 def nonzero(value: dict[str, Any]) -> dict[str, int]:
@@ -136,7 +135,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     tally = audit_delivery(run, spark, span)
 
     assert counted(tally) == sum((item.expected(span.start, span.end) for item in (first, second)), Counter())
-    counts = run.require("delivery")["counts"]
+    counts = run.require(DELIVERY)["counts"]
     assert (counts["archived"], counts["missing"], counts["pending"]) == (26, 4, 2)
     assert (counts["duplicated"], counts["unexpected"], counts["not_archived"]) == (1, 1, 3)
 
@@ -157,57 +156,6 @@ def make_again(settings: Settings, topic: str, before: str) -> None:
         lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config=created), "the old topic is gone"
     )
     wait_until(new, "the new topic is known")
-
-
-def test_adopted_objects_stand_for_their_records_though_they_hold_neither_keys_nor_the_very_bytes(
-    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
-) -> None:
-    stream = make_stream(
-        time_zone="America/New_York",
-        value_schema="n BIGINT, at TIMESTAMP",
-        event_time={"extractor": "record_field", "field": "$.at"},
-        transform="""\
-from pyspark.sql import functions as F
-
-def transform(records):
-    unwanted = F.when(F.col("event.n") % 10 == 7, "ends with 7")
-    return records.select("source", "event_time", "event.n", unwanted.alias("reject"))
-""",
-    )
-    sink = ConnectSink(settings=settings, topic=stream.topic, topics_dir=unique("connect/topics"))
-    moments = [datetime.fromtimestamp(NINE_MS / 1000 + 600 * n, UTC) for n in range(40)]
-    values: list[Value] = [{"n": n, "at": f"{moment:%Y-%m-%dT%H:%M:%SZ}"} for n, moment in enumerate(moments)]
-    # Kafka's records have another timestamp than their event's, and other blanks than the objects.
-    bodies = [json.dumps(value, indent=1).encode() for value in values]
-    produce(stream.topic, [(b"k%d" % n, body, NINE_MS - 86_400_000, 0, []) for n, body in enumerate(bodies)])
-    for start, end, form in ((0, 8, "json"), (8, 16, "avro"), (16, 24, "snappy.parquet")):
-        sink.write(0, start, values[start:end], form)
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-    (taken,) = admin.delete_records([TopicPartition(stream.topic, 0, 22)]).values()
-    taken.result(60)
-    archive(spark, stream, settings, available_now=True)
-    adopt(spark, settings, stream, sink.topics_dir)
-
-    # What the stream would have delivered if it had run from the start.
-    coordinates = [
-        [("tidemark.source", b"%s:%s:0:%d" % (stream.topic.encode(), topic_id(settings, stream), n))] for n in range(40)
-    ]
-    good = [n for n in range(40) if n % 10 != 7]
-    live: list[Record] = [(b"k%d" % n, b'{"n":%d}' % n, NINE_MS, 0, coordinates[n]) for n in good]
-    dead: list[Record] = [
-        (b"k%d" % n, bodies[n], NINE_MS, 0, [*coordinates[n], ("tidemark.exception", b"rejected")])
-        for n in range(40)
-        if n not in good
-    ]
-    produce(stream.speed.topic, live)
-    produce(stream.speed.dead_letter_topic, dead)
-    value = audit(spark, stream, settings)
-    assert (value["verdict"], nonzero(value)) == ("pass", {"archived": 40, "delivered": 40})
-    # The key of an adopted record is unknown; its value is not, and nothing else is taken for right.
-    produce(stream.speed.topic, [(b"k5", b'{"n":6}', NINE_MS, 0, coordinates[5]), live[5], dead[0], live[30]])
-    value = audit(spark, stream, settings)
-    assert nonzero(value) == {"archived": 40, "delivered": 40, "duplicated": 2, "unexpected": 2}
-    assert value["unexpected"] == {"changed_other_version": 1, "wrong_topic_other_version": 1}
 
 
 def test_an_audit_of_running_streams_finds_nothing_missing(

@@ -100,6 +100,7 @@ def test_a_deleted_topic_is_named(brokers: Cluster, sent: Deliver) -> None:
     assert f"{missing} does not exist" in str(diagnosed(error, brokers.bootstrap, [missing]))
 
 
+@pytest.mark.conformance(25)
 def test_too_few_in_sync_replicas_stop_the_stream_after_its_time_out(
     brokers: Cluster, settings: Settings, deliveries: Callable[[str, bool], Deliver]
 ) -> None:

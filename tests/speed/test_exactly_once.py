@@ -29,6 +29,8 @@ from tidemark.speed.output import RecordLimits
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 
+pytestmark = pytest.mark.conformance(23)
+
 START_MS = 1_700_000_000_000
 LIMITS = RecordLimits(live=1_000_000, dead_letter=1_000_000)
 REJECTING_13 = """\

@@ -13,7 +13,7 @@ from tests.soak.faults import Fault
 from tests.soak.run import MASTER, Soaked, soak
 from tidemark.stack.local import LocalStack
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.conformance(22, 23)]
 
 
 def strike(stack: LocalStack, spark: SparkSession, folder: Path, mode: str, *kinds: str) -> Soaked:
@@ -31,7 +31,7 @@ def test_at_least_once_loses_nothing_to_a_kill_or_a_killed_broker(
     verdict = found.verdict
     assert verdict.delivered == verdict.expected + verdict.duplicates
     assert [struck.seen for struck in found.struck][1] == "the driver ended with 1"
-    assert any(ending.startswith("ServiceError: Spark's JVM is gone") for ending in found.endings)
+    assert any(ending.startswith("ServiceError: Spark's JVM died") for ending in found.endings)
 
 
 def test_exactly_once_loses_nothing_to_a_zombie_an_open_transaction_or_sigterm(

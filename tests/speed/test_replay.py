@@ -41,6 +41,8 @@ from tidemark.speed.replay.plan import ReplayRange, next_range
 from tidemark.speed.replay.replay import Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
+pytestmark = pytest.mark.conformance(24)
+
 LOG = TopicPartition(topic="dead", topic_id="an-id", partition=0)
 # Rejects an n above 100, and n = 13.
 STRICT = """\

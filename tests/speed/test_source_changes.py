@@ -30,6 +30,8 @@ from tidemark.speed.exactly_once.batches import TransactionBatches, sink_of
 from tidemark.speed.exactly_once.marker import marker
 from tidemark.speed.stream import LAYER, prepare_topics, speed
 
+pytestmark = pytest.mark.conformance(23)
+
 
 def rows(numbers: range, partition: int = 0) -> list[Record]:
     return [(None, b'{"n":%d}' % n, START_MS + n, partition, []) for n in numbers]

@@ -67,6 +67,7 @@ def coordinates(item: Delivered) -> dict[str, str]:
     return {name: item.header(name) for name in ("source", "timestamp", "stream")}
 
 
+@pytest.mark.conformance(22, 24)
 def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     spark: SparkSession,
     settings: Settings,
@@ -144,6 +145,7 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     assert (beat.lag_records, beat.lag_seconds, beat.writer) == (0, 0.0, started["query"])
 
 
+@pytest.mark.conformance(22)
 def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
     stack: LocalStack,
     spark: SparkSession,
@@ -186,6 +188,7 @@ def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
         assert len(describe_topic(settings.kafka_bootstrap, topic)) == 2
 
 
+@pytest.mark.conformance(22)
 def test_after_sigterm_the_next_start_continues_and_reports_lost_offsets(
     stack: LocalStack,
     spark: SparkSession,

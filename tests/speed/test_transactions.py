@@ -31,6 +31,8 @@ from tidemark.speed.exactly_once import transactions
 from tidemark.speed.exactly_once.marker import Marker, Sink, marker, marker_offset, marker_reader, read_marker
 from tidemark.speed.exactly_once.transactions import deliver
 
+pytestmark = pytest.mark.conformance(23)
+
 
 def test_records_arrive_unchanged_and_in_their_partition(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, dead, sink = make_topic(3), make_topic(), make_sink()

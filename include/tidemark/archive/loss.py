@@ -1,4 +1,4 @@
-"""What retention took before it was archived: found by comparing positions, never guessed from missing rows."""
+"""Offsets that retention deleted before they were archived: found by comparing positions, not from missing rows."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from tidemark.core.errors import IncompleteError
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
 from tidemark.kafka.positions import watermarks
 
-Held = dict[TopicPartition, OffsetRange]
+RangeOfLog = dict[TopicPartition, OffsetRange]
 
 
 def log_starts(bootstrap: str, logs: Ranges) -> dict[TopicPartition, int]:
@@ -15,28 +15,29 @@ def log_starts(bootstrap: str, logs: Ranges) -> dict[TopicPartition, int]:
     return {mark.log: mark.log_start for mark in watermarks(bootstrap, tuple(logs))}
 
 
-def split_at(starts: Mapping[TopicPartition, int], ranges: Ranges) -> tuple[Held, Held]:
-    """What Kafka holds of the ranges, and what it does not; a log of which it holds all or nothing is in one alone."""
-    held: Held = {}
-    lost: Held = {}
+def split_at(starts: Mapping[TopicPartition, int], ranges: Ranges) -> tuple[RangeOfLog, RangeOfLog]:
+    """The parts of the ranges that Kafka still holds, and the lost parts. A log without such a part is left out."""
+    held: RangeOfLog = {}
+    lost: RangeOfLog = {}
     for log, item in ranges.items():
-        seam = min(max(item.start, starts[log]), item.end)
-        for side, part in ((lost, range_or_none(item.start, seam)), (held, range_or_none(seam, item.end))):
+        boundary = min(max(item.start, starts[log]), item.end)
+        for side, part in ((lost, range_or_none(item.start, boundary)), (held, range_or_none(boundary, item.end))):
             if part is not None:
                 side[log] = part
     return held, lost
 
 
 def require_held(
-    position: Mapping[int, int], logs: tuple[TopicPartition, ...], bootstrap: str, *, continue_on_loss: bool
+    position: Mapping[int, int], logs: tuple[TopicPartition, ...], bootstrap: str, *, allow_loss: bool
 ) -> None:
-    """Kafka must hold everything from the position on. With ``continue_on_loss`` only the log's end is checked.
+    """Raise IncompleteError unless Kafka holds every offset from the position on.
 
-    A partition that the position does not have is new and read from offset 0. Raises IncompleteError.
+    With ``allow_loss`` the position must only not be past the log's end. A partition without a position is new and
+    read from offset 0.
     """
     for mark in watermarks(bootstrap, logs):
         wanted = position.get(mark.log.partition, 0)
-        if wanted <= mark.high_watermark and (continue_on_loss or mark.log_start <= wanted):
+        if wanted <= mark.high_watermark and (allow_loss or mark.log_start <= wanted):
             continue
         lost = f"[{wanted}, {mark.log_start})" if wanted < mark.log_start else f"a log that ends before {wanted}"
         raise IncompleteError(
@@ -44,7 +45,7 @@ def require_held(
             expected=f"offset {wanted} inside the log",
             found=f"[{mark.log_start}, {mark.high_watermark}), so {lost} is lost",
             where=f"{mark.log}, topic id {mark.log.topic_id}",
-            hint="Delete the archive's checkpoint to go on from the log's start"
+            hint="Delete the archive's checkpoint to continue from the log's start"
             + (", or set archive.on_loss to continue" if wanted < mark.log_start else "")
             + "; reconcile runs report the loss",
         )

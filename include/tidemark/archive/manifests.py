@@ -1,4 +1,4 @@
-"""Commit points: one manifest per batch, written once, after every object it lists exists."""
+"""Manifests in S3: one per batch, written once, after every object that it lists exists."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from tidemark.s3 import ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 Ranges = Mapping[TopicPartition, OffsetRange]
-Progress = Callable[[int], object]  # called with how many there were so far
+Progress = Callable[[int], object]  # called with the number so far
 _READERS = 16
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 32 * 1024 * 1024
@@ -31,9 +31,9 @@ def commit_batch(
     files: Sequence[DataFile],
     now_us: int,
 ) -> Manifest:
-    """Make the files part of the archive; a batch already committed with the same ranges is done, and returned.
+    """Make the files part of the archive. Returns the manifest, that of an earlier attempt if there is one.
 
-    Raises ConflictError, naming both, where the batch was committed with other ranges, or a file is of none of them.
+    Raises ConflictError if the batch was committed with other ranges, or if a file belongs to none of the ranges.
     """
     done = find_manifest(store, layout, writer=writer, batch=batch, ranges=ranges)
     if done is not None:
@@ -64,10 +64,10 @@ def find_manifest(
     ranges: Ranges,
     log_starts: Callable[[], Mapping[TopicPartition, int]] | None = None,
 ) -> Manifest | None:
-    """The batch's manifest, or None where it is not committed; ConflictError where it has other ranges.
+    """The batch's manifest, None if the batch is not committed. Raises ConflictError if it has other ranges.
 
-    With ``log_starts``, which gives the first offset Kafka holds of each log of ``ranges``, the manifest may leave out
-    the start of a range that lies below: retention took it before it was read.
+    ``log_starts`` returns the first offset that Kafka holds of each log. With it, the manifest may leave out offsets
+    below: retention deleted them before they were read.
     """
     key = layout.manifest_key(writer, batch)
     body = store.get(key)
@@ -78,25 +78,25 @@ def find_manifest(
     if committed != dict(ranges) and not (log_starts and _all_but_lost(committed, ranges, log_starts())):
         raise ConflictError(
             "a batch is committed with other ranges",
-            expected=_told(ranges),
-            found=_told(committed),
+            expected=_format_ranges(ranges),
+            found=_format_ranges(committed),
             where=f"s3://{store.bucket}/{key}",
-            hint="Two applications share one checkpoint, or the checkpoint was put back to an older state: stop one of"
-            " them, or start with a new checkpoint (nothing is lost by that: overlaps are trimmed)",
+            hint="Two applications share one checkpoint, or an older checkpoint was restored. Stop one application, or"
+            " start with a new checkpoint: nothing is lost, because plans trim overlaps",
         )
     return found
 
 
 def read_manifests(store: ObjectStore, layout: Layout, *, writer: str | None = None) -> tuple[Manifest, ...]:
-    """Every manifest of the stream, or of one writer, by writer and batch; FormatError for one that does not parse.
+    """Every manifest of the stream or of one writer, by writer and batch. Raises FormatError if one does not parse.
 
-    Planning does not read them all: see tidemark.archive.ledger.ledger.
+    Planning reads the ledger instead (tidemark.archive.ledger.ledger).
     """
     return tuple(each_manifest(store, layout, "" if writer is None else f"{writer}/"))
 
 
 def require_manifest(store: ObjectStore, layout: Layout, writer: str, batch: int) -> tuple[Manifest, str]:
-    """A manifest that the ledger or another manifest names, and its digest; raises ConflictError where it is gone."""
+    """A manifest that the ledger or another manifest names, and its digest; raises ConflictError if it is missing."""
     key = layout.manifest_key(writer, batch)
     body = store.get(key)
     if body is None:
@@ -107,7 +107,7 @@ def require_manifest(store: ObjectStore, layout: Layout, writer: str, batch: int
 
 
 def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iterator[Manifest]:
-    """``read_manifests`` without holding them all: those of writers whose names, with a slash behind, begin so."""
+    """The manifests one by one; ``writers`` is a prefix of ``<writer>/``."""
     listed = store.list(f"{layout.manifest_prefix}{writers}")
     for bodies in manifest_bodies(store, listed, at_once=_AT_ONCE):
         for key, body in bodies:
@@ -119,23 +119,23 @@ def each_manifest(store: ObjectStore, layout: Layout, writers: str = "") -> Iter
 def manifest_bodies(
     store: ObjectStore, listed: Iterable[ObjectInfo], *, at_once: int
 ) -> Iterator[list[tuple[str, bytes | None]]]:
-    """The keys with what is there, in their order, so many at once; None where it was removed since it was listed.
+    """Keys and bodies in the listing's order, in chunks of ``at_once``; None for an object removed since the listing.
 
-    Fewer where they are large: that of a compaction may name thousands of ranges.
+    A chunk of large manifests is shorter: a compaction's manifest may name thousands of ranges.
     """
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifests") as pool:
-        for keys in _some(listed, at_once):
+        for keys in _chunks(listed, at_once):
             yield list(zip(keys, pool.map(store.get, keys), strict=True))
 
 
 def counted(items: Iterable[T], progress: Progress) -> Iterator[T]:
-    """The items, each told by its number behind it."""
+    """The items; ``progress`` is called with the number of each after it."""
     for number, item in enumerate(items, start=1):
         yield item
         progress(number)
 
 
-def _some(listed: Iterable[ObjectInfo], at_once: int) -> Iterator[list[str]]:
+def _chunks(listed: Iterable[ObjectInfo], at_once: int) -> Iterator[list[str]]:
     keys: list[str] = []
     size = 0
     for item in listed:
@@ -149,7 +149,7 @@ def _some(listed: Iterable[ObjectInfo], at_once: int) -> Iterator[list[str]]:
 
 
 def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:
-    """The writer's newest manifest, or its newest before batch ``before``; None for a writer that has none."""
+    """The writer's newest manifest, or its newest before batch ``before``; None if there is none."""
     if before is not None and before > 0:
         key = layout.manifest_key(writer, before - 1)
         body = store.get(key)
@@ -174,7 +174,7 @@ def _committed(ranges: Ranges, files: Sequence[DataFile]) -> tuple[CommittedRang
     for file in files:
         if ranges.get(file.log) != file.range:
             raise ConflictError(
-                "a file is of no range of its batch",
+                "a file belongs to no range of its batch",
                 expected=ranges.get(file.log, f"no file of {file.log}"),
                 found=file.range,
                 where=file.key,
@@ -192,5 +192,5 @@ def _all_but_lost(committed: Ranges, ranges: Ranges, log_starts: Mapping[TopicPa
     )
 
 
-def _told(ranges: Ranges) -> str:
+def _format_ranges(ranges: Ranges) -> str:
     return ", ".join(f"{log} {ranges[log]}" for log in sorted(ranges)) or "no ranges"

@@ -1,7 +1,7 @@
-"""How long Kafka still keeps what is not archived: found from the archive and Kafka, whether or not a stream runs.
+"""How long Kafka still keeps records that are not archived. Found from the archive and Kafka; no stream need run.
 
-Kafka deletes a segment of a log once its newest record is older than ``retention.ms``. The oldest unarchived record is
-no newer than that one, so its own timestamp gives the earliest moment; the segment may stay a good while longer.
+Kafka deletes a log segment once its newest record is older than ``retention.ms``. The oldest unarchived record is at
+most as new as that one. So its timestamp gives the earliest time of deletion; the segment may stay longer.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ _UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """The first offset of a log that Kafka holds and the archive does not, and the record there or next behind it.
+    """The first unarchived offset of a log, with the timestamp of the first record there or after it.
 
-    ``hours_left`` is the time until Kafka may delete that record by its age: below 0 where it already may, None where
-    the topic keeps records however old they are.
+    ``hours_left`` is the time until Kafka may delete that record by its age. It is below 0 if Kafka already may, and
+    None if the topic deletes no record by age.
     """
 
     log: TopicPartition
@@ -34,11 +34,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What waits in a topic to be archived, one item per log that has something, and how long the topic keeps it.
+    """What is not archived yet, one item per log that has unarchived records, and how long the topic keeps it.
 
-    The limits are None where there is none. There is no estimate from ``limit_bytes``: clients are not told how large
-    a log is. ``alarm_hours`` is the stream's, or half of what the topic keeps where that is less: a topic of six hours
-    would always be within a day of its end.
+    A limit is None if the topic has none. ``limit_bytes`` gives no estimate, because clients can't see a log's size.
+    ``alarm_hours`` is the stream's, but at most half of the topic's retention: a topic that keeps six hours would
+    otherwise always raise the alarm.
     """
 
     limit_ms: int | None
@@ -48,18 +48,18 @@ class Retention:
 
     @property
     def hours_left(self) -> float | None:
-        """The least of all logs; None where nothing waits, or nothing is deleted by age."""
+        """The least of all logs; None if nothing waits, or if Kafka deletes nothing by age."""
         return min((item.hours_left for item in self.waiting if item.hours_left is not None), default=None)
 
     @property
     def late(self) -> tuple[Waiting, ...]:
-        """The logs to sound an alarm for, the most urgent first."""
+        """The logs that raise the alarm, the most urgent first."""
         found = [item for item in self.waiting if item.hours_left is not None and item.hours_left < self.alarm_hours]
         return tuple(sorted(found, key=lambda item: item.hours_left or 0.0))
 
     @property
-    def told(self) -> str:
-        """In a few words: ``5.0 h left``."""
+    def summary(self) -> str:
+        """In a few words, for example ``5.0 h left``."""
         if not self.waiting:
             return "nothing waits"
         bytes_too = "" if self.limit_bytes is None else "; not estimated: retention.bytes"
@@ -69,7 +69,7 @@ class Retention:
         return f"{hours(least)}{bytes_too}"
 
     def lines(self) -> tuple[str, ...]:
-        """A sentence for each log to sound an alarm for."""
+        """A sentence for each log that raises the alarm."""
         kept = f"the topic keeps {(self.limit_ms or 0) / _HOUR_MS:,.1f} h"
         return tuple(
             f"{item.log}: offset {item.offset:,} is unarchived, its record is of"
@@ -80,15 +80,15 @@ class Retention:
 
 
 def hours(left: float) -> str:
-    """The time left in words; a record that may be deleted already has none."""
+    """The time left in words."""
     return f"{left:,.1f} h left" if left > 0 else "no time left: Kafka may delete it at any moment"
 
 
 def read_retention(bootstrap: str, stream: Stream, history: History, now: datetime) -> Retention:
-    """What of the stream's topic is not archived, and for how long Kafka keeps it.
+    """What is not archived of the stream's topic, and how long Kafka keeps it.
 
-    ``history`` must have been read before this is called. Records of transactions count whether or not they are
-    committed. Raises ServiceError where the topic does not exist or Kafka does not tell.
+    Read ``history`` before the call. Records of open and aborted transactions count too. Raises ServiceError if the
+    topic does not exist or Kafka does not answer.
     """
     config = topic_config(bootstrap, stream.topic)
     by_age = "delete" in config["cleanup.policy"]
@@ -103,9 +103,9 @@ def read_retention(bootstrap: str, stream: Stream, history: History, now: dateti
     now_ms = round(now.timestamp() * 1000)
     waiting = []
     for log, record in records.items():
-        stamp = record.timestamp_ms or 0  # without one a record may be of any age
-        left = None if limit_ms is None else (stamp + limit_ms - now_ms) / _HOUR_MS
-        waiting.append(Waiting(log=log, offset=first[log], timestamp_ms=stamp, hours_left=left))
+        timestamp = record.timestamp_ms or 0  # a record without one may be of any age
+        left = None if limit_ms is None else (timestamp + limit_ms - now_ms) / _HOUR_MS
+        waiting.append(Waiting(log=log, offset=first[log], timestamp_ms=timestamp, hours_left=left))
     wanted = stream.archive.retention_alarm_hours
     return Retention(
         limit_ms=limit_ms,

@@ -38,7 +38,10 @@ def up(
 
 @app.command()
 def streams(stack: Stack = None) -> None:
-    """Check every stream's YAML file and transformation. Exits 1 if any stream is invalid."""
+    """Check every stream's YAML file, transformation and quality checks, without a server.
+
+    With a catalog, it also shows how the next rebuild changes each table. Exits 1 if a stream is wrong.
+    """
     from tidemark.cli.streams import check_streams
 
     if not check_streams(stack):
@@ -53,7 +56,10 @@ def where(
     offset: Annotated[int, typer.Argument(min=0, help="Its offset in the partition.")],
     stack: Stack = None,
 ) -> None:
-    """Show the object, manifest, seal and snapshot that hold one record."""
+    """Show the object, manifest, seal and snapshot that hold one record.
+
+    Also shows whether the record was published, quarantined, or removed as a duplicate by key.
+    """
     from tidemark.cli.where import print_location
 
     print_location(stack, stream, topic, partition, offset)
@@ -84,7 +90,10 @@ def days(
     ] = 6,
     stack: Stack = None,
 ) -> None:
-    """Show which days are sealed, and how. Exits 1 if any day is overdue."""
+    """Show which days are sealed, with version, rows, losses, checks, and archived records that are not published.
+
+    Exits 1 if a day should be sealed and is not.
+    """
     from tidemark.cli.days import print_days
 
     if not print_days(stack, stream, from_day=from_day, to_day=to_day, grace_hours=grace_hours):
@@ -97,7 +106,7 @@ def versions(
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
     stack: Stack = None,
 ) -> None:
-    """List every sealed version of a day: rows, snapshots, time and reason, and which one is current."""
+    """Show every sealed version of a day: rows, snapshots, time, reason, and which version readers see."""
     from tidemark.cli.versions import print_versions
 
     print_versions(stack, stream, day)
@@ -107,10 +116,13 @@ def versions(
 def rollback(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
-    version: Annotated[int, typer.Option("--to", min=1, help="The version to go back to.")],
+    version: Annotated[int, typer.Option("--to", min=1, help="The version whose rows to publish.")],
     stack: Stack = None,
 ) -> None:
-    """Publish an earlier version's rows of a day again, as a new version, in one atomic step."""
+    """Publish the rows of an earlier version of a day again, as a new version, in one atomic step.
+
+    Repeating the command changes nothing.
+    """
     from tidemark.cli.versions import roll_back
 
     roll_back(stack, stream, day, version)
@@ -127,7 +139,10 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Recompute a sealed day's proof and compare it. Exits 1 if it differs, 2 if the result is unknown."""
+    """Recompute the proof of a sealed day from archive, tables and Kafka, and compare it with the seal.
+
+    Exits 1 if something differs. Exits 2 if the command could not find out.
+    """
     from tidemark.cli.verify import print_verification
 
     try:
@@ -142,10 +157,13 @@ def verify(
 def health(
     stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: every stream.")] = None,
     *,
-    stale_seconds: Annotated[float, typer.Option(min=0, help="Seconds after which a heartbeat is stale.")] = 60,
+    stale_seconds: Annotated[float, typer.Option(min=0, help="A stream with an older heartbeat is unhealthy.")] = 60,
     stack: Stack = None,
 ) -> None:
-    """Show the health of every stream, and how long Kafka keeps what is not archived. Exits 1 if any is unhealthy."""
+    """Show the health of every stream, and how long Kafka still keeps records that are not archived.
+
+    Exits 1 if a stream is unhealthy.
+    """
     from tidemark.cli.health import print_health
 
     if not print_health(stack, stream, stale_seconds=stale_seconds):
@@ -154,7 +172,10 @@ def health(
 
 @app.command()
 def topics(stream: Annotated[str, typer.Argument(help="The stream's name.")], stack: Stack = None) -> None:
-    """Show settings of the output topics and their cluster that can lose records. Exits 1 if there are any."""
+    """Show settings of the output topics and their cluster that can lose, refuse or stop records.
+
+    Exits 1 if there is such a setting.
+    """
     from tidemark.cli.topics import print_findings
 
     if not print_findings(stack, stream):
@@ -162,25 +183,11 @@ def topics(stream: Annotated[str, typer.Argument(help="The stream's name.")], st
 
 
 @app.command()
-def adopt(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    prefix: Annotated[str, typer.Option("--from", help="The folder in the archive's bucket; topics.dir, or below it.")],
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be adopted.")] = False,
-    topic_id: Annotated[
-        str | None, typer.Option(help="Vouch that the objects are of this topic, where Kafka can't tell any more.")
-    ] = None,
-    stack: Stack = None,
-) -> None:
-    """Make objects that Kafka Connect wrote part of the archive, where they are."""
-    from tidemark.cli.adopt import adopt_objects
-
-    adopt_objects(stack, stream, prefix, dry_run=dry_run, topic_id=topic_id)
-
-
-@app.command()
 def replay(stream: Annotated[str, typer.Argument(help="The stream's name.")], stack: Stack = None) -> None:
-    """Process a stream's dead letters again, after a fix of its transformation."""
+    """Send a stream's dead letters through its present transformation, after a fix, each exactly once.
+
+    A replay that was killed continues at the next start.
+    """
     from tidemark.cli.replay import replay_dead_letters
 
     replay_dead_letters(stack, stream)
@@ -198,7 +205,10 @@ def delivery(
     ] = None,
     stack: Stack = None,
 ) -> None:
-    """Compare the output topics with the archive. Exits 1 if there are findings, 2 if the result is unknown."""
+    """Compare the live topic and the dead-letter topic with the archive: missing, duplicated and unexpected records.
+
+    Exits 1 if there are such records. Exits 2 if the command could not find out.
+    """
     from tidemark.cli.delivery import print_delivery
 
     try:
@@ -218,13 +228,14 @@ def maintain(
         bool,
         typer.Option(
             "--clean-tables",
-            help="Drop old audit branches, expire snapshots, delete orphan files. Without it, only show them.",
+            help="Drop old audit branches, expire snapshots, delete unused files. Default: only show them.",
         ),
     ] = False,
     compact: Annotated[
         bool,
         typer.Option(
-            "--compact", help="Compact small files, and delete those replaced a week ago. Without it, only show them."
+            "--compact",
+            help="Join small objects, delete those that were replaced a week ago. Default: only show them.",
         ),
     ] = False,
     rebuild_ledger: Annotated[
@@ -232,7 +243,10 @@ def maintain(
     ] = False,
     stack: Stack = None,
 ) -> None:
-    """Abort unfinished uploads, list orphan objects, clean the tables, compact ledger and files."""
+    """Maintain a stream: abort unfinished uploads, compact the ledger, and show what else there is to clean.
+
+    Without options, the command deletes no object and no row.
+    """
     from tidemark.cli.maintain import print_maintenance
 
     print_maintenance(
@@ -244,7 +258,10 @@ def maintain(
 def demo(
     *, leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False
 ) -> None:
-    """Stream two days of real departures, damage them, reconcile them, and verify that they are complete."""
+    """Replay two days of real departures, damage the archive, reconcile it, and prove the days complete.
+
+    Exits 1 if a statement of the demo is false. Exits 130 if it was interrupted.
+    """
     from tidemark.demo.run import demo as run_demo
 
     raise typer.Exit(run_demo(exit_after=leave))

@@ -12,7 +12,7 @@ from tidemark.cli.connect import connect
 from tidemark.cli.output import make_table, open_console
 from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
-from tidemark.delivery_audit.audit import audit_delivery
+from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
 from tidemark.delivery_audit.report import EXIT_CODES
 from tidemark.delivery_audit.span import parse_span
 from tidemark.run import Run, run_name
@@ -38,9 +38,9 @@ def print_delivery(stack: str | None, stream_name: str, start: str | None, end: 
         console.status("comparing topics and archive"),
     ):
         audit_delivery(run, spark, span)
-    value = run.require("delivery")
+    value = run.require(DELIVERY)
     print_audit(console, value)
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key('delivery')}"))
+    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(DELIVERY.name)}"))
     console.print(Text(canonical_json({key: value[key] for key in ("stream", "verdict", "counts")}).decode().strip()))
     return EXIT_CODES[value["verdict"]]
 

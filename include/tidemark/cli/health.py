@@ -86,7 +86,7 @@ def _retention(retention: Retention | TidemarkError | None) -> Text:
         return Text("")
     if isinstance(retention, TidemarkError):
         return Text("unknown", style="red")
-    return Text(retention.told, style="red" if retention.late else "green")
+    return Text(retention.summary, style="red" if retention.late else "green")
 
 
 def _lag(heartbeat: Heartbeat) -> str:

@@ -15,7 +15,7 @@ from tidemark.definitions.stream import load_stream
 from tidemark.maintenance.archive import Compacted, Maintained, Unfinished
 from tidemark.maintenance.compaction import CompactedFiles
 from tidemark.maintenance.run import MaintainedFiles, Maintenance
-from tidemark.maintenance.tables import TableUpkeep
+from tidemark.maintenance.tables import TableMaintenance
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -90,14 +90,13 @@ def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> Non
 def _skipped(small: CompactedFiles) -> list[str]:
     reasons = {
         "younger than a day": small.young,
-        "written with other archive settings": small.otherwise_cut,
-        "without a checksum to compare": small.foreign,
-        "with holes": small.holed,
+        "written with other archive settings": small.other_settings,
+        "with holes": small.has_holes,
     }
     return [f"{number} {reason}" for reason, number in reasons.items() if number]
 
 
-def print_table(console: Console, item: TableUpkeep) -> None:
+def print_table(console: Console, item: TableMaintenance) -> None:
     """What was removed from one table, or would be."""
     would = "" if item.done else " that would be"
     expiry = item.expiry

@@ -12,7 +12,7 @@ from tidemark.cli.output import make_table, open_console
 from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
 from tidemark.run import Run, run_name
-from tidemark.speed.replay.replay import Replayed, replay
+from tidemark.speed.replay.replay import REPLAY, Replayed, replay
 
 _KINDS = {
     "unmarked": "without Tidemark's headers, or with broken ones",
@@ -30,7 +30,7 @@ def replay_dead_letters(stack: str | None, stream_name: str) -> None:
     with (
         command_spark(settings, f"tidemark-replay-{stream_name}", console) as spark,
         Progress(*columns, console=console, transient=True) as bar,
-        run.step("replay") as out,
+        run.step(REPLAY) as attempt,
     ):
         task = bar.add_task("replay", total=None)
         done = replay(
@@ -39,7 +39,7 @@ def replay_dead_letters(stack: str | None, stream_name: str) -> None:
             spark,
             on_progress=lambda position, total: bar.update(task, completed=position, total=total),
         )
-        out.update(done.to_value())
+        attempt.result = out = done.to_value()
     print_replayed(console, run, done, out)
 
 
@@ -65,5 +65,5 @@ def print_replayed(console: Console, run: Run, done: Replayed, value: dict[str, 
         console.print(Text(f"{done.earlier:,} of them were delivered by an earlier, interrupted replay."))
     if done.lost:
         console.print(Text(f"Retention deleted {done.lost:,} offsets before any replay.", style="yellow"))
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key('replay')}"))
+    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(REPLAY.name)}"))
     console.print(Text(canonical_json({"stream": run.stream.name, "run": run.name, **value}).decode().strip()))

@@ -45,7 +45,7 @@ def _reports(store: ObjectStore, settings: Settings, stream: str) -> list[dict[s
     prefix = Layout(prefix=settings.prefix, stream=stream).run_prefix
     bodies = (store.get(item.key) for item in store.list(prefix) if item.key.endswith("/report.json"))
     values = (json.loads(body) for body in bodies if body is not None)
-    return [value for value in values if value.get("status") == "ok"]
+    return [value["result"] for value in values if value.get("status") == "ok"]
 
 
 def _local_path(settings: Settings, key: str) -> Path | None:

@@ -9,6 +9,7 @@ from tidemark.cli.output import open_console, print_fields
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
+from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name
 from tidemark.tables.versions import Version, day_versions
 
@@ -68,11 +69,11 @@ def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> No
     console = open_console()
     with command_spark(settings, f"tidemark-rollback-{stream_name}", console) as spark, console.status("rolling back"):
         seal = rollback_day(run, spark, day=wanted, version=version)
-    already = run.require("rollback")["already"]
+    already = run.require(ROLLBACK).already
     result = "already has the rows of" if already else "is rolled back to"
     console.print(Text(f"{wanted} of stream {stream_name} {result} version {version}"))
     console.print(Text(f"version {seal.version}: {seal.rows_published:,} rows in snapshot {seal.snapshot_id}"))
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key('rollback')}"))
+    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(ROLLBACK.name)}"))
 
 
 def parse_day(text: str) -> date:

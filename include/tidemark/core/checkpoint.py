@@ -1,4 +1,4 @@
-"""Spark's streaming checkpoint, as far as the archive needs it: which offsets a batch has, fixed before it ran.
+"""Spark's streaming checkpoint: the offsets of a batch, fixed before it ran, and the query's id.
 
 The formats are Spark's (``OffsetSeqLog``, ``KafkaSourceInitialOffsetWriter``, ``StreamMetadata``), for a query with one
 Kafka source of one topic.
@@ -17,12 +17,12 @@ _VERSION = "v1"
 
 
 def offsets_name(batch: int) -> str:
-    """Below the checkpoint: where batch ``batch`` ends in each partition. Written before the batch runs."""
+    """The file, below the checkpoint, with the batch's end in each partition. Spark writes it before the batch runs."""
     return f"offsets/{batch}"
 
 
 def commit_name(batch: int) -> str:
-    """Below the checkpoint: the batch is done, as far as Spark is concerned."""
+    """The file, below the checkpoint, that Spark writes after the batch."""
     return f"commits/{batch}"
 
 
@@ -35,7 +35,7 @@ def parse_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
 
 
 def parse_batch_time_us(body: bytes, *, where: str) -> int:
-    """``offsets/<batch>``: when Spark fixed the batch, in µs since the epoch; a retry of the batch has the same.
+    """``offsets/<batch>``: the time when Spark planned the batch, µs since the epoch; the same for every retry.
 
     Raises FormatError for other text.
     """
@@ -46,13 +46,13 @@ def parse_batch_time_us(body: bytes, *, where: str) -> int:
         raise FormatError(
             "not a batch's metadata", expected='{"batchTimestampMs": …}', found=line[:200], where=where
         ) from error
-    if not isinstance(found, int) or isinstance(found, bool) or found <= 0:  # Spark's default is 0: no time at all
+    if not isinstance(found, int) or isinstance(found, bool) or found <= 0:  # Spark's default 0 means no time
         raise FormatError("not a batch's time", expected="ms since the epoch", found=found, where=where)
     return found * 1000
 
 
 def parse_initial_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
-    """``sources/0/0``: where batch 0 starts, by partition; errors as ``parse_offsets``."""
+    """``sources/0/0``: the start of batch 0 by partition; raises what ``parse_offsets`` raises."""
     lines = body.removeprefix(b"\0").decode(errors="replace").strip().split("\n")
     if len(lines) != 2 or lines[0] != _VERSION:
         raise FormatError(
@@ -65,7 +65,7 @@ def parse_initial_offsets(body: bytes, *, topic: str, where: str) -> dict[int, i
 
 
 def parse_query_id(body: bytes, *, where: str) -> str:
-    """``metadata``: the query's id, which stays the same for as long as the checkpoint lives."""
+    """``metadata``: the query's id, the same for the checkpoint's lifetime."""
     try:
         found = json.loads(body)["id"]
     except (ValueError, KeyError, TypeError) as error:
@@ -78,13 +78,12 @@ def parse_query_id(body: bytes, *, where: str) -> str:
 def batch_ranges(start: Mapping[int, int], end: Mapping[int, int], *, where: str) -> dict[int, OffsetRange]:
     """The batch's offsets by partition; a partition without any is left out.
 
-    A partition that ``start`` does not have is new, and read from offset 0: Spark refuses any other start. Raises
-    PositionError for a partition that vanished or moved back.
+    A partition that ``start`` lacks is new and read from offset 0: Spark refuses any other start. Raises PositionError
+    for a partition that is missing in ``end`` or moved back.
     """
-    gone = start.keys() - end.keys()
-    if gone:
+    if start.keys() - end.keys():
         raise PositionError(
-            "a partition vanished between two batches",
+            "a partition is missing in the next batch",
             expected=f"partitions {sorted(start)}",
             found=f"partitions {sorted(end)}",
             where=where,

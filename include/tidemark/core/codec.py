@@ -1,7 +1,7 @@
-"""Frozen dataclasses to JSON values and back, by their own field types: one form for plans and seals.
+"""Frozen dataclasses to JSON values and back, by their own field types: one form for plans, seals and step results.
 
-A range is ``[start, end]``, a date ISO text, a tuple a list, a dataclass an object with every field and no other; a
-field whose default is None may be missing, because what was written before there was one lacks it.
+A range is ``[start, end]``, a date ISO text, a tuple a list, a dataclass an object with every field and no other. A
+field of type ``Any`` or ``dict[str, Any]`` holds a JSON value as it is.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     if isinstance(value, date):
         return value.isoformat()
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int | float | dict | list):
         return value
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
@@ -54,6 +54,8 @@ def _decode(kind: Any, raw: Any, where: str) -> Any:
         return _dataclass(kind, raw, where)
     if kind is date:
         return _date(raw, where)
+    if kind is Any:
+        return raw
     if get_origin(kind) is not None:
         return _generic(get_origin(kind), get_args(kind), raw, where)
     _require(type(raw) is kind, kind.__name__, raw, where)
@@ -64,6 +66,9 @@ def _generic(origin: Any, arguments: tuple[Any, ...], raw: Any, where: str) -> A
     if origin is tuple:
         _require(isinstance(raw, list), "a list", raw, where)
         return tuple(_decode(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
+    if origin is dict:
+        _require(isinstance(raw, dict), "an object", raw, where)
+        return raw
     if origin in (UnionType, Union):  # "Literal[…] | None" is the latter; the only unions in our values are "X | None"
         return None if raw is None else _decode(next(item for item in arguments if item is not NoneType), raw, where)
     if origin is not Literal:
@@ -83,10 +88,9 @@ def _date(raw: Any, where: str) -> date:
 def _dataclass(kind: type, raw: Any, where: str) -> Any:
     _require(isinstance(raw, Mapping), "an object", raw, where)
     known = dict(_fields(kind))
-    optional = {field.name for field in fields(kind) if field.default is None}
-    if not known.keys() - optional <= raw.keys() <= known.keys():
+    if known.keys() != raw.keys():
         raise FormatError("fields differ", expected=", ".join(sorted(known)), found=", ".join(sorted(raw)), where=where)
-    return kind(**{name: _decode(known[name], raw[name], f"{where}.{name}") for name in known if name in raw})
+    return kind(**{name: _decode(known[name], raw[name], f"{where}.{name}") for name in known})
 
 
 def _range(raw: Any, where: str) -> OffsetRange:

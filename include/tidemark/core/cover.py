@@ -24,14 +24,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A committed range and how many rows it came out as; fewer than its offsets where it has holes.
-
-    With ``values_only`` its rows are without key, timestamp and headers, as adopted ones are.
-    """
+    """A committed range and how many rows it came out as; fewer than its offsets where it has holes."""
 
     range: OffsetRange
     rows: int
-    values_only: bool = False
 
     @property
     def density(self) -> int:
@@ -39,9 +35,9 @@ class Copy:
         return density(self.rows, len(self.range))
 
     @property
-    def is_best(self) -> bool:
-        """Whether no other copy can have more of any of its records."""
-        return self.rows >= len(self.range) and not self.values_only
+    def is_complete(self) -> bool:
+        """Whether every offset has a row, so that no other copy can have more of them."""
+        return self.rows >= len(self.range)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +59,18 @@ def density(rows: int, size: int) -> int:
 def best_cover(target: OffsetRange, copies: Sequence[Copy]) -> tuple[Piece, ...]:
     """Every offset of ``target`` that any copy holds, from the densest copy that holds it; disjoint pieces in order.
 
-    Complete copies of whole records go first, as their ``cover``: no row of theirs is ever passed over for a copy with
-    holes, or one of values only. Two copies with holes may each have rows that the other lacks, and no manifest tells
-    which; of those the one with more rows per offset is taken, in the fewest pieces, behind complete ones of values
-    only. Such copies may give several pieces, around better ones. O(n log n).
+    Complete copies go first, as their ``cover``: no row of theirs is passed over for a copy with holes. Two copies with
+    holes may each have rows that the other lacks, and no manifest says which. Of those the one with more rows per
+    offset is taken, in the fewest pieces. Such copies may give several pieces, around better ones. O(n log n).
     """
-    complete = [index for index, copy in enumerate(copies) if copy.is_best]
+    complete = [index for index, copy in enumerate(copies) if copy.is_complete]
     pieces = [
         Piece(index=complete[piece.index], range=piece.range)
         for piece in cover(target, [copies[index].range for index in complete])
     ]
     if len(complete) < len(copies):
         others = sorted(
-            (index for index, copy in enumerate(copies) if not copy.is_best),
+            (index for index, copy in enumerate(copies) if not copy.is_complete),
             key=lambda index: (copies[index].range, index),
         )
         pieces += _densest(subtract([target], [piece.range for piece in pieces]), copies, others)

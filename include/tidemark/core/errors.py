@@ -5,17 +5,20 @@ TidemarkError
 ├── FormatError        persisted text (key, manifest, seal, plan) does not parse
 ├── PositionError      an offset position does not fit its neighbour
 ├── ConflictError      durable state written by someone else disagrees with ours
-├── IncompleteError    a day can't be proven whole (gaps, losses, rows not conserved)
+├── IncompleteError    a day can't be proven complete (gaps, losses, rows not conserved)
 ├── QualityError       a data-quality check of severity "critical" failed
 ├── ServiceError       Kafka, S3 or the catalog can't be reached or refused the call
 └── StackError         a process of the local stack, or a tool it needs, is missing or died
 """
 
+from datetime import date
+
 
 class TidemarkError(Exception):
     """Any failure Tidemark explains: what went wrong, both sides of it, where, and what to do.
 
-    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out.
+    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. ``days`` are the
+    days and ``objects`` the keys of the data objects that it is about, for code that acts on them.
     """
 
     def __init__(
@@ -26,12 +29,16 @@ class TidemarkError(Exception):
         found: object = None,
         where: str | None = None,
         hint: str | None = None,
+        days: tuple[date, ...] = (),
+        objects: tuple[str, ...] = (),
     ) -> None:
         self.problem = problem
         self.expected = expected
         self.found = found
         self.where = where
         self.hint = hint
+        self.days = days
+        self.objects = objects
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -51,32 +58,56 @@ class TidemarkError(Exception):
 
 
 class ConfigError(TidemarkError):
-    """A setting or stream definition is wrong."""
+    """A setting or a stream definition is wrong.
+
+    Correct the named file or variable. A retry without a change fails again.
+    """
 
 
 class FormatError(TidemarkError):
-    """Persisted text does not parse."""
+    """Persisted text or a data object does not parse: a key, manifest, seal, plan, or Parquet.
+
+    Check the named object. Restore it from a copy of the bucket if it is damaged.
+    """
 
 
 class PositionError(TidemarkError):
-    """An offset position does not fit; both positions are in the message."""
+    """An offset does not fit its neighbour. The message names both.
+
+    Compare both positions. A checkpoint or marker from an earlier time is a common cause.
+    """
 
 
 class ConflictError(TidemarkError):
-    """Durable state written by someone else disagrees with ours."""
+    """Someone else wrote durable state that disagrees with this process.
+
+    Check both sides. A second application or a recreated topic is a common cause.
+    """
 
 
 class IncompleteError(TidemarkError):
-    """A day can't be proven whole."""
+    """A day can't be proven complete: offsets are missing, or rows are not conserved.
+
+    Check the named ranges. Restore them, or accept the loss in the stream definition.
+    """
 
 
 class QualityError(TidemarkError):
-    """A data-quality check that gates publication failed."""
+    """A quality check of severity `critical` did not pass. Readers keep the rows that they had.
+
+    Open the run's report, which lists each failed check.
+    """
 
 
 class ServiceError(TidemarkError):
-    """Kafka, S3 or the catalog can't be reached, or refused the call."""
+    """Kafka, S3 or the catalog is unreachable, or refused the call.
+
+    Read the service's own message, which follows. Retry when the service is available.
+    """
 
 
 class StackError(TidemarkError):
-    """A process of the local stack, or a tool it needs, is missing or died."""
+    """A process of the local stack, or a tool that it needs, is missing or died.
+
+    Read the named log file.
+    """

@@ -1,4 +1,4 @@
-"""Heartbeats: one object per stream and layer, written anew every few seconds by the application that runs it."""
+"""Heartbeats: one object per stream and layer. The running application overwrites it every few seconds."""
 
 import json
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ State = Literal["running", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What a stream last said of itself.
+    """The last report of a stream about itself.
 
-    ``time`` is when, in UTC; ``version`` the stream definition's; ``writer`` the streaming query's id and ``batch`` its
-    newest batch, None before the first one of this run; ``positions`` are (partition, next offset) in order.
-    ``lag_records`` counts offsets behind, ``lag_seconds`` is the age of the oldest record behind, 0 where there is
-    none; None where Kafka did not tell. ``error`` is set in state ``failed`` alone.
+    ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is the streaming query's id, ``batch`` its
+    newest batch, None before the first one of this run. ``positions`` are (partition, next offset) in order.
+    ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both
+    are None if Kafka did not answer. ``error`` is set only in state ``failed``.
     """
 
     stream: str

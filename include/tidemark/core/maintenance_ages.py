@@ -2,9 +2,8 @@
 
 from datetime import timedelta
 
-# What was committed just now may still be read, or compared, as it is.
+# Younger objects may still be read or compared by running work.
 MIN_AGE = timedelta(days=1)
 
-
-# A run that was planned before a compaction reads what it was planned with.
+# Replaced objects are kept for runs that were planned before the compaction.
 KEPT_FOR = timedelta(days=7)

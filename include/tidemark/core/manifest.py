@@ -1,7 +1,7 @@
 """Manifests: the archive's commit records, one per micro-batch of one writer.
 
-An object that no manifest lists is not part of the archive. The JSON form is canonical (sorted keys, no
-spaces, one trailing newline), so that ``digest`` of the bytes chains a writer's manifests.
+An object that no manifest lists is not part of the archive. The JSON is canonical (sorted keys, no spaces, a newline at
+the end), so the ``digest`` of its bytes chains a writer's manifests.
 """
 
 import hashlib
@@ -15,16 +15,19 @@ from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
 FORMAT = 1
-# Of a manifest that replaces ranges: who does not know of that must refuse it, or he would read deleted objects.
-FORMAT_REPLACES = 2
-COMPACTION = "compact"  # the writer of such manifests
-ADOPTED = "adopt-"  # and where from: the writer of objects that somebody else wrote, which hold values only
-REFILL = "refill-"  # and the name of a run: the writer of what it fetched from Kafka
+COMPACTION = "compact"  # the writer of manifests that replace ranges
+REFILL = "refill-"  # and the name of a run: the writer of records that the run fetched from Kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRows:
-    """The rows of one file that belong to one day, and the first and last offset among them (inclusive)."""
+    """The rows of one file that belong to one day.
+
+    - day: the day, in the manifest's time zone.
+    - rows: number of these rows.
+    - first_offset: lowest offset among them.
+    - last_offset: highest offset among them, inclusive.
+    """
 
     day: date
     rows: int
@@ -34,11 +37,19 @@ class DayRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One object of the archive. ``range`` is its batch's committed range, not its own rows' extent.
+    """One object of the archive.
 
-    ``first_offset`` and ``last_offset`` are inclusive and belong to real rows; timestamps are in µs since
-    the epoch; ``checksum`` covers the rows, not the encoding (see tidemark.objects.checksum).
-    Of an adopted object the timestamps are event times, and the checksum is of its bytes (tidemark.adopt.listing).
+    - key: key of the object in the bucket.
+    - log: the log that its rows are from.
+    - range: the committed range that the object belongs to. Its own rows may span less.
+    - rows: number of its rows.
+    - bytes: size of the object.
+    - first_offset: lowest offset of its rows.
+    - last_offset: highest offset of its rows, inclusive.
+    - min_timestamp_us: lowest record timestamp, in µs since the epoch.
+    - max_timestamp_us: highest record timestamp, in µs since the epoch.
+    - days: its rows per day.
+    - checksum: checksum of its rows, whatever their encoding.
     """
 
     key: str
@@ -72,7 +83,12 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRange:
-    """A partition's range in a batch and the rows that came out of it (fewer where the log has holes)."""
+    """What a batch commits of one log.
+
+    - log: the log.
+    - range: the committed offsets.
+    - rows: number of rows they came out as. Fewer rows than offsets means that the range has holes.
+    """
 
     log: TopicPartition
     range: OffsetRange
@@ -84,9 +100,14 @@ Identity: TypeAlias = tuple[str, int, TopicPartition]  # of a committed range: w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A complete range whose rows a compaction has written anew: what its manifest committed, by writer, batch and log.
+    """A complete range whose rows a compaction has written to new objects.
 
-    ``files`` are key and checksum of each of its files; ``digest`` is that of its manifest.
+    - writer: writer of the manifest that committed the range.
+    - batch: batch of that manifest.
+    - log: the log of the range.
+    - range: the offsets.
+    - files: key and checksum of each object of the range.
+    - digest: SHA-256 of that manifest.
     """
 
     writer: str
@@ -101,10 +122,16 @@ class Replaced:
 class Manifest:
     """One committed batch.
 
-    ``writer`` is the streaming query's id, ``refill-<run>``, ``adopt-<prefix>`` or ``COMPACTION``; ``previous`` the
-    digest of the same writer's manifest before this one, None for its first; ``time_zone`` the one days were cut in. Of
-    a compaction ``replaces`` are the ranges that nobody uses any more once this manifest is there. They tile its own
-    ranges, which are complete.
+    - stream: name of the stream.
+    - writer: who committed it: the id of a streaming query, `refill-<run>`, `import-<prefix>` or `compact`.
+    - batch: number of the batch, in the order of its writer.
+    - committed_at_us: when it was committed, in µs since the epoch.
+    - time_zone: IANA name of the time zone that days are counted in.
+    - settings: fingerprint of the archive settings that decide which rows share an object.
+    - previous: SHA-256 of the same writer's manifest before this one. Null for its first.
+    - ranges: what the batch commits, by log.
+    - files: the objects with the rows of these ranges.
+    - replaces: the ranges that this manifest replaces. Together they are exactly its own ranges, which are complete.
     """
 
     stream: str
@@ -124,11 +151,10 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_manifest`` reads them back to an equal value."""
-        replaces = {"replaces": [_replaced(item) for item in self.replaces]} if self.replaces else {}
         return canonical_json(
             {
-                "format": FORMAT_REPLACES if self.replaces else FORMAT,
-                **replaces,
+                "format": FORMAT,
+                "replaces": [_replaced(item) for item in self.replaces],
                 "stream": self.stream,
                 "writer": self.writer,
                 "batch": self.batch,
@@ -146,17 +172,17 @@ class Manifest:
 
 
 def replaced_by(manifests: Iterable[Manifest]) -> set[Identity]:
-    """The ranges that these manifests replace: whoever reads manifests leaves those out, as ``History`` does."""
+    """The ranges that these manifests replace: every reader of manifests must leave them out, as ``History`` does."""
     return {(item.writer, item.batch, item.log) for manifest in manifests for item in manifest.replaces}
 
 
 def canonical_json(value: Mapping[str, Any]) -> bytes:
-    """The one JSON form of everything persisted: sorted keys, no spaces, a newline at the end."""
+    """The JSON form of everything persisted: sorted keys, no spaces, a newline at the end."""
     return (json.dumps(value, sort_keys=True, separators=(",", ":")) + "\n").encode()
 
 
 def digest(body: bytes) -> str:
-    """SHA-256 in hex: what ``previous`` of the next manifest or seal holds."""
+    """SHA-256 in hex, as in ``previous`` of the next manifest or seal."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -164,17 +190,8 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
     """The manifest in ``body``; raises FormatError, naming ``where``, for anything else."""
     try:
         raw = json.loads(body)
-        if raw["format"] not in {FORMAT, FORMAT_REPLACES}:
-            expected = f"{FORMAT} or {FORMAT_REPLACES}"
-            raise FormatError("unknown manifest format", expected=expected, found=raw["format"], where=where)
-        replaces = tuple(_parse_replaced(item) for item in raw.get("replaces", ()))
-        if bool(replaces) != (raw["format"] == FORMAT_REPLACES):
-            raise FormatError(
-                "a manifest's format is not that of what it says",
-                expected=FORMAT_REPLACES if replaces else FORMAT,
-                found=raw["format"],
-                where=where,
-            )
+        if raw["format"] != FORMAT:
+            raise FormatError("unknown manifest format", expected=FORMAT, found=raw["format"], where=where)
         return Manifest(
             stream=raw["stream"],
             writer=raw["writer"],
@@ -190,7 +207,7 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
                 for item in raw["ranges"]
             ),
             files=tuple(_parse_file(item) for item in raw["files"]),
-            replaces=replaces,
+            replaces=tuple(_parse_replaced(item) for item in raw["replaces"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
@@ -199,14 +216,14 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
 
 
 def _require_tiles(manifest: Manifest) -> None:
-    """What is replaced must be whole in the ranges that replace it, or rows would vanish with it."""
+    """Raise PositionError unless the replaced ranges tile the complete ranges of the manifest: no row may get lost."""
     where = f"manifest {manifest.writer}/{manifest.batch}"
-    whole = {item.log: item.range for item in manifest.ranges if item.rows == len(item.range)}
-    at = {log: item.start for log, item in whole.items()}
+    complete = {item.log: item.range for item in manifest.ranges if item.rows == len(item.range)}
+    at = {log: item.start for log, item in complete.items()}
     for item in sorted(manifest.replaces, key=lambda item: (item.log, item.range)):
         if item.writer == manifest.writer and item.batch >= manifest.batch:
             raise PositionError(
-                "a manifest replaces what comes behind it",
+                "a manifest replaces a later batch",
                 expected=f"batches of {manifest.writer} below {manifest.batch}",
                 found=item.batch,
                 where=where,
@@ -222,7 +239,7 @@ def _require_tiles(manifest: Manifest) -> None:
     for committed in manifest.ranges:
         if at.get(committed.log) != committed.range.end:
             raise PositionError(
-                "a compacted range is not what it replaces",
+                "a compacted range does not match the ranges that it replaces",
                 expected=f"{committed.range}, complete, of replaced ranges",
                 found=f"{committed.rows} rows, replaced ranges up to {at.get(committed.log)}",
                 where=f"{where}, {committed.log}",

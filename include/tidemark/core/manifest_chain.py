@@ -1,4 +1,4 @@
-"""Each writer's manifests form a chain by digest; a broken link shows a manifest that was deleted or altered."""
+"""A writer's manifests form a chain by digest; a broken link shows that a manifest was deleted or changed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tidemark.core.manifest import Manifest, digest
 class BrokenLink:
     """A manifest whose ``previous`` (``found``) is not the digest of the writer's manifest before it (``expected``).
 
-    ``after`` is that manifest's batch; None where there is none, so that no digest at all was expected.
+    ``after`` is that manifest's batch; None without one, when no digest was expected.
     """
 
     writer: str
@@ -21,22 +21,22 @@ class BrokenLink:
     found: str | None
 
     def __str__(self) -> str:
-        behind = "as the writer's first" if self.after is None else f"behind batch {self.after}"
+        place = "as the writer's first" if self.after is None else f"after batch {self.after}"
         return (
-            f"broken chain: writer {self.writer}, batch {self.batch} {behind}: "
+            f"broken chain: writer {self.writer}, batch {self.batch} {place}: "
             f"expected previous {self.expected or 'none'}, found {self.found or 'none'}"
         )
 
 
 def broken_links(
-    manifests: Iterable[Manifest], behind: Mapping[str, tuple[int, str]] = MappingProxyType({})
+    manifests: Iterable[Manifest], last: Mapping[str, tuple[int, str]] = MappingProxyType({})
 ) -> tuple[BrokenLink, ...]:
-    """Every broken link, by writer and batch. A writer's last manifest can't be missed this way: it shows as a gap.
+    """Every broken link, by writer and batch. A missing last manifest breaks no link; it shows as a gap in a plan.
 
-    ``behind`` holds batch and digest of the manifest that comes before a writer's first one here.
+    ``last`` holds batch and digest of the manifest before a writer's first one here.
     """
     links = []
-    known = dict(behind)
+    known = dict(last)
     for manifest in sorted(manifests, key=lambda item: (item.writer, item.batch)):
         after, expected = known.get(manifest.writer, (None, None))
         if manifest.previous != expected:

@@ -15,7 +15,12 @@ OffsetSet: TypeAlias = "tuple[OffsetRange, ...]"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TopicPartition:
-    """One log. ``topic_id`` is Kafka's UUID: a topic that was deleted and made again is another log."""
+    """One log: a partition of a topic.
+
+    - topic: name of the topic.
+    - topic_id: Kafka's id of the topic. A recreated topic has another id, so it is another log.
+    - partition: number of the partition.
+    """
 
     topic: str
     topic_id: str
@@ -27,7 +32,11 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class OffsetRange:
-    """Offsets ``start <= offset < end`` of one partition; never empty."""
+    """Offsets of one partition; never empty.
+
+    - start: first offset.
+    - end: offset after the last one.
+    """
 
     start: int
     end: int

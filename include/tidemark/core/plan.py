@@ -8,17 +8,27 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What a run must prove of one log: every offset in ``[origin, end)``.
+class LogRange:
+    """Offsets of one log."""
 
-    ``origin`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
+    log: TopicPartition
+    range: OffsetRange
+
+    def __str__(self) -> str:
+        return f"{self.log} {self.range}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a run must prove of one log: every offset in ``[start, end)``.
+
+    ``start`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
     the lower of log start and the first archived offset); ``end`` the position the run was planned for; ``log_start``
-    and ``high_watermark`` are Kafka's at that moment. What another run has sealed of the log before this one settles
-    moves them that far.
+    and ``high_watermark`` are Kafka's at that moment.
     """
 
     log: TopicPartition
-    origin: int
+    start: int
     end: int
     log_start: int
     high_watermark: int
@@ -26,10 +36,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """A part of a committed range that the cover uses; ``committed`` is the whole of it.
+    """The part of a committed range that the cover uses.
 
-    With ``last_batch`` it stands for several ranges in a row: of that writer's batches from ``batch`` to
-    ``last_batch``, each complete or with settled holes, each starting where the one before it ends.
+    - range: the offsets used.
+    - committed: the whole committed range.
+    - writer: writer of its manifest.
+    - batch: batch of its manifest.
+    - last_batch: null for one range. Else this entry stands for adjacent ranges: all of the writer's batches from
+      `batch` to `last_batch`, each complete or with transactional holes only.
     """
 
     range: OffsetRange
@@ -46,9 +60,10 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """Timestamps of the nearest records known on either side of some offsets: in µs since the epoch, None without one.
+    """Timestamps of the nearest known records around some offsets, which bound the time of the records in between.
 
-    Records in between are of the time between them, as far as the log is in the order of its timestamps.
+    - before_us: timestamp of the record before, in µs since the epoch. Null if there is none.
+    - behind_us: timestamp of the record after, in µs since the epoch. Null if there is none.
     """
 
     before_us: int | None = None
@@ -57,9 +72,11 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets of the target that no manifest holds: ``refill`` while Kafka does, ``lost`` once retention took them.
+    """Offsets of the target that no manifest holds.
 
-    ``neighbours`` bound the time of what was lost, once somebody looked for them.
+    - range: the offsets.
+    - kind: `refill` while Kafka has them, `lost` once retention has deleted them.
+    - neighbours: the records around a loss. Null if nobody has searched for them.
     """
 
     range: OffsetRange
@@ -77,10 +94,12 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What Kafka was found to say of a hole's offsets; each is counted once, and the three add up to all of them.
+    """The causes of a hole's offsets, as found in Kafka. The three counts add up to all of its offsets.
 
-    ``transactional`` are transaction markers and records of aborted transactions, ``compacted`` what a compacted log no
-    longer holds. ``ranges`` are the unexplained offsets, in order; where there are many, the first of them only.
+    - transactional: offsets of transaction markers and of aborted records.
+    - compacted: offsets that a compacted topic no longer holds.
+    - unexplained: offsets without a proven cause.
+    - ranges: the unexplained offsets, in order. If there are many, only the first of them.
     """
 
     transactional: int
@@ -91,11 +110,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Offsets inside a used range that came out as no row. Without proof the cause is ``unexplained``.
+    """Offsets inside a used range that have no row.
 
-    A manifest counts the rows of a whole committed range. Where the cover uses only a part of it, ``missing`` is what
-    that part lacks at most and ``exact`` is False; the evidence, None until somebody looked, is exact in any case.
-    Of several causes ``cause`` names the one that is proven least.
+    A manifest counts the rows of a whole committed range, so a part of one has no exact count.
+
+    - range: the used range.
+    - missing: number of offsets without a row. At most this many if `exact` is false.
+    - cause: the cause; of several, the one with the weakest proof. Without proof: `unexplained`.
+    - exact: whether `missing` is exact.
+    - evidence: the exact number of offsets by cause. Null if Kafka has not been asked.
     """
 
     range: OffsetRange
@@ -125,7 +148,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan:
-    """The findings for one log. ``used`` and ``gaps`` tile ``[origin, end)`` and no two of them share an offset;
+    """The findings for one log. ``used`` and ``gaps`` tile ``[start, end)`` and no two of them share an offset;
     ``overlaps`` are disjoint among themselves; ``pending`` is ``[end, high watermark)``, None where that is empty."""
 
     target: Target
@@ -198,3 +221,11 @@ class Plan:
     logs: tuple[LogPlan, ...]
     slices: tuple[Slice, ...]
     ignored: tuple[LateDay, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainSnapshots:
+    """The current snapshots of a stream's tables; None for a table that is not there yet."""
+
+    published: int | None
+    quarantine: int | None

@@ -1,15 +1,16 @@
 """Makes plans: values in, a value out. Nearly linear in the number of committed ranges."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
-from tidemark.core.errors import ConflictError, FormatError
-from tidemark.core.manifest import ADOPTED, DataFile, DayRows, Manifest, replaced_by
+from tidemark.core.errors import FormatError
+from tidemark.core.manifest import DataFile, DayRows, Manifest, replaced_by
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
 from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, RowsOfDay, Slice, Target, Used
-from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.seal import Seal, require_origin, seen_days
+from tidemark.core.seen import SeenDay, SeenLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +55,11 @@ def make_plan(
         )
     return plan_committed(
         stream=stream,
-        time_zone=time_zone,
         run=run,
         requested=requested,
         targets=targets,
         committed=_index(targets, manifests),
-        seals=seals,
+        seen=seen_days(seals, stream=stream, time_zone=time_zone),
         force=force,
         reopen_from=reopen_from,
     )
@@ -68,29 +68,22 @@ def make_plan(
 def plan_committed(
     *,
     stream: str,
-    time_zone: str,
     run: str,
     requested: Sequence[date],
     targets: Sequence[Target],
     committed: Mapping[TopicPartition, Sequence[Committed]],
-    seals: Sequence[Seal],
+    seen: Mapping[date, SeenDay],
     force: bool = False,
     reopen_from: date | None = None,
 ) -> Plan:
-    """What ``make_plan`` says, from the committed ranges of each target's log, sorted by range, writer and batch.
+    """``make_plan`` from the committed ranges of each target's log, sorted by range, writer and batch.
 
-    Files may be left out that have no row of an affected day, and ranges that lie outside their target.
+    ``seen`` are the days that were rebuilt before. Files may be left out that have no row of an affected day, and
+    ranges that lie outside their target.
     """
-    for seal in seals:
-        where = f"seal of {seal.day} version {seal.version}"
-        require_origin(stream, time_zone, seal.stream, seal.time_zone, where)
-    latest = latest_of(seals)
-    versions: dict[date, int] = {}
-    for seal in seals:
-        versions[seal.day] = max(seal.version, versions.get(seal.day, 0))
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
-    late = _late_days(targets, committed, latest)
-    wanted = {day for day in requested if force or day not in latest or day in late}
+    late = {rows.day for rows, _, _ in _late_rows(targets, committed, seen)}
+    wanted = {day for day in requested if force or day not in seen or day in late}
     newest = max(requested, default=date.max)
     ignored = {day for day in late - wanted if reopen_from is not None and not reopen_from <= day <= newest}
     days = sorted((wanted | late) - ignored)
@@ -101,7 +94,7 @@ def plan_committed(
         days=tuple(
             DayPlan(
                 day=day,
-                version=versions.get(day, 0) + 1,
+                version=seen[day].version + 1 if day in seen else 1,
                 reason="requested" if day in requested else "late",
                 archived_rows=rows[day],
             )
@@ -110,33 +103,8 @@ def plan_committed(
         unchanged=tuple(sorted(set(requested) - wanted)),
         logs=tuple(log_plan for log_plan, _ in logs),
         slices=tuple(item for log_plan, sources in logs for item in _slices(log_plan, sources, set(days))),
-        ignored=_ignored(targets, committed, {day: latest[day] for day in sorted(ignored)}),
+        ignored=_ignored(targets, committed, {day: seen[day] for day in sorted(ignored)}),
     )
-
-
-def require_origin(stream: str, time_zone: str, found_stream: str, found_zone: str, where: str) -> None:
-    """Raises ConflictError where a manifest or seal is another stream's, or has days of another time zone."""
-    if found_stream != stream:
-        raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
-    if found_zone != time_zone:
-        raise ConflictError(
-            "days were cut in another time zone",
-            expected=time_zone,
-            found=found_zone,
-            where=where,
-            hint="A stream keeps its time zone; give the stream another name to change it",
-        )
-
-
-def latest_of(seals: Iterable[Seal]) -> dict[date, Seal]:
-    """Each day's seal of the highest version that was rebuilt: it says what has been seen of the archive."""
-    latest: dict[date, Seal] = {}
-    for seal in seals:
-        if seal.rolled_back_to is not None:
-            continue
-        if seal.day not in latest or seal.version > latest[seal.day].version:
-            latest[seal.day] = seal
-    return latest
 
 
 def _index(targets: Sequence[Target], manifests: Sequence[Manifest]) -> dict[TopicPartition, list[Committed]]:
@@ -153,7 +121,6 @@ def _index(targets: Sequence[Target], manifests: Sequence[Manifest]) -> dict[Top
                         writer=manifest.writer,
                         batch=manifest.batch,
                         rows=item.rows,
-                        values_only=manifest.writer.startswith(ADOPTED),
                         files=tuple(files[item.log, item.range]),
                     )
                 )
@@ -181,7 +148,7 @@ def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange
 
 def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, list[Committed]]:
     """The findings for one log, and for each used range the committed one it is taken from."""
-    whole = range_or_none(target.origin, target.end)
+    whole = range_or_none(target.start, target.end)
     ranges = [item.range for item in committed]
     pieces = best_cover(whole, committed) if whole else ()
     sources = [committed[piece.index] for piece in pieces]
@@ -240,42 +207,33 @@ def _hole(used: Used, rows: int) -> Hole | None:
 
 def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange | None:
     """The part of an inclusive span of rows that the target asks for."""
-    start, end = max(first_offset, target.origin), min(last_offset + 1, target.end)
+    start, end = max(first_offset, target.start), min(last_offset + 1, target.end)
     return OffsetRange(start=start, end=end) if start < end else None
 
 
-def _late_days(
-    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], latest: Mapping[date, Seal]
-) -> set[date]:
-    return {rows.day for rows, _, _ in _late_rows(targets, committed, latest)}
-
-
 def _late_rows(
-    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], latest: Mapping[date, Seal]
-) -> Iterator[tuple[DayRows, OffsetRange, SealedLog | None]]:
-    """The rows of sealed days that bring something new, each with its span and what was sealed of its log."""
-    known = {day: {item.log: item for item in seal.logs} for day, seal in latest.items()}
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], seen: Mapping[date, SeenDay]
+) -> Iterator[tuple[DayRows, OffsetRange, SeenLog | None]]:
+    """The rows that bring something new to a day seen before, each with its span and what the day read of its log."""
     for target in targets:
         for item in committed[target.log]:
             for file in item.files:
                 for rows in file.days:
-                    if rows.day in known:
+                    if rows.day in seen:
                         span = _inside(rows.first_offset, rows.last_offset, target)
-                        sealed = known[rows.day].get(target.log)
-                        if span is not None and (sealed is None or sealed.unseen(span, item)):
-                            yield rows, span, sealed
+                        read = seen[rows.day].logs.get(target.log)
+                        if span is not None and (read is None or read.is_new(span, item)):
+                            yield rows, span, read
 
 
 def _ignored(
-    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], ignored: Mapping[date, Seal]
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], ignored: Mapping[date, SeenDay]
 ) -> tuple[LateDay, ...]:
     """Each day with its late records: copies count as often as there are, and what may be new as new."""
     records = dict.fromkeys(ignored, 0)
-    for rows, span, sealed in _late_rows(targets, committed, ignored):
-        whole = range_or_none(sealed.origin, sealed.end) if sealed else None
-        read = subtract([whole], [gap.range for gap in sealed.gaps]) if sealed and whole else ()
+    for rows, span, read in _late_rows(targets, committed, ignored):
         # Without any offset that was not read it is a denser copy of a hole.
-        records[rows.day] += min(rows.rows, count(subtract([span], read)) or len(span))
+        records[rows.day] += min(rows.rows, count(subtract([span], read.ranges if read else ())) or len(span))
     return tuple(LateDay(day=day, records_max=number) for day, number in sorted(records.items()))
 
 

@@ -1,39 +1,44 @@
 """Seals: the proof of one day, one immutable object per version. A later version chains to the one before it."""
 
 import json
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from tidemark.core.codec import decode, encode
-from tidemark.core.cover import Copy, density
-from tidemark.core.errors import FormatError, IncompleteError, PositionError
+from tidemark.core.cover import density
+from tidemark.core.errors import ConflictError, FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.offsets import TopicPartition, normalise
 from tidemark.core.plan import Gap, Hole, Used
+from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
 FORMAT = 1
-Finding = TypeVar("Finding", Gap, Hole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedLog:
-    """What was proven of one log: ``used`` and ``gaps`` tile ``[origin, end)``; the gaps of a seal are losses.
+    """What is proven of one log: `used` and `gaps` together are exactly its offsets from `start` to `end`.
 
-    Each of the three is in offset order; a hole's range is that of the used range it is in.
+    - log: the log.
+    - start: first offset that the stream is responsible for.
+    - end: offset after the last one that this version accounts for.
+    - used: the parts of committed ranges that the rows come from, in offset order.
+    - gaps: offsets that are lost, in offset order.
+    - holes: used ranges in which some offsets have no row, in offset order.
     """
 
     log: TopicPartition
-    origin: int
+    start: int
     end: int
     used: tuple[Used, ...]
     gaps: tuple[Gap, ...]
     holes: tuple[Hole, ...]
 
     def __post_init__(self) -> None:
-        at = self.origin
+        at = self.start
         for piece in sorted([item.range for item in self.used] + [item.range for item in self.gaps]):
             if piece.start != at:
                 raise PositionError(
@@ -49,19 +54,17 @@ class SealedLog:
             raise IncompleteError("a gap Kafka still holds can't be sealed", found=unfilled[0], where=str(self.log))
 
     def use_of(self, offset: int) -> Used | None:
-        """The used range that holds the offset; None in a loss or outside ``[origin, end)``."""
+        """The used range that holds the offset; None in a loss or outside ``[start, end)``."""
         at = bisect_right(self.used, offset, key=lambda item: item.range.start)
         return self.used[at - 1] if at and offset in self.used[at - 1].range else None
 
-    def unseen(self, within: OffsetRange, copy: Copy) -> bool:
-        """Whether a copy that has rows inside ``within`` may bring some that the sealed day has not read.
-
-        It does where the seal had no copy at all, and where it used a less dense one with holes that are not settled.
-        A copy that was there at sealing is never both: the cover would have used it, or one as dense.
-        """
-        if within.end > self.end or within.start < self.origin or _touching(self.gaps, within):
-            return True
-        return any(not hole.settled and copy.density > self._density(hole) for hole in _touching(self.holes, within))
+    def seen(self) -> SeenLog:
+        """What the sealed day has read of the log, as the planner wants it."""
+        holes = (hole for hole in self.holes if not hole.settled)
+        return SeenLog(
+            ranges=normalise(item.range for item in self.used),
+            holes=tuple(SeenHole(range=hole.range, density=self._density(hole)) for hole in holes),
+        )
 
     def _density(self, hole: Hole) -> int:
         """Rows per offset of the copy behind a hole; the most it can be where the seal does not tell."""
@@ -72,16 +75,14 @@ class SealedLog:
         return density(size - hole.missing, size)
 
 
-def _touching(found: Sequence[Finding], within: OffsetRange) -> Sequence[Finding]:
-    """Those of disjoint findings in offset order that share an offset with ``within``."""
-    start = bisect_right(found, within.start, key=lambda item: item.range.end)
-    return found[start : bisect_left(found, within.end, key=lambda item: item.range.start)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicated:
-    """How many rows were removed because another one with the same values of ``key`` is published; ``keep`` says which
-    of them is."""
+    """Rows removed because another row with the same key is published.
+
+    - key: columns of the key.
+    - keep: which row stays.
+    - removed: number of rows removed.
+    """
 
     key: tuple[str, ...]
     keep: Literal["first", "last"]
@@ -90,7 +91,12 @@ class Deduplicated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What a version changed against the one before, in published rows by topic id, partition and offset."""
+    """Published rows compared with the version before, by topic id, partition and offset.
+
+    - added: rows that only this version has.
+    - removed: rows that only the version before has.
+    - changed: rows that both have, with different values.
+    """
 
     added: int
     removed: int
@@ -99,17 +105,29 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """One version of one day.
+    """One version of one day: `rows_read` = `rows_published` + `rows_quarantined` + `deduplicated.removed`.
 
-    Rows: ``read`` = ``published`` + ``quarantined`` + ``deduplicated.removed``, all of this day. ``deduplicated`` is
-    None where the stream has no key. ``refilled_offsets`` counts the offsets the run fetched from Kafka for all its
-    days. ``quality`` is ``unchecked`` where the stream has no checks. Snapshot ids are None for a table the run had
-    nothing to publish to. ``previous`` is the digest of the day's version before. ``difference`` is None for version 1,
-    and where the rows of the version before can't be told any more.
-
-    A version is rebuilt for a ``reason`` (None where it was sealed before reasons were), or it is a rollback: its rows,
-    their counts and their proof are those of version ``rolled_back_to``, in a snapshot of its own. What was archived
-    before ``planned_at_us`` is in it (None where it was sealed before that was told: then before ``sealed_at_us``).
+    - stream: name of the stream.
+    - day: the day.
+    - version: version of the day, from 1.
+    - run: name of the run.
+    - time_zone: IANA name of the time zone that the day is counted in.
+    - sealed_at_us: when the seal was written, in µs since the epoch.
+    - previous: SHA-256 of the seal of the version before. Null for version 1.
+    - rows_read: rows of the day that the run read from the archive, each record once.
+    - rows_published: rows in the published table.
+    - rows_quarantined: rejected rows in the quarantine table.
+    - duplicates_trimmed: copies of archived records that the run did not read.
+    - refilled_offsets: offsets that the run fetched from Kafka, for all of its days.
+    - quality: result of the quality checks. `unchecked` if the stream has none.
+    - snapshot_id: snapshot of the published table. Null if the run published nothing to it.
+    - quarantine_snapshot_id: snapshot of the quarantine table. Null if the run published nothing to it.
+    - logs: the proof, by log.
+    - reason: why the day was rebuilt. Null for a rollback.
+    - rolled_back_to: of a rollback, the version whose rows, counts and proof this version repeats.
+    - deduplicated: rows removed as duplicates by key. Null if the stream has no key.
+    - difference: what changed since the version before. Null for version 1, and if those rows can't be read any more.
+    - planned_at_us: this version has everything that was archived before this time, in µs since the epoch.
     """
 
     stream: str
@@ -191,3 +209,40 @@ def parse_seal(body: bytes, *, where: str) -> Seal:
     if form != FORMAT:
         raise FormatError("unknown seal format", expected=FORMAT, found=form, where=where)
     return decode(Seal, raw, where=where)
+
+
+def seen_days(seals: Iterable[Seal], *, stream: str, time_zone: str) -> dict[date, SeenDay]:
+    """Each sealed day as the planner wants it; the order of the seals does not matter.
+
+    The highest version of a day counts. Where that is a rollback, what was read is what the last rebuilt version read,
+    or the next run would undo the rollback. Raises ConflictError for a seal of another stream or time zone.
+    """
+    rebuilt: dict[date, Seal] = {}
+    versions: dict[date, int] = {}
+    for seal in seals:
+        where = f"seal of {seal.day} version {seal.version}"
+        require_origin(stream, time_zone, seal.stream, seal.time_zone, where)
+        versions[seal.day] = max(seal.version, versions.get(seal.day, 0))
+        if seal.rolled_back_to is None and (seal.day not in rebuilt or seal.version > rebuilt[seal.day].version):
+            rebuilt[seal.day] = seal
+    return {
+        day: SeenDay(
+            version=version,
+            logs={item.log: item.seen() for item in rebuilt[day].logs} if day in rebuilt else {},
+        )
+        for day, version in versions.items()
+    }
+
+
+def require_origin(stream: str, time_zone: str, found_stream: str, found_zone: str, where: str) -> None:
+    """Raises ConflictError where a manifest or seal is another stream's, or has days of another time zone."""
+    if found_stream != stream:
+        raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
+    if found_zone != time_zone:
+        raise ConflictError(
+            "days were cut in another time zone",
+            expected=time_zone,
+            found=found_zone,
+            where=where,
+            hint="A stream keeps its time zone; give the stream another name to change it",
+        )

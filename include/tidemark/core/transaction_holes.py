@@ -1,8 +1,8 @@
-"""Where offsets without a row are proven to be what transactions leave: markers, and records that were aborted.
+"""Holes that are proven transactional: transaction markers, and records of aborted transactions.
 
-No committed reader is ever given them, so nothing is missing there, and no other copy can bring a row. On a topic that
-is written in transactions every batch has some; those in a row are told as one range, or seals and plans would grow
-with the batches.
+No read-committed reader gets these offsets, so nothing is missing there, and no other copy can add a row. On a topic
+with transactions every batch has some. Adjacent ranges with such holes are joined, so that plans and seals do not grow
+with the number of batches.
 """
 
 from bisect import bisect_right
@@ -17,9 +17,9 @@ from tidemark.core.seal import Seal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpan:
-    """Whole ranges in a row, of a writer's batches ``batch`` to ``last_batch``, in which every hole is settled.
+    """The adjacent ranges of a writer's batches ``batch`` to ``last_batch``, in which every hole is transactional.
 
-    The writer is a stream, whose batches share no offset: so its batches in between are all there is of it here.
+    The writer is a stream, whose batches share no offset, so the range holds no other batch of it.
     """
 
     range: OffsetRange
@@ -31,18 +31,18 @@ Spans = Mapping[TopicPartition, Mapping[str, Sequence[BatchSpan]]]  # by log and
 
 
 def joined(used: Sequence[Used], holes: Sequence[Hole]) -> tuple[tuple[Used, ...], tuple[Hole, ...]]:
-    """Used ranges in offset order and their holes, those of a ``BatchSpan`` as one.
+    """Join the used ranges (in offset order) that form a ``BatchSpan``, and their holes.
 
-    Whatever is cut, was refilled or has a hole of another cause stays as it is; so do complete ranges with no hole
-    among them.
+    Not joined are ranges that are used in part, were refilled, or have a hole of another cause; and sequences of
+    complete ranges.
     """
     missing = {hole.range: hole for hole in holes}
     groups: list[list[Used]] = []
-    dull = False
+    joinable = False
     for item in used:
         hole = missing.get(item.range)
-        dull, before = _is_whole(item) and (hole is None or hole.settled), dull
-        if dull and before and _follows(groups[-1][-1], item):
+        joinable, before = _is_whole(item) and (hole is None or hole.settled), joinable
+        if joinable and before and _follows(groups[-1][-1], item):
             groups[-1].append(item)
         else:
             groups.append([item])
@@ -55,19 +55,19 @@ def joined(used: Sequence[Used], holes: Sequence[Hole]) -> tuple[tuple[Used, ...
             found += own
         else:
             ranges.append(_as_one(group))
-            found.append(_settled(ranges[-1].range, sum(hole.missing for hole in own)))
+            found.append(_transactional(ranges[-1].range, sum(hole.missing for hole in own)))
     return tuple(ranges), tuple(found)
 
 
 def spans(seals: Iterable[Seal]) -> Spans:
-    """The spans that seals prove, as long as they get."""
+    """The longest spans that the seals prove."""
     found: dict[TopicPartition, dict[str, set[tuple[int, int, int, int]]]] = {}
     for seal in seals:
         for log in seal.logs:
-            settled = {hole.range for hole in log.holes if hole.settled}
+            proven = {hole.range for hole in log.holes if hole.settled}
             writers = found.setdefault(log.log, {})
-            for used in log.used if settled else ():
-                if used.range in settled and _is_whole(used):
+            for used in log.used if proven else ():
+                if used.range in proven and _is_whole(used):
                     span = (used.range.start, used.range.end, used.batch, used.last)
                     writers.setdefault(used.writer, set()).add(span)
     return {
@@ -77,7 +77,7 @@ def spans(seals: Iterable[Seal]) -> Spans:
 
 
 def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[BatchSpan]]) -> Evidence | None:
-    """The evidence on a used range's hole that the spans of its log have; None where they have none."""
+    """The evidence on a used range's hole in the spans of its log; None if there is none."""
     of_writer = of_writers.get(used.writer, ())
     at = bisect_right(of_writer, used.range.start, key=lambda item: item.range.start)
     if not at or not hole.exact:
@@ -90,7 +90,7 @@ def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[BatchSpan]])
 
 
 def _united(items: Iterable[tuple[int, int, int, int]]) -> Iterator[BatchSpan]:
-    """Spans as (start, end, first batch, last batch), in this order; those that touch or share offsets as one."""
+    """Join spans that touch or overlap. They are sorted tuples (start, end, first batch, last batch)."""
     last: tuple[int, int, int, int] | None = None
     for item in items:
         if last is not None and item[0] <= last[1]:
@@ -127,6 +127,6 @@ def _as_one(group: Sequence[Used]) -> Used:
     )
 
 
-def _settled(whole: OffsetRange, missing: int) -> Hole:
+def _transactional(whole: OffsetRange, missing: int) -> Hole:
     evidence = Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())
     return Hole(range=whole, missing=missing, cause="transactional", evidence=evidence)

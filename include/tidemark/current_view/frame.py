@@ -97,7 +97,7 @@ def _tail(spark: SparkSession, view: View) -> DataFrame:
     parts = []
     for topic_id in topic_ids or [""]:
         slices = [item for item in view.plan.slices if item.log.topic_id == topic_id]
-        rows = read_slices(spark, view.settings, view.stream, slices)
+        rows = read_slices(spark, view.settings, slices)
         if slices:
             place = (day, F.lit(topic_id), F.col("partition"), F.col("offset"))
             rows = rows.join(_bounds(spark, view.plan.archive_parts), on=_inside(*place), how="left_semi")

@@ -15,9 +15,9 @@ from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
-from tidemark.core.plan import Gap, LogPlan, Slice, Target, Used
+from tidemark.core.plan import LogPlan, Slice, Target
 from tidemark.core.planner import plan_committed
-from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.seen import SeenDay, SeenLog
 
 Ranges = Mapping[TopicPartition, OffsetSet]
 Key = tuple[date, TopicPartition]
@@ -26,10 +26,10 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDay:
-    """The offsets that the publication of a day has read, and its seal if there is one."""
+    """The offsets that the publication of a day has read, and what its seal says of them if there is one."""
 
     ranges: Ranges
-    seal: Seal | None = None
+    sealed: Mapping[TopicPartition, SeenLog] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class CurrentPlan:
 def find_conflicts(history: History) -> dict[TopicPartition, tuple[CopyConflict, ...]]:
     """The offsets of each log with several copies, at least one of them with holes; disjoint and in order."""
     targets = _targets(history)
-    committed = history.committed(targets, (), ())
+    committed = history.committed(targets, (), {})
     return {target.log: found for target in targets if (found := tuple(_conflicts(target, committed[target.log])))}
 
 
@@ -114,7 +114,6 @@ def day_spans(parts: Iterable[Tables]) -> dict[Key, OffsetRange]:
 def plan_current(
     *,
     stream: str,
-    time_zone: str,
     history: History,
     spans: Mapping[Key, OffsetRange],
     published: Mapping[date, PublishedDay],
@@ -135,18 +134,20 @@ def plan_current(
         day: {log: subtract(ranges, stale.get((day, log), ())) for log, ranges in item.ranges.items()}
         for day, item in published.items()
     }
-    # The planner sees a published day as a sealed one that has only the trusted offsets.
-    seals = [_as_seal(stream, time_zone, day, logs) for day, logs in trusted.items()]
+    # To the planner a published day was seen where the table is trusted. The view has no use for its version.
+    seen = {
+        day: SeenDay(version=1, logs={log: SeenLog(ranges=ranges) for log, ranges in logs.items()})
+        for day, logs in trusted.items()
+    }
     requested = sorted({day for day, _ in spans} - trusted.keys())
-    committed = history.committed(targets, requested, seals)
+    committed = history.committed(targets, requested, seen)
     plan = plan_committed(
         stream=stream,
-        time_zone=time_zone,
         run="current",
         requested=requested,
         targets=targets,
         committed=committed,
-        seals=seals,
+        seen=seen,
     )
     left = {
         (day, log): subtract([spans[day, log]], _parts(trusted.get(day, {}).get(log, ()), spans[day, log]))
@@ -191,7 +192,7 @@ def _from_archive(
 
 def _targets(history: History) -> list[Target]:
     return [
-        Target(log=log, origin=start, end=end, log_start=start, high_watermark=end)
+        Target(log=log, start=start, end=end, log_start=start, high_watermark=end)
         for log, (start, end) in sorted(history.extents().items())
     ]
 
@@ -201,7 +202,7 @@ def _conflicts(target: Target, copies: Sequence[Copy]) -> Iterable[CopyConflict]
     with_holes = normalise(copy.range for copy in copies if copy.rows < len(copy.range))
     if not with_holes:
         return
-    whole = OffsetRange(start=target.origin, end=target.end)
+    whole = OffsetRange(start=target.start, end=target.end)
     chunks = best_cover(whole, copies)
     for overlap in overlaps(whole, [copy.range for copy in copies]):
         # A copy has all of an overlap or nothing of it, so one offset decides.
@@ -219,43 +220,10 @@ def _stale(
     published: PublishedDay, log: TopicPartition, conflicts: Sequence[CopyConflict], span: OffsetRange
 ) -> OffsetSet:
     """The offsets of which the publication may have read a worse copy: without a seal, all with a conflict."""
-    sealed = published.seal.log(log) if published.seal else None
+    sealed = published.sealed.get(log) if published.sealed else None
     first = bisect_right(conflicts, span.start, key=lambda item: item.range.end)
     inside = takewhile(lambda item: item.range.start < span.end, islice(conflicts, first, None))
-    return normalise(item.range for item in inside if sealed is None or sealed.unseen(item.range, item.best))
-
-
-def _as_seal(stream: str, time_zone: str, day: date, logs: Ranges) -> Seal:
-    return Seal(
-        stream=stream,
-        day=day,
-        version=1,
-        run="current",
-        time_zone=time_zone,
-        sealed_at_us=0,
-        previous=None,
-        rows_read=0,
-        rows_published=0,
-        rows_quarantined=0,
-        duplicates_trimmed=0,
-        refilled_offsets=0,
-        quality="unchecked",
-        snapshot_id=None,
-        quarantine_snapshot_id=None,
-        logs=tuple(_as_sealed(log, ranges) for log, ranges in sorted(logs.items()) if ranges),
-    )
-
-
-def _as_sealed(log: TopicPartition, ranges: OffsetSet) -> SealedLog:
-    whole = OffsetRange(start=ranges[0].start, end=ranges[-1].end)
-    return SealedLog(
-        log=log,
-        origin=whole.start,
-        end=whole.end,
-        used=tuple(Used(range=item, committed=item, writer="", batch=0) for item in ranges),
-        gaps=tuple(Gap(range=item, kind="lost") for item in subtract([whole], ranges)),
-        holes=(),
-    )
+    return normalise(item.range for item in inside if sealed is None or sealed.is_new(item.range, item.best))
 
 
 def _to_take(item: Slice, file: DataFile, left: Mapping[Key, OffsetSet]) -> dict[Key, tuple[int, int]]:

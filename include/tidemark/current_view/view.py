@@ -87,7 +87,6 @@ def pin(settings: Settings, stream_name: str) -> View:
         days_not_ours=tuple(sorted(files.keys() - published.keys())),
         plan=plan_current(
             stream=stream.name,
-            time_zone=stream.time_zone,
             history=history,
             spans=day_spans(parts),
             published=published,
@@ -128,4 +127,6 @@ def _seals(
 def _published(ranges: Ranges | None, seal: Seal | None) -> PublishedDay | None:
     if ranges is None and seal is not None:
         ranges = {item.log: normalise(used.range for used in item.used) for item in seal.logs}
-    return None if ranges is None else PublishedDay(ranges=ranges, seal=seal)
+    if ranges is None:
+        return None
+    return PublishedDay(ranges=ranges, sealed={item.log: item.seen() for item in seal.logs} if seal else None)

@@ -68,42 +68,63 @@ class Keys(BaseModel):
 
 
 class RecordTime(Keys):
-    """Event time is the Kafka record's own timestamp."""
+    """The event time is the timestamp of the Kafka record."""
 
-    extractor: Literal["record"] = "record"
+    extractor: Literal["record"] = Field(
+        default="record", description="Takes the event time from the Kafka record.", examples=["record"]
+    )
 
 
 class FieldTime(Keys):
-    """Event time is a field of the JSON value; a record whose field is missing or no time keeps its own timestamp."""
+    """The event time is a field of the value. A record without a valid time there keeps its Kafka timestamp."""
 
-    extractor: Literal["record_field"]
-    field: Annotated[str, AfterValidator(_json_path)] = Field(description="JSON path of the field, e.g. $.departed_at")
-    format: Literal["iso8601", "epoch_ms", "epoch_s"] = "iso8601"
+    extractor: Literal["record_field"] = Field(
+        description="Takes the event time from a field of the value.", examples=["record_field"]
+    )
+    field: Annotated[str, AfterValidator(_json_path)] = Field(
+        description="JSON path of the field. Its first part must be a field of `value_schema`. With Avro, the whole"
+        " path must exist in the schema.",
+        examples=["$.departed_at"],
+    )
+    format: Literal["iso8601", "epoch_ms", "epoch_s"] = Field(
+        default="iso8601", description="How the field writes a time.", examples=["epoch_ms"]
+    )
 
 
 class DefaultPartitioner(Keys):
     """One folder per Kafka partition."""
 
-    type: Literal["default"] = "default"
+    type: Literal["default"] = Field(
+        default="default", description="Writes one folder per Kafka partition.", examples=["default"]
+    )
 
 
 class FieldPartitioner(Keys):
-    """One folder per value of some fields of the value, nested in their order: ``carrier=UA/origin=JFK``."""
+    """One folder per value of the given fields, nested in their order: `carrier=UA/dest=JFK`."""
 
-    type: Literal["field"]
+    type: Literal["field"] = Field(description="Writes one folder per value of the fields.", examples=["field"])
     fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = Field(
-        min_length=1, description="JSON paths of the fields, e.g. [$.carrier]"
+        min_length=1,
+        description="JSON paths of the fields. Each is one level of folders.",
+        examples=[["$.carrier", "$.dest"]],
     )
 
 
 class TimePartitioner(Keys):
-    """One folder per span of time, in the stream's zone. Wall clock is the micro-batch's, fixed with its range."""
+    """One folder per span of time, in the stream's time zone."""
 
-    type: Literal["time"]
+    type: Literal["time"] = Field(description="Writes one folder per span of time.", examples=["time"])
     path_format: str = Field(
-        default="hourly", description="hourly, daily, or a Spark datetime pattern; literals in quotes"
+        default="hourly",
+        description="`hourly`, `daily`, or a Spark datetime pattern with literal text in quotes.",
+        examples=["'day='yyyy-MM-dd"],
     )
-    clock: Literal["event_time", "wall_clock"] = "event_time"
+    clock: Literal["event_time", "wall_clock"] = Field(
+        default="event_time",
+        description="Which time decides the folder. `wall_clock` is the time when Spark fixed the micro-batch, so a"
+        " retry repeats it.",
+        examples=["wall_clock"],
+    )
 
     @property
     def pattern(self) -> str:
@@ -112,12 +133,23 @@ class TimePartitioner(Keys):
 
 
 class Storage(Keys):
-    """How S3 is to keep data objects; None leaves the bucket's own default."""
+    """How S3 stores data objects. Without a key, the default of the bucket applies."""
 
-    storage_class: str | None = Field(default=None, pattern=r"^[A-Z][A-Z0-9_]*$")
-    encryption: Literal["AES256", "aws:kms"] | None = None
-    kms_key: str | None = None
-    tags: dict[str, str] = Field(default={}, max_length=10)
+    storage_class: str | None = Field(
+        default=None,
+        pattern=r"^[A-Z][A-Z0-9_]*$",
+        description="S3 storage class. Rebuilds cannot read classes that need a restore first, such as `GLACIER`.",
+        examples=["STANDARD_IA"],
+    )
+    encryption: Literal["AES256", "aws:kms"] | None = Field(
+        default=None, description="Server-side encryption.", examples=["aws:kms"]
+    )
+    kms_key: str | None = Field(
+        default=None,
+        description="Id or ARN of the KMS key. Allowed with `encryption: aws:kms` only.",
+        examples=["alias/tidemark"],
+    )
+    tags: dict[str, str] = Field(default={}, max_length=10, description="Object tags.", examples=[{"team": "ops"}])
 
     @model_validator(mode="after")
     def _key_needs_kms(self) -> "Storage":
@@ -127,30 +159,63 @@ class Storage(Keys):
 
 
 class Archive(Keys):
-    """How records are cut into objects. Sizes are per file; a micro-batch is the unit of commit."""
+    """When the archive commits, and which records share an object. A micro-batch is the unit of commit."""
 
     partitioner: DefaultPartitioner | FieldPartitioner | TimePartitioner = Field(
         default=DefaultPartitioner(), discriminator="type"
     )
-    flush_size: int = Field(default=500_000, ge=1, description="records per file")
-    max_bytes: int = Field(default=256 * 1024 * 1024, ge=1, description="bytes of keys and values per file")
+    flush_size: int = Field(default=500_000, ge=1, description="Most records in one object.", examples=[100_000])
+    max_bytes: int = Field(
+        default=256 * 1024 * 1024, ge=1, description="Most bytes of keys and values in one object.", examples=[67108864]
+    )
     rotate_interval_seconds: float | None = Field(
-        default=None, gt=0, description="event time a file may span, from its first record on"
+        default=None,
+        gt=0,
+        description="Longest span of event time in one object, counted from its first record.",
+        examples=[3600],
     )
     rotate_schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
-        default=None, description="cron, in the stream's time zone: everything there is gets archived then"
+        default=None,
+        description="Cron expression of five fields, in the stream's time zone. At these moments the archive commits"
+        " everything in Kafka, even below `min_offsets_per_trigger`.",
+        examples=["0 * * * *"],
     )
-    max_open_files: int = Field(default=20, ge=1, description="per task; rows of further paths wait on local disk")
-    part_bytes: int = Field(default=25_000_000, ge=5 * 1024 * 1024, description="bytes per multipart part")
-    trigger_seconds: float = Field(default=10, ge=0)
-    min_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    max_open_files: int = Field(
+        default=20,
+        ge=1,
+        description="Most objects that one task writes at once. Rows of further folders wait on local disk.",
+        examples=[50],
+    )
+    part_bytes: int = Field(
+        default=25_000_000,
+        ge=5 * 1024 * 1024,
+        description="Size of one part of a multipart upload. Each open object needs as much memory.",
+        examples=[8_000_000],
+    )
+    trigger_seconds: float = Field(default=10, ge=0, description="Interval between micro-batches.", examples=[60])
+    min_offsets_per_trigger: int | None = Field(
+        default=None, ge=1, description="A micro-batch waits until Kafka has this many new offsets.", examples=[50_000]
+    )
     max_trigger_delay_seconds: float = Field(
-        default=900, gt=0, description="the longest that min_offsets_per_trigger holds a batch back"
+        default=900,
+        gt=0,
+        description="Longest wait for `min_offsets_per_trigger`. Allowed with that key only.",
+        examples=[300],
     )
-    max_offsets_per_trigger: int | None = Field(default=None, ge=1)
-    on_loss: Literal["stop", "continue"] = "stop"
+    max_offsets_per_trigger: int | None = Field(
+        default=None, ge=1, description="Most offsets in one micro-batch.", examples=[1_000_000]
+    )
+    on_loss: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="What the archive does if retention deleted records before it read them: end with an error, or"
+        " log the lost offsets and read on after them.",
+        examples=["continue"],
+    )
     retention_alarm_hours: float = Field(
-        default=24, ge=0, description="alarm where Kafka may delete the first unarchived record so soon, or sooner"
+        default=24,
+        ge=0,
+        description="`tidemark health` raises an alarm if Kafka may delete the first unarchived record this soon.",
+        examples=[48],
     )
     storage: Storage = Storage()
 
@@ -167,37 +232,68 @@ class Archive(Keys):
 
 
 class Speed(Keys):
-    """The live topic."""
+    """The live topic and the dead-letter topic. The speed layer creates both if they are missing."""
 
-    topic: Topic
-    dead_letter_topic: Topic
-    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    topic: Topic = Field(description="The live topic.", examples=["flights.live"])
+    dead_letter_topic: Topic = Field(
+        description="Topic for records that cannot be decoded, or that the transformation rejects.",
+        examples=["flights.dead-letter"],
+    )
+    delivery: Literal["at_least_once", "exactly_once"] = Field(
+        default="at_least_once", description="What readers of both topics can rely on.", examples=["exactly_once"]
+    )
     key: str | None = Field(
-        default=None, description="the output column to key records by; else the source's key is kept"
+        default=None,
+        description="Output column that becomes the key of live records. Without it they keep the source's key.",
+        examples=["carrier"],
     )
     partitioning: Literal["key", "source"] = Field(
-        default="key", description="by the key's hash, or the number that the record's partition has in the source"
+        default="key",
+        description="How a record gets its partition: by the hash of its key, or the same number as in the source.",
+        examples=["source"],
     )
-    trigger_seconds: float = Field(default=1, ge=0)
-    max_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    trigger_seconds: float = Field(default=1, ge=0, description="Interval between micro-batches.", examples=[0.5])
+    max_offsets_per_trigger: int | None = Field(
+        default=None, ge=1, description="Most offsets in one micro-batch.", examples=[200_000]
+    )
     transaction_records: int = Field(
-        default=100_000, ge=1, description="exactly_once: records per transaction, at most"
+        default=100_000, ge=1, description="Most records in one transaction of `exactly_once`.", examples=[10_000]
     )
 
 
 class Check(Keys):
-    """One Great Expectations expectation. ``kwargs`` are the expectation's own."""
+    """One Great Expectations expectation, which each day is checked with before its publication."""
 
-    expectation: str = Field(pattern=r"^expect_[a-z_]+$")
-    kwargs: dict[str, Any] = {}
-    severity: Literal["critical", "warning"] = "critical"
+    expectation: str = Field(
+        pattern=r"^expect_[a-z_]+$",
+        description="Name of the expectation.",
+        examples=["expect_column_values_to_not_be_null"],
+    )
+    kwargs: dict[str, Any] = Field(
+        default={}, description="Arguments of the expectation.", examples=[{"column": "carrier", "mostly": 0.99}]
+    )
+    severity: Literal["critical", "warning"] = Field(
+        default="critical",
+        description="A failed `critical` check stops the publication. A failed `warning` is shown in the report.",
+        examples=["warning"],
+    )
 
 
 class Deduplicate(Keys):
-    """Of a day's good rows with the same values of ``key`` one is published; without a key all of them are."""
+    """Removes duplicates by key within a day. Without a key, every good row is published."""
 
-    key: tuple[str, ...] = Field(default=(), description="columns of the transformation")
-    keep: Literal["first", "last"] = Field(default="first", description="by event time, record timestamp, position")
+    key: tuple[str, ...] = Field(
+        default=(),
+        description="Columns of the transformation. Of a day's good rows with equal values in all of them, one is"
+        " published.",
+        examples=[["order_id", "line"]],
+    )
+    keep: Literal["first", "last"] = Field(
+        default="first",
+        description="Which row stays, by event time, record timestamp, topic id, partition and offset. Allowed with a"
+        " key only.",
+        examples=["last"],
+    )
 
     @model_validator(mode="after")
     def _key_is_a_set(self) -> "Deduplicate":
@@ -210,23 +306,38 @@ class Deduplicate(Keys):
 
 
 class Batch(Keys):
-    """The daily rebuild."""
+    """The reconcile run, which rebuilds, checks and publishes days."""
 
     schedule: Annotated[str, AfterValidator(_cron)] = Field(
-        default="30 0 * * *", description="cron, in the stream's time zone"
+        default="30 0 * * *",
+        description="When a day's run starts: a cron expression of five fields, in the stream's time zone.",
+        examples=["0 3 * * *"],
     )
     wait_seconds: int = Field(
-        default=600, ge=0, description="how long to wait for the archive before a refill from Kafka"
+        default=600,
+        ge=0,
+        description="Longest wait for the archive before a run fetches missing records from Kafka.",
+        examples=[1800],
     )
-    accept_loss: bool = Field(default=False, description="seal a day although retention took records from it")
+    accept_loss: bool = Field(
+        default=False,
+        description="Whether a run may seal a day although retention deleted some of its records.",
+        examples=[True],
+    )
     reopen_days: int | None = Field(
         default=None,
         ge=0,
         le=36_500,
-        description="late records reopen days up to a run's newest requested one, at most so many before it",
+        description="How many days before the newest day of a run late records reopen. With `0`, a run rebuilds only"
+        " requested days. Without the key, any sealed day reopens.",
+        examples=[7],
     )
     deduplicate: Deduplicate = Deduplicate()
     snapshot_retention_days: int = Field(
-        default=90, ge=7, le=36_500, description="how long earlier snapshots stay readable"
+        default=90,
+        ge=7,
+        le=36_500,
+        description="How long earlier states of the tables stay readable, for time travel and rollback.",
+        examples=[30],
     )
     checks: tuple[Check, ...] = ()

@@ -45,21 +45,45 @@ class _Loader(yaml.SafeLoader):
 
 
 class Stream(Keys):
-    """One topic's definition."""
+    """One topic's definition. `topic`, `speed.topic` and `speed.dead_letter_topic` must differ."""
 
-    name: Name
-    version: int = Field(default=1, ge=1)
-    topic: SourceTopic
-    time_zone: TimeZone = "UTC"
-    value_format: Literal["json", "avro", "raw"] = "json"
+    name: Name = Field(description="Name of the stream. The file must have the same name.", examples=["flights"])
+    version: int = Field(
+        default=1, ge=1, description="Version of this definition. Every live record carries it.", examples=[2]
+    )
+    topic: SourceTopic = Field(
+        description="Kafka topic to read. Spark cannot read objects whose names start with `_` or `.`, so the topic's"
+        " name must not either.",
+        examples=["flights"],
+    )
+    time_zone: TimeZone = Field(
+        default="UTC",
+        description="Time zone from the IANA database. Days begin and end by its clocks.",
+        examples=["America/New_York"],
+    )
+    value_format: Literal["json", "avro", "raw"] = Field(
+        default="json", description="How values are decoded. `raw` values stay bytes.", examples=["avro"]
+    )
     value_schema: str | None = Field(
-        default=None, description="with json: Spark DDL of the value, e.g. 'carrier STRING, delay INT'"
+        default=None,
+        description="Schema of the value as Spark DDL. Required with `json`, not allowed otherwise.",
+        examples=["carrier STRING, delay INT"],
     )
-    avro_schema_file: SchemaFile | None = Field(default=None, description="with avro: a file beside the YAML")
+    avro_schema_file: SchemaFile | None = Field(
+        default=None,
+        description="Avro schema file in the YAML file's folder. Required with `avro`, not allowed otherwise.",
+        examples=["flights.avsc"],
+    )
     avro_earlier_schema_files: tuple[SchemaFile, ...] = Field(
-        default=(), description="with avro: files of the schemas that earlier records have, the newest first"
+        default=(),
+        description="Avro schema files of earlier records, the newest first. Allowed with `avro` only.",
+        examples=[["flights-2.avsc", "flights-1.avsc"]],
     )
-    renamed: Renames = Field(default={}, description="earlier names of fields and columns, the newest first")
+    renamed: Renames = Field(
+        default={},
+        description="Earlier names of JSON fields and table columns, the newest first.",
+        examples=[{"minutes": ["delay"]}],
+    )
     event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
     archive: Archive = Archive()
     speed: Speed

@@ -16,12 +16,11 @@ from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.span import TimeSpan
 from tidemark.kafka.positions import Watermarks, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 
 # Of an offset without a row in the span. "dense": it has a row of another time. "has_holes": it may have no row.
 State = Literal["dense", "has_holes", "unarchived"]
-_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]  # as ``History.holed_files``
+_Files = Mapping[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]  # as ``History.files_with_holes``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class ArchivedRows:
 
     ``unarchived`` are the offsets that may belong to the span and are in no manifest. ``rows_min`` and ``rows_max``
     are the bounds of the span's rows that the manifests give. ``earliest_us`` is the smallest record timestamp of the
-    objects in ``slices``, in µs: None without slices, 0 if unknown.
+    objects in ``slices``, in µs: None without slices.
     """
 
     slices: tuple[Slice, ...]
@@ -65,17 +64,16 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
     extents = history.extents()
     days = span.days(stream.zone)
     targets = _targets(marks, extents, after)
-    committed = history.committed(targets, days, ())
+    committed = history.committed(targets, days, {})
     plan = plan_committed(
         stream=stream.name,
-        time_zone=stream.time_zone,
         run="delivery",
         requested=days,
         targets=targets,
         committed=committed,
-        seals=(),
+        seen={},
     )
-    files = history.holed_files(span.start_us, span.end_us)
+    files = history.files_with_holes(span.start_us, span.end_us)
     by_key = {file.key: file for ranges in committed.values() for item in ranges for file in item.files}
     read = [by_key[item.key] for item in plan.slices]
     counts = [sum(rows.rows for rows in file.days if rows.day in days) for file in read]
@@ -89,8 +87,7 @@ def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: H
         current_id=logs[0].topic_id,
         rows_min=sum(rows for rows, item in zip(counts, plan.slices, strict=True) if exact and item.whole),
         rows_max=sum(min(rows, len(item.range)) for rows, item in zip(counts, plan.slices, strict=True)),
-        # Of adopted objects only event times are known.
-        earliest_us=min((0 if is_connect_key(file.key) else file.min_timestamp_us for file in read), default=None),
+        earliest_us=min((file.min_timestamp_us for file in read), default=None),
     )
 
 
@@ -106,14 +103,14 @@ def _targets(
     targets = []
     for log, mark in marks.items():
         start, end = extents.get(log, (mark.log_start, mark.log_start))
-        origin = min(start, mark.log_start)
+        first = min(start, mark.log_start)
         last = max(end, _bounded(after[log], mark))
         targets.append(
-            Target(log=log, origin=origin, end=last, log_start=mark.log_start, high_watermark=mark.high_watermark)
+            Target(log=log, start=first, end=last, log_start=mark.log_start, high_watermark=mark.high_watermark)
         )
     for log, (start, end) in extents.items():
         if log not in marks:
-            targets.append(Target(log=log, origin=start, end=end, log_start=end, high_watermark=end))
+            targets.append(Target(log=log, start=start, end=end, log_start=end, high_watermark=end))
     return targets
 
 

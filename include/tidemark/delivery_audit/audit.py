@@ -14,6 +14,7 @@ from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.core.errors import FormatError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
+from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.archived import ArchivedRows, KnownRange, find_archived
 from tidemark.delivery_audit.compare import Sides, compare
@@ -27,6 +28,7 @@ from tidemark.spark.failures import task_error
 from tidemark.speed.replay.plan import ReplayPlans
 
 LAYER = "speed"
+DELIVERY = RunStep("delivery", dict[str, Any])
 
 
 def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
@@ -35,7 +37,7 @@ def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
     Raises ConfigError for a transformation that breaks its contract, IncompleteError for missing archive objects or
     contradictory counts, ServiceError if Kafka, S3 or a Spark job fails.
     """
-    with run.step("delivery") as out:
+    with run.step(DELIVERY) as attempt:
         stream, settings = run.stream, run.settings
         sides = _fix(run, span)
         try:
@@ -43,7 +45,7 @@ def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
         except (PySparkException, Py4JError) as error:
             raise task_error(error, where=f"delivery audit of {stream.name}") from error
         tally = Tally(groups=groups, unarchived=tuple(_unarchived(item) for item in sides.archived.unarchived))
-        out.update(_value(stream, span, sides, tally))
+        attempt.result = _value(stream, span, sides, tally)
         read = [*sides.live.ranges.values(), *sides.dead.ranges.values()]
         tally.require_balance(
             Bounds(rows_min=sides.archived.rows_min, rows_max=sides.archived.rows_max, records_max=count(read))

@@ -20,7 +20,6 @@ from tidemark.delivery_audit.archived import ArchivedRows, KnownRange
 from tidemark.delivery_audit.output_topics import Output
 from tidemark.delivery_audit.report import Example, RecordGroup
 from tidemark.delivery_audit.span import TimeSpan
-from tidemark.objects.connect import is_connect_key
 from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
 from tidemark.spark.kafka_source import read_ranges
@@ -31,8 +30,7 @@ from tidemark.speed.output import live_record
 ROWS_PER_TASK = 500_000
 HOUR_US = timedelta(hours=1) // timedelta(microseconds=1)
 _SOURCE = ["topic_id", "source_partition", "source_offset"]
-# ``keyless``: ``live`` is without the key, which the archive does not hold. ``dead`` is null where it can't be told.
-_ROW = "struct<in_span: boolean, good: boolean, hour_us: bigint, keyless: boolean, live: bigint, dead: bigint>"
+_ROW = "struct<in_span: boolean, good: boolean, hour_us: bigint, live: bigint, dead: bigint>"
 _RECORDS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " headers array<struct<key: string, value: binary>>"
@@ -83,15 +81,9 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
     parts: list[DataFrame] = []
     for topic_id in sides.archived.topic_ids:
         own = [item for item in sides.archived.slices if item.log.topic_id == topic_id]
-        adopted = [item for item in own if is_connect_key(item.key)]
-        own = [item for item in own if not is_connect_key(item.key)]
         source = [F.lit(topic_id), F.col("source.partition"), F.col("source.offset")]
-        for slices, has_bytes in ((own, True), (adopted, False)):
-            if not slices and parts:  # the transformation is checked even where the archive is empty
-                continue
-            rows = classify(read_slices(spark, settings, stream, slices).where(inside), stream, transform)
-            key, value = live_record(rows, stream)
-            keyless = not has_bytes and stream.speed.key is None
+        if own or not parts:  # the transformation is checked even where the archive is empty
+            rows = classify(read_slices(spark, settings, own).where(inside), stream, transform)
             parts.append(
                 rows.select(
                     *(column.alias(name) for column, name in zip(source, _SOURCE, strict=True)),
@@ -99,9 +91,8 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
                         F.lit(True).alias("in_span"),
                         F.col(REASON).isNull().alias("good"),
                         hour_start(F.unix_micros("event_time"), stream.time_zone).alias("hour_us"),
-                        F.lit(keyless).alias("keyless"),
-                        _content(None if keyless else key, value).alias("live"),
-                        F.when(F.lit(has_bytes), _content(F.col("source.key"), F.col("source.value"))).alias("dead"),
+                        _content(*live_record(rows, stream)).alias("live"),
+                        _content(F.col("source.key"), F.col("source.value")).alias("dead"),
                     )
                     .cast(_ROW)
                     .alias("row"),
@@ -109,13 +100,13 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
             )
         with_holes = [item for item in sides.archived.with_holes if item.log.topic_id == topic_id]
         if with_holes:
-            rows = read_slices(spark, settings, stream, with_holes).where(~inside)
+            rows = read_slices(spark, settings, with_holes).where(~inside)
             parts.append(
                 rows.select(
                     F.lit(topic_id).alias("topic_id"),
                     F.col("partition").alias("source_partition"),
                     F.col("offset").alias("source_offset"),
-                    F.struct(F.lit(False), *(F.lit(None) for _ in range(5))).cast(_ROW).alias("row"),
+                    F.struct(F.lit(False), *(F.lit(None) for _ in range(4))).cast(_ROW).alias("row"),
                 )
             )
     positions = spark.createDataFrame(
@@ -150,7 +141,6 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
         F.when(timestamp.rlike(_MS_DIGITS), timestamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
         _content(F.col("key"), F.col("value")).alias("content"),
-        _content(None, F.col("value")).alias("keyless_content"),
     )
     records = records.withColumn("replayed_letter", ~F.col("on_live") & replayed)
     known = spark.createDataFrame(
@@ -212,9 +202,7 @@ def _compared(both: DataFrame) -> DataFrame:
     rows = both.select("*", F.max("row").over(group).alias("truth"), is_row.alias("is_row"))
     truth = F.col("truth")
     expected = ~is_row & F.coalesce(truth["in_span"], F.lit(False))
-    live = F.when(truth["keyless"], F.col("keyless_content")).otherwise(F.col("content"))
-    dead = truth["dead"].isNull() | (F.col("content") == truth["dead"])
-    same = F.when(F.col("on_live"), live == truth["live"]).otherwise(dead)
+    same = F.col("content") == F.when(F.col("on_live"), truth["live"]).otherwise(truth["dead"])
     rows = rows.select(
         "*",
         expected.alias("expected"),
@@ -334,9 +322,9 @@ def _number(name: str, digits: str) -> Column:
     return F.when(text.rlike(digits), text.try_cast("bigint"))
 
 
-def _content(key: Column | None, value: Column) -> Column:
-    """A 64-bit hash of key (None: ignored) and value. Null and empty differ."""
-    parts = [value] if key is None else [key, value]
+def _content(key: Column, value: Column) -> Column:
+    """A 64-bit hash of key and value. Null and empty differ."""
+    parts = [key, value]
     return F.xxhash64(*(item.isNull() for item in parts), *(F.coalesce(item, F.lit(b"")) for item in parts))
 
 

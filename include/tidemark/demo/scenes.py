@@ -22,6 +22,7 @@ from tidemark.demo.show import Show
 from tidemark.demo.source import DAYS, Event, events, parts
 from tidemark.demo.supervise import Supervisor
 from tidemark.orchestration.steps import dag_id
+from tidemark.reconcile.results import PLAN, REBUILD, final_plan
 from tidemark.run import Run, run_name
 from tidemark.s3 import ObjectStore
 from tidemark.stack.airflow import LocalAirflow
@@ -188,7 +189,9 @@ class Demo:
             live=self.supervisor.until(live, "the speed stream delivers every record", timeout_s=LIVE_S),
             dead=verify.read_topic(settings.kafka_bootstrap, self._stream.speed.dead_letter_topic, check),
             loss=loss,
-            steps={step: run.require(step) for step in ("plan", "settled", "rebuild")},
+            refill=run.require(PLAN).refill,
+            final=final_plan(run),
+            rebuilt=run.require(REBUILD),
         )
         table = Table(show_header=False)
         for item in found:

@@ -5,7 +5,7 @@ published tables are read with pyiceberg, the output topics with a plain consume
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,14 @@ from pyiceberg.table import Table
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count
+from tidemark.core.plan import Plan
 from tidemark.definitions.stream import Stream
 from tidemark.demo.damage import Loss
 from tidemark.demo.produce import Sent
 from tidemark.demo.source import DAYS, ZONE, source_file
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
+from tidemark.reconcile.results import RebuildResult, RefillRange
 from tidemark.settings import Settings
 
 COLUMNS = (
@@ -150,17 +152,18 @@ def findings(
     live: OutputTopic,
     dead: OutputTopic,
     loss: Loss,
-    steps: Mapping[str, Mapping[str, Any]],
+    refill: Sequence[RefillRange],
+    final: Plan,
+    rebuilt: RebuildResult,
 ) -> tuple[Statement, ...]:
-    """Every statement of the demo. ``steps``: the results of the run's steps by name."""
+    """Every statement the demo makes, from what was sent, what readers find, and the run's results."""
     good = {(item.partition, item.offset) for item in sent if not item.event.malformed}
     bad = {(item.partition, item.offset) for item in sent if item.event.malformed}
     distinct, quarantined = set(found.places), set(found.quarantined)
-    days = steps["rebuild"]["days"]
-    trimmed = sum(item["duplicates_trimmed"] for item in days.values())
-    refilled = {(item["partition"], item["start"], item["end"]) for item in steps["plan"]["refill"]}
+    trimmed = sum(item.duplicates_trimmed for item in rebuilt.days)
+    refilled = {(item.log.partition, item.range.start, item.range.end) for item in refill}
     lost = {(partition, gap.start, gap.end) for partition, ranges in loss.gaps.items() for gap in ranges}
-    left = [gap for log in steps["settled"]["plan"]["logs"] for gap in log["gaps"]]
+    left = [gap for log in final.logs for gap in log.gaps]
     return (
         Statement(
             claim="records produced = distinct records published + quarantined",

@@ -1,11 +1,10 @@
 """Locate a record: its objects, the manifests that committed them, and the seals and snapshots that published it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any, Literal
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
@@ -22,7 +21,6 @@ from tidemark.definitions.stream import Stream, load_stream
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.objects.columns import object_batches
-from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.reader import KEPT, load_table, told_by_pyiceberg
@@ -65,7 +63,7 @@ class RecordCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedVersion:
+class LocatedVersion:
     """One sealed version of the record's day.
 
     ``writer`` and ``batch`` name the copy that the rebuild read. Both are None if the offset was archived after this
@@ -95,7 +93,7 @@ class Located:
     day: date | None
     event_time: datetime | None
     copies: tuple[RecordCopy, ...]
-    seals: tuple[SealedVersion, ...]
+    seals: tuple[LocatedVersion, ...]
 
 
 def locate(settings: Settings, stream_name: str, topic: str, partition: int, offset: int) -> Located:
@@ -110,12 +108,12 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     history = read_archived(store, layout, stream).history()
     copies, times = [], set()
-    for writer, batch in history.holding(topic, partition, offset):
+    for writer, batch in history.manifests_with(topic, partition, offset):
         manifest, _ = require_manifest(store, layout, writer, batch)
         for item in manifest.ranges:
             if (item.log.topic, item.log.partition) != (topic, partition) or offset not in item.range:
                 continue
-            key, event_time = _row(store, stream, manifest, item, offset)
+            key, event_time = _row(store, manifest, item, offset)
             if event_time is not None:
                 times.add(event_time)
             copies.append(
@@ -158,20 +156,21 @@ def _compacted_from(
 
 
 def _row(
-    store: ObjectStore, stream: Stream, manifest: Manifest, item: CommittedRange, offset: int
+    store: ObjectStore, manifest: Manifest, item: CommittedRange, offset: int
 ) -> tuple[str | None, datetime | None]:
     """The key of the object with the offset's row, and the row's event time."""
     for file in manifest.files:
         if (file.log, file.range) != (item.log, item.range) or not file.first_offset <= offset <= file.last_offset:
             continue
-        found, event_time = _read(store, stream, file, offset)
+        found, event_time = _read(store, file, offset)
         if found:
             return file.key, event_time
     return None, None
 
 
-def _read(store: ObjectStore, stream: Stream, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
-    batches = _rows(store, file.key, offset)
+def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
+    """Whether the object has a row at the offset, and the row's event time."""
+    batches = object_batches(store, file.key, ["offset", "event_time"])
     if batches is None:
         from tidemark.spark.failures import WITHOUT_OBJECT
 
@@ -182,46 +181,16 @@ def _read(store: ObjectStore, stream: Stream, file: DataFile, offset: int) -> tu
             where=file.key,
             hint=WITHOUT_OBJECT,
         )
-    rows = next((batch for batch in batches if batch.num_rows), None)
-    if rows is None:
-        return False, None
-    if is_connect_key(file.key):
-        return True, _extracted(stream, rows)
-    return True, rows["event_time"][0].as_py()
-
-
-def _extracted(stream: Stream, rows: pa.RecordBatch) -> datetime:
-    """The event time of an adopted row, which is in its value only: Spark extracts it, as everywhere else."""
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F
-
-    from tidemark.spark import records
-    from tidemark.spark.session import bare_session
-
-    there = SparkSession.getActiveSession()
-    spark = there or bare_session("tidemark-where")
-    try:
-        unknown = pa.nulls(1, pa.timestamp("us", tz="UTC"))
-        # As an Arrow table: of plain rows Spark would make an RDD, and start Python workers for it.
-        frame = spark.createDataFrame(pa.table({"value": [bytes(rows["value"][0].as_py())], "timestamp": unknown}))
-        found = frame.select(F.unix_micros(records.event_time(stream))).collect()[0][0]
-    finally:
-        if there is None:
-            spark.stop()
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
-
-
-def _rows(store: ObjectStore, key: str, offset: int) -> Iterator[pa.RecordBatch] | None:
-    """Batches with at most one row, the object's row at the offset. None if there is no object."""
-    if is_connect_key(key):
-        return read_rows(store, key, OffsetRange(start=offset, end=offset + 1))
-    batches = object_batches(store, key, ["offset", "event_time"])
-    return None if batches is None else (batch.filter(pc.equal(batch["offset"], offset)) for batch in batches)
+    for batch in batches:
+        rows = batch.filter(pc.equal(batch["offset"], offset))
+        if rows.num_rows:
+            return True, rows["event_time"][0].as_py()
+    return False, None
 
 
 def _seals(
     settings: Settings, stream: Stream, day: date, copies: Sequence[RecordCopy], offset: int
-) -> tuple[SealedVersion, ...]:
+) -> tuple[LocatedVersion, ...]:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     logs = {copy.log for copy in copies}
     found = []
@@ -229,7 +198,7 @@ def _seals(
         uses = [(item.log, use) for item in seal.logs if item.log in logs and (use := item.use_of(offset)) is not None]
         log, used = uses[0] if uses else (None, None)
         found.append(
-            SealedVersion(
+            LocatedVersion(
                 key=layout.seal_key(seal.day, seal.version),
                 day=seal.day,
                 version=seal.version,

@@ -1,1 +1,1 @@
-"""What Kafka knows: topics, positions, a log's records, and what became of offsets that have none."""
+"""Kafka's topics, positions and records, and the classification of offsets without an archived row."""

@@ -1,4 +1,4 @@
-"""What Kafka lets a client read of a log now, offset by offset: the evidence for holes."""
+"""Read a log offset by offset: which records a client gets now is the evidence for holes."""
 
 import time
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.kafka.topics import AWAY
+from tidemark.kafka.topics import UNAVAILABLE_HINT
 
 Ints = npt.NDArray[np.int64]
-# Reading on over fewer records than this takes no longer than to ask for another place of the log.
+# Reading over fewer records than this takes no longer than a seek.
 NEAR_OFFSETS = 50_000
 _RECORDS_AT_ONCE = 10_000
 _PATIENCE_S = 60
 
 
 class LogReader:
-    """One log, read forward without a group; ``committed`` as read-committed consumers see it, else all records.
+    """Reads one log forward, without a consumer group; with ``committed`` only committed records, else all.
 
-    A span that starts a little behind the one before is reached by reading on, another one by a seek: any number of
-    small spans in order costs one pass.
+    A span that starts shortly after the last one is reached by reading, any other one by a seek. So any number of small
+    spans in offset order costs one pass.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class LogReader:
     ) -> None:
         self.log = log
         self._progress = progress
-        self._from = self._at = -1  # all records of [from, at) were seen and are in _left; -1 before the first question
+        self._from = self._at = -1  # all records of [from, at) were read and are in _left; -1 before the first read
         self._ended = False
         self._left = _nothing()
         self._consumer = Consumer(
@@ -42,9 +42,9 @@ class LogReader:
                 "group.id": "tidemark-evidence",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "auto.offset.reset": "error",  # a position that retention took is an error, never a jump
+                "auto.offset.reset": "error",  # a position that retention deleted is an error, not a jump
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
-                "fetch.wait.max.ms": 20,  # how long the broker waits at the log's end before it says so
+                "fetch.wait.max.ms": 20,  # how long the broker waits at the log's end before it answers
                 "queued.max.messages.kbytes": 32 * 1024,
                 "log_level": 3,
             }
@@ -57,10 +57,10 @@ class LogReader:
         self._consumer.close()
 
     def read(self, span: OffsetRange) -> tuple[Ints, Ints, int]:
-        """The records in the span: their offsets, their timestamps in ms, and the offset up to which all was seen.
+        """Offsets and timestamps (ms) of the records in the span, and the offset up to which all were read.
 
-        That is the span's end, or the log's where it ends before. Raises ServiceError when Kafka refuses, no longer
-        holds the span's start, or is silent for a minute.
+        That is the span's end, or the log's end if it comes first. Raises ServiceError if Kafka refuses, no longer
+        holds the span's start, or does not answer for a minute.
         """
         if self._at < 0 or not self._from <= span.start <= self._at + NEAR_OFFSETS:
             self._seek(span.start)
@@ -74,13 +74,13 @@ class LogReader:
         return inside[0], inside[1], min(span.end, self._at)
 
     def first_at(self, timestamp_ms: int) -> int | None:
-        """The first offset whose entry in the log has this timestamp or a later one, a marker's included."""
+        """The first offset in the log with this timestamp or a later one; transaction markers count too."""
         wanted = [KafkaPartition(self.log.topic, self.log.partition, timestamp_ms)]
         try:
             (found,) = self._consumer.offsets_for_times(wanted, timeout=_PATIENCE_S)
         except KafkaException as error:
             raise ServiceError(
-                "Kafka could not find a position by time", found=error, where=str(self.log), hint=AWAY
+                "Kafka could not find a position by time", found=error, where=str(self.log), hint=UNAVAILABLE_HINT
             ) from error
         return found.offset if found.error is None and found.offset >= 0 else None
 
@@ -88,18 +88,20 @@ class LogReader:
         try:
             self._consumer.assign([KafkaPartition(self.log.topic, self.log.partition, offset)])
         except KafkaException as error:
-            raise ServiceError("Kafka could not be read", found=error, where=str(self.log), hint=AWAY) from error
+            raise ServiceError(
+                "Kafka could not be read", found=error, where=str(self.log), hint=UNAVAILABLE_HINT
+            ) from error
         self._from = self._at = offset
         self._ended, self._left = False, _nothing()
 
     def _more(self) -> Ints:
-        """The next records, as offsets over timestamps."""
+        """The next records: a row of offsets and a row of timestamps."""
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             first = self._consumer.poll(1)
             if first is None:
                 continue
-            # Only what is there already: with a time-out it would wait for all of them.
+            # Only what has arrived: with a time-out it would wait for the full number.
             messages = [first, *self._consumer.consume(_RECORDS_AT_ONCE, timeout=0)]
             before, rows = self._at, []
             for message in messages:
@@ -110,7 +112,9 @@ class LogReader:
                     self._ended = True
                     self._at = max(self._at, offset or 0)
                 else:
-                    raise ServiceError("Kafka could not be read", found=error.str(), where=str(self.log), hint=AWAY)
+                    raise ServiceError(
+                        "Kafka could not be read", found=error.str(), where=str(self.log), hint=UNAVAILABLE_HINT
+                    )
             found = np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
             if rows:
                 self._at = max(self._at, int(found[0, -1]) + 1)
@@ -122,7 +126,7 @@ class LogReader:
             expected=f"records or the end within {_PATIENCE_S} s",
             found="neither",
             where=str(self.log),
-            hint=AWAY,
+            hint=UNAVAILABLE_HINT,
         )
 
 

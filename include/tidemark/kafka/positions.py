@@ -12,11 +12,11 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka.topics import AWAY, TIMEOUT_S
+from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
 
 T = TypeVar("T")
 
-# While brokers come and go a question fails so for a moment; consumers do not ask it again themselves.
+# Errors of a request while brokers come and go. Consumers do not repeat such a request themselves.
 _PASSING = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001  # its name in the library
@@ -33,7 +33,7 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """A log's ends: the first offset still held, and the offset the next committed record will get."""
+    """A log's ends: its first offset, and the offset of the next committed record."""
 
     log: TopicPartition
     log_start: int
@@ -41,7 +41,7 @@ class Watermarks:
 
 
 def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: bool = True) -> tuple[Watermarks, ...]:
-    """Both ends of each log; the high one is the last stable offset (read_committed), or the end of all there is."""
+    """Both ends of each log; the high one is the last stable offset if ``committed``, else the log's end."""
 
     def ends(consumer: Consumer) -> list[tuple[int, int]]:
         partitions = [KafkaPartition(log.topic, log.partition) for log in logs]
@@ -50,7 +50,9 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: boo
     try:
         found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", ends)
     except KafkaException as error:
-        raise ServiceError("Kafka could not tell the watermarks", found=error, where=bootstrap, hint=AWAY) from error
+        raise ServiceError(
+            "Kafka could not return the watermarks", found=error, where=bootstrap, hint=UNAVAILABLE_HINT
+        ) from error
     return tuple(
         Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, found, strict=True)
     )
@@ -58,9 +60,9 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What lies between positions and a topic's end: how many offsets, and the timestamp of the oldest record there.
+    """The offsets between positions and a topic's end, and the timestamp of the oldest record there.
 
-    ``oldest_ms`` is in ms since the epoch, None where no record can be read there (or none of them has a timestamp).
+    ``oldest_ms`` is in ms since the epoch; None if there is no readable record with a timestamp.
     """
 
     offsets: int
@@ -68,32 +70,32 @@ class Backlog:
 
 
 def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout_s: float) -> Backlog:
-    """What a reader at ``positions`` (next offset by partition; without one a partition is unread) has before it.
+    """What a reader at ``positions`` has not read yet: next offsets by partition, without one all of the partition.
 
-    Reads one record of each partition that has any. Raises ServiceError when Kafka does not tell within the time.
+    Reads one record per partition. Raises ServiceError if Kafka does not answer within the time.
     """
     deadline = time.monotonic() + timeout_s
     with _Reader(bootstrap, {"enable.partition.eof": True, "fetch.message.max.bytes": 1}) as consumer:
         try:
-            ahead = {}
+            unread = {}
             for number in _partitions(consumer, topic, timeout_s):
                 partition = KafkaPartition(topic, number)
                 left_s = max(deadline - time.monotonic(), 0.01)
                 start, end = consumer.get_watermark_offsets(partition, timeout=left_s)
                 first = max(positions.get(number, start), start)
                 if first < end:
-                    ahead[number] = (first, end)
-            found = _first_records(consumer, topic, {number: first for number, (first, _) in ahead.items()}, deadline)
+                    unread[number] = (first, end)
+            found = _first_records(consumer, topic, {number: first for number, (first, _) in unread.items()}, deadline)
         except KafkaException as error:
             where = f"{topic} at {bootstrap}"
-            raise ServiceError("Kafka could not tell the backlog", found=error, where=where) from error
-    stamps = [item.timestamp_ms for item in found.values() if item.timestamp_ms is not None]
-    return Backlog(offsets=sum(end - first for first, end in ahead.values()), oldest_ms=min(stamps, default=None))
+            raise ServiceError("Kafka could not return the backlog", found=error, where=where) from error
+    times = [item.timestamp_ms for item in found.values() if item.timestamp_ms is not None]
+    return Backlog(offsets=sum(end - first for first, end in unread.values()), oldest_ms=min(times, default=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRecord:
-    """Where a record is, and its timestamp in ms since the epoch, None where it has none."""
+    """A record's offset and its timestamp in ms since the epoch, None without one."""
 
     offset: int
     timestamp_ms: int | None
@@ -102,10 +104,10 @@ class FirstRecord:
 def first_records(
     bootstrap: str, positions: Mapping[TopicPartition, int], *, committed: bool = True
 ) -> dict[TopicPartition, FirstRecord]:
-    """Of each log, all of one topic, the first record that Kafka gives at or behind a position; logs without one are
-    left out, and a position in front of the log's start counts as that.
+    """The first record of each log at or after its position; logs without one are left out.
 
-    Raises ServiceError when Kafka does not tell within 20 s.
+    All logs are of one topic. A position before the log's start counts as the start. Raises ServiceError if Kafka does
+    not answer within 20 s.
     """
     if not positions:
         return {}
@@ -123,7 +125,7 @@ def first_records(
             found = _first_records(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
         except KafkaException as error:
             where = f"{topic} at {bootstrap}"
-            raise ServiceError("Kafka could not tell the first records", found=error, where=where) from error
+            raise ServiceError("Kafka could not return the first records", found=error, where=where) from error
     return {logs[number]: item for number, item in found.items()}
 
 
@@ -137,7 +139,7 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
 def _first_records(
     consumer: Consumer, topic: str, positions: Mapping[int, int], deadline: float
 ) -> dict[int, FirstRecord]:
-    """Each partition's first readable record at or behind its position; partitions without one are left out."""
+    """Each partition's first readable record at or after its position; partitions without one are left out."""
     found: dict[int, FirstRecord | None] = {}
     consumer.assign([KafkaPartition(topic, number, first) for number, first in positions.items()])
     while found.keys() != positions.keys():
@@ -145,25 +147,25 @@ def _first_records(
         if message is None:
             missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
             where = f"{topic}, partitions {missing}"
-            raise ServiceError("Kafka did not tell the first records in time", where=where, hint=AWAY)
+            raise ServiceError("Kafka did not return the first records in time", where=where, hint=UNAVAILABLE_HINT)
         error, number, offset = message.error(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
             raise KafkaException(error)
         assert number is not None
         assert offset is not None
-        kind, stamp = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
-        stamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
-        found.setdefault(number, None if error is not None else FirstRecord(offset=offset, timestamp_ms=stamp_ms))
+        kind, timestamp = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
+        timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+        found.setdefault(number, None if error is not None else FirstRecord(offset=offset, timestamp_ms=timestamp_ms))
     return {number: item for number, item in found.items() if item is not None}
 
 
 def positions_at(
     bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, *, committed: bool = True
 ) -> dict[TopicPartition, int | None]:
-    """Per log the first offset whose record timestamp is at or after ``moment``; None where there is none yet.
+    """Per log the first offset with a record timestamp at or after ``moment``; None if there is none yet.
 
-    ``committed``: below the last stable offset only, else among all records. Kafka looks for no moment before 1970; for
-    such a one it is the first record stamped since.
+    With ``committed`` below the last stable offset only, else among all records. A moment before 1970 counts as 1970,
+    because Kafka searches no earlier one.
     """
     milliseconds = max(int(moment.timestamp() * 1000), 0)
 
@@ -179,15 +181,17 @@ def positions_at(
         found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", offsets)
     except KafkaException as error:
         where = f"{moment} at {bootstrap}"
-        raise ServiceError("Kafka could not find positions by time", found=error, where=where, hint=AWAY) from error
+        raise ServiceError(
+            "Kafka could not find positions by time", found=error, where=where, hint=UNAVAILABLE_HINT
+        ) from error
     return {log: offset if offset >= 0 else None for log, offset in zip(logs, found, strict=True)}
 
 
 def _ask(bootstrap: str, isolation: str, question: Callable[[Consumer], T]) -> T:
-    """The answer; while leaders come and go it is asked again, and what Kafka says after 20 s of that is raised."""
+    """Ask Kafka; repeat it for 20 s while leaders come and go, then raise Kafka's error."""
 
     def ask() -> T:
-        # Anew each time: a consumer keeps what a broker told it that had not caught up with the cluster.
+        # A new consumer each time: one keeps the metadata of a broker that had not caught up with the cluster.
         with _Reader(bootstrap, {"isolation.level": isolation}) as consumer:
             return question(consumer)
 

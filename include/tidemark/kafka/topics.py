@@ -11,7 +11,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 
 TIMEOUT_S = 20
-AWAY = "Look whether its brokers answer there and the user may ask, then try again"
+UNAVAILABLE_HINT = "Check that its brokers answer there and that the user has access, then try again"
 
 
 # librdkafka writes ids in the base64 alphabet that Kafka itself does not use.
@@ -19,19 +19,19 @@ _URL_SAFE = str.maketrans("+/", "-_")
 
 
 def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
-    """The topic's logs by partition number, with Kafka's topic id, written as Kafka's own tools write it.
+    """The topic's logs by partition number, with Kafka's topic id as Kafka's tools write it.
 
-    Raises ServiceError when the topic does not exist or no broker answers within 20 s.
+    Raises ServiceError if the topic does not exist, or no broker answers within 20 s.
     """
     found = logs_of(bootstrap, topic)
     if not found:
-        hint = "Create it, or correct the name in the stream's definition; to hidden topics, grant DESCRIBE"
+        hint = "Create it, or correct the name in the stream's definition. If it exists, grant the user DESCRIBE on it"
         raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint)
     return found
 
 
 def logs_of(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
-    """``describe_topic``, but none of a topic that is not there."""
+    """As ``describe_topic``; empty if the topic does not exist."""
     found = _described(bootstrap, topic)
     if found is None:
         return ()
@@ -42,9 +42,9 @@ def logs_of(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
 def _described(bootstrap: str, topic: str) -> Any:
     """The library's ``TopicDescription``, untyped because its leaders may be None against their type.
 
-    None where there is no such topic; raises ServiceError when Kafka does not tell within 20 s.
+    None if there is no such topic. Raises ServiceError if Kafka does not answer within 20 s.
     """
-    admin = _admin(bootstrap)  # a client that is collected drops its pending futures
+    admin = _admin(bootstrap)  # a garbage-collected client drops its pending futures
     try:
         future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
         return future.result(timeout=TIMEOUT_S + 5)
@@ -52,15 +52,15 @@ def _described(bootstrap: str, topic: str) -> Any:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise ServiceError(
-            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=UNAVAILABLE_HINT
         ) from error
 
 
 def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
-    """Create the topic if it is not there, and return when every broker knows it; False where it was.
+    """Create the topic and return when every broker knows it; False if it exists.
 
-    Three copies, or as many as there are brokers if fewer; a majority of them must have a record before it counts as
-    delivered (R8). With two brokers that is both: without one, records wait in the source instead of being lost.
+    It gets three replicas, or fewer if there are fewer brokers. A majority of them must have a record before it counts
+    as delivered. With two brokers that is both: while one is down, records wait in the source instead of being lost.
     """
     admin = _admin(bootstrap)
     try:
@@ -83,9 +83,9 @@ def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[st
 
 
 def _await_known(broker: str, topic: str, partitions: int) -> None:
-    """Until this broker tells of a new topic's leaders: brokers hear of it one after the other."""
+    """Wait until this broker knows a new topic's leaders: brokers learn of it one after the other."""
     deadline = time.monotonic() + TIMEOUT_S
-    admin = _admin(broker)  # its first question goes to the one broker it was told of
+    admin = _admin(broker)  # its first request goes to its only bootstrap broker
     while time.monotonic() < deadline:
         found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)
         if found is not None and sum(item.leader >= 0 for item in found.partitions.values()) == partitions:
@@ -94,18 +94,18 @@ def _await_known(broker: str, topic: str, partitions: int) -> None:
 
 
 def copies(bootstrap: str, topic: str) -> int | None:
-    """The least number of replicas that any partition of the topic has; None where there is no such topic.
+    """The lowest number of replicas of any partition of the topic; None if there is no such topic.
 
-    Raises ServiceError when Kafka does not tell.
+    Raises ServiceError if Kafka does not answer.
     """
     found = _described(bootstrap, topic)
     return None if found is None else min(len(item.replicas) for item in found.partitions)
 
 
 def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
-    """Why records for the topic are not acknowledged now: a phrase per partition that is short of brokers.
+    """Why Kafka acknowledges no records for the topic now: a phrase per partition that lacks brokers.
 
-    Raises ServiceError when Kafka does not tell.
+    Raises ServiceError if Kafka does not answer.
     """
     found = _described(bootstrap, topic)
     if found is None:
@@ -116,14 +116,14 @@ def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
         if item.leader is None or item.leader.id < 0:
             short.append(f"{topic}-{item.id} has no leader")
         elif len(item.isr) < min(wanted, len(item.replicas)):
-            short.append(f"{topic}-{item.id} has {len(item.isr)} copies in sync, min.insync.replicas is {wanted}")
+            short.append(f"{topic}-{item.id} has {len(item.isr)} replicas in sync, min.insync.replicas is {wanted}")
     return tuple(short)
 
 
 def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
-    """The settings in force of every broker that is up, at least one, as Kafka writes them; those unset are left out.
+    """The settings of every running broker as Kafka writes them, without those that are unset; at least one broker.
 
-    Raises ServiceError when no broker answers, or the user may not see settings (DESCRIBE_CONFIGS on the cluster).
+    Raises ServiceError if no broker answers, or the user may not see settings (DESCRIBE_CONFIGS on the cluster).
     """
     admin = _admin(bootstrap)
     configs = []
@@ -131,17 +131,17 @@ def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
         for broker in admin.list_topics(timeout=TIMEOUT_S).brokers:
             resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
             answer = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource]
-            told = answer.result(timeout=TIMEOUT_S + 5)
-            configs.append({name: entry.value for name, entry in told.items() if entry.value is not None})
+            entries = answer.result(timeout=TIMEOUT_S + 5)
+            configs.append({name: entry.value for name, entry in entries.items() if entry.value is not None})
     except (KafkaException, TimeoutError) as error:
-        raise ServiceError("Kafka could not tell the brokers' settings", found=error, where=bootstrap) from error
+        raise ServiceError("Kafka could not return the brokers' settings", found=error, where=bootstrap) from error
     return tuple(configs)
 
 
 def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
-    """The topic's settings as they are in force, the broker's defaults included, as Kafka writes them.
+    """The topic's effective settings as Kafka writes them, with the broker's defaults.
 
-    Raises ServiceError when the topic does not exist, or the user may not see its settings (DESCRIBE_CONFIGS).
+    Raises ServiceError if the topic does not exist, or the user may not see its settings (DESCRIBE_CONFIGS).
     """
     admin = _admin(bootstrap)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -149,11 +149,14 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
         found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
     except (KafkaException, TimeoutError) as error:
         raise ServiceError(
-            "Kafka could not tell a topic's settings", found=error, where=f"{topic} at {bootstrap}", hint=AWAY
+            "Kafka could not return a topic's settings",
+            found=error,
+            where=f"{topic} at {bootstrap}",
+            hint=UNAVAILABLE_HINT,
         ) from error
     return {name: entry.value for name, entry in found.items()}
 
 
 def _admin(bootstrap: str) -> AdminClient:
-    # Its log would mix with the applications' own lines; failures come as exceptions.
+    # Its log lines would mix with the application's. Failures are raised as exceptions.
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})

@@ -1,5 +1,7 @@
-"""What crashes leave behind (unfinished uploads, which cost money unseen; objects that no manifest lists), and the
-ledger, which is compared with the manifests and brought up to date."""
+"""Maintenance of a stream's archive: unfinished uploads, objects that no manifest lists, and the ledger.
+
+Crashes leave such uploads, which cost money, and such objects. The ledger is compared with the manifests and updated.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,8 +30,8 @@ class Unfinished:
 class Maintained:
     """What ``maintain`` found, each sorted by key.
 
-    ``orphans`` are data objects that no manifest lists: no reader of the platform sees them. A batch that crashed and
-    was cut otherwise at its repetition leaves such, and so does a manifest that somebody removed, until a refill.
+    ``orphans`` are data objects that no manifest lists, so no reader sees them. A crashed batch leaves some if its
+    repetition has other file boundaries. A manifest that somebody removed leaves some until a refill.
     """
 
     aborted: tuple[Unfinished, ...]
@@ -42,29 +44,29 @@ def maintain(
 ) -> Maintained:
     """Abort the stream's multipart uploads that were started before a moment (with a zone), and list its orphans.
 
-    Objects written since then are not listed: the batch that they belong to may be running. Nothing visible is ever
-    deleted. Aborting an upload in use fails its batch, which is repeated. ``progress`` is called with the number of
-    manifests read so far. Raises ServiceError where S3 refuses.
+    Objects written since then are not listed: their batch may be running. No object is deleted. If an aborted upload
+    was in use, its batch fails and is repeated. ``progress`` is called with the number of manifests read so far. Raises
+    ServiceError if S3 refuses.
     """
     uploads = unfinished_uploads(store, layout.data_prefix)
     stale = tuple(item for item in uploads if item.started < before)
     aborted = tuple(item for item in stale if abort_upload(store, item))
-    # The objects first: one that is committed while this runs is in a manifest read afterwards.
-    there = KeyHashes.of(item.key for item in store.list(layout.data_prefix) if item.modified < before)
+    # The objects first: an object committed during this run is in a manifest that is read later.
+    listed = KeyHashes.of(item.key for item in store.list(layout.data_prefix) if item.modified < before)
     manifests = counted(each_manifest(store, layout), progress)
-    strays = there.without(KeyHashes.of(file.key for manifest in manifests for file in manifest.files))
-    # A second listing, where there are any, keeps their rows alone, not everybody's.
-    again = store.list(layout.data_prefix) if strays else ()
+    orphans = listed.without(KeyHashes.of(file.key for manifest in manifests for file in manifest.files))
+    # A second listing instead of keeping the first one in memory.
+    second_listing = store.list(layout.data_prefix) if orphans else ()
     return Maintained(
         aborted=aborted,
         left=tuple(item for item in uploads if item.started >= before),
-        orphans=tuple(item for item in again if item.modified < before and item.key in strays),
+        orphans=tuple(item for item in second_listing if item.modified < before and item.key in orphans),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What ``maintain_ledger`` did: manifests the ledger holds now, those of them that are new in it, its segments."""
+    """What ``maintain_ledger`` did: the number of manifests in the ledger, of new ones among them, of segments."""
 
     manifests: int
     new: int
@@ -72,14 +74,19 @@ class Compacted:
 
 
 def maintain_ledger(
-    store: ObjectStore, layout: Layout, stream: Stream, *, anew: bool = False, progress: Progress = lambda _: None
+    store: ObjectStore,
+    layout: Layout,
+    stream: Stream,
+    *,
+    from_scratch: bool = False,
+    progress: Progress = lambda _: None,
 ) -> Compacted:
-    """Compare the ledger with every manifest it holds, then compact those behind it; ``anew`` makes it from scratch.
+    """Compare the ledger with every manifest it holds, then add the new manifests; or rebuild it ``from_scratch``.
 
-    ``progress`` is called with the number of manifests read so far: of new ones, then of all of them, if not ``anew``.
-    Raises what ``read_archived`` and ``require_agreement`` raise, unless ``anew``.
+    ``progress`` is called with the number of manifests read so far. Without ``from_scratch`` it counts the new ones
+    first, then all of them; and what ``read_archived`` and ``require_agreement`` raise is raised.
     """
-    if anew:
+    if from_scratch:
         made = rebuild(store, layout, stream, progress)
         return Compacted(manifests=made.manifests, new=made.manifests, segments=1)
     archived = read_archived(store, layout, stream, progress)
@@ -92,7 +99,7 @@ def maintain_ledger(
 
 
 def unfinished_uploads(store: ObjectStore, prefix: str) -> list[Unfinished]:
-    """The multipart uploads below a prefix, sorted by key. Raises ServiceError where S3 refuses."""
+    """The multipart uploads below a prefix, sorted by key. Raises ServiceError if S3 refuses."""
     found = []
     try:
         for page in store.client.get_paginator("list_multipart_uploads").paginate(Bucket=store.bucket, Prefix=prefix):
@@ -106,7 +113,7 @@ def unfinished_uploads(store: ObjectStore, prefix: str) -> list[Unfinished]:
 
 
 def abort_upload(store: ObjectStore, upload: Unfinished) -> bool:
-    """Abort it; False where it ended by itself since it was listed. Raises ServiceError where S3 refuses."""
+    """Abort the upload; False if it has ended since the listing. Raises ServiceError if S3 refuses."""
     try:
         store.client.abort_multipart_upload(Bucket=store.bucket, Key=upload.key, UploadId=upload.upload_id)
     except ClientError as error:

@@ -1,8 +1,8 @@
-"""Small files of adjacent ranges are written anew as few large ones, and committed as one batch that replaces those.
+"""Rewrite small files of adjacent ranges as few large ones, in a batch whose manifest replaces those ranges.
 
-All of it is one writer's, ``COMPACTION``, whose batches follow each other: of two compactions at once one gets the next
-manifest's key, and the other looks at the archive anew. So no range is ever replaced twice. A crash in front of the
-manifest leaves objects that a repetition takes for its own; behind it everything is done.
+All compactions have one writer, ``COMPACTION``, with consecutive batches. Of two at once one gets the next manifest's
+key, and the other reads the archive again. So no range is replaced twice. A crash before the manifest leaves objects
+that a repetition reuses; after it everything is done.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import counted, require_manifest
 from tidemark.archive.write.file import FileTarget
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.days import EPOCH_DAY, day_start, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
@@ -26,26 +26,24 @@ from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifes
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.grouping import SMALL, Input, RangeGroup, group_inputs
-from tidemark.objects.checksum import ALGORITHM, RowChecksum
+from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.columns import object_batches
-from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 
 _READERS = 16
 _AT_ONCE = 1_000
 
-Progress = Callable[[int], object]  # called with the bytes that were read since
+Progress = Callable[[int], object]  # called with the bytes read since the last call
 
 
 @dataclass(slots=True, kw_only=True)
 class CompactedFiles:
-    """Ranges that became one each (``batches``), or would, with their files; and the files they became.
+    """The ranges and files that were, or would be, rewritten, and the files written; ``batches`` counts the new ranges.
 
-    Of small neighbours that stay as they are, ``young`` ones are too new, ``otherwise_cut`` of other archive settings,
-    ``foreign`` ones adopted, or without a checksum that can be compared, and ``holed`` ones have holes. ``unfit`` are
-    the objects of ranges that could not be compacted, and why: an input is gone, or has other rows than its manifest
-    tells.
+    Small ranges are left alone if they are too ``young``, were written with ``other_settings``, or have holes.
+    ``unfit`` names the objects that could not be compacted, and why: an object is missing, or its rows are not those in
+    its manifest.
     """
 
     batches: int = 0
@@ -55,19 +53,18 @@ class CompactedFiles:
     files_written: int = 0
     bytes_written: int = 0
     young: int = 0
-    otherwise_cut: int = 0
-    foreign: int = 0
-    holed: int = 0
+    other_settings: int = 0
+    has_holes: int = 0
     unfit: dict[str, str] = field(default_factory=dict)
 
     def require_fit(self) -> None:
-        """Raise FormatError where there is anything unfit."""
+        """Raise FormatError if there are unfit objects."""
         if self.unfit:
-            told = "; ".join(dict.fromkeys(self.unfit.values()))
-            raise FormatError("objects of the archive can't be compacted", found=told)
+            reasons = "; ".join(dict.fromkeys(self.unfit.values()))
+            raise FormatError("objects of the archive can't be compacted", found=reasons)
 
     def add(self, group: RangeGroup, written: Sequence[DataFile] = ()) -> None:
-        """Count a group and what came out of it."""
+        """Count a group and the files written from it."""
         self.batches += 1
         self.ranges += len(group.inputs)
         self.files += len(group.files)
@@ -78,17 +75,19 @@ class CompactedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """The compaction of one stream's archive at one moment, which has a zone; ``looked`` is called with the number of
-    small ranges that were looked at so far."""
+    """The compaction of one stream's archive at a moment (with a zone).
+
+    ``checked`` is called with the number of small ranges checked so far.
+    """
 
     store: ObjectStore
     layout: Layout
     stream: Stream
     now: datetime
     progress: Progress = field(default=lambda _: None)
-    looked: Callable[[int], object] = field(default=lambda _: None)
+    checked: Callable[[int], object] = field(default=lambda _: None)
 
-    def look(self) -> CompactedFiles:
+    def preview(self) -> CompactedFiles:
         """What ``run`` would do. Raises what ``read_archived`` raises."""
         found = CompactedFiles()
         for group in self._groups(read_archived(self.store, self.layout, self.stream).history(), found):
@@ -96,10 +95,10 @@ class Compaction:
         return found
 
     def run(self) -> CompactedFiles:
-        """Compact what there is: safe beside streams, runs, readers and other compactions; may be killed and repeated.
+        """Compact the archive. Safe beside streams, runs, readers and other compactions; can be killed and repeated.
 
-        What is wrong with inputs ends nothing: see ``CompactedFiles.require_fit``. Raises ServiceError where S3
-        refuses, and what ``read_archived`` raises. What was committed until then stays.
+        Damaged inputs do not end it (see ``CompactedFiles.require_fit``). Raises ServiceError if S3 refuses, and what
+        ``read_archived`` raises. What was committed until then stays.
         """
         done = CompactedFiles()
         while not self._run(done):
@@ -107,11 +106,11 @@ class Compaction:
         return done
 
     def _run(self, done: CompactedFiles) -> bool:
-        """False where somebody else's compaction came first, so that this one's view of the archive is an old one."""
+        """False if another compaction committed first, so that this one must read the archive again."""
         archived = read_archived(self.store, self.layout, self.stream)
         position = archived.positions.get(COMPACTION)
         batch, previous = (position.batch + 1, position.digest) if position else (0, None)
-        done.young = done.otherwise_cut = done.foreign = 0
+        done.young = done.other_settings = 0
         done.unfit.clear()
         for group in self._groups(archived.history(), done):
             try:
@@ -140,18 +139,18 @@ class Compaction:
             replaces=tuple(item.replaced for item in group.inputs),
         )
 
-    def _groups(self, history: History, told: CompactedFiles) -> Iterator[RangeGroup]:
+    def _groups(self, history: History, counts: CompactedFiles) -> Iterator[RangeGroup]:
         archive = self.stream.archive
         with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
             limits = archive.max_bytes // SMALL, archive.flush_size // 2
-            told.holed = history.holed_neighbours(*limits)
+            counts.has_holes = history.neighbours_with_holes(*limits)
             inputs = (
                 item
                 for log, ranges in history.small_neighbours(*limits)
                 for start in range(0, len(ranges), _AT_ONCE)
                 for item in pool.map(lambda one, log=log: self._input(log, one), ranges[start : start + _AT_ONCE])
             )
-            yield from group_inputs(self._fit(counted(inputs, self.looked), told), archive, self.layout)
+            yield from group_inputs(self._fit(counted(inputs, self.checked), counts), archive, self.layout)
 
     def _input(self, log: TopicPartition, item: CommittedRef) -> tuple[Manifest, Input]:
         manifest, own = require_manifest(self.store, self.layout, item.writer, item.batch)
@@ -166,22 +165,20 @@ class Compaction:
         )
         return manifest, Input(replaced=replaced, files=files)
 
-    def _fit(self, inputs: Iterator[tuple[Manifest, Input]], told: CompactedFiles) -> Iterator[Input]:
+    def _fit(self, inputs: Iterator[tuple[Manifest, Input]], counts: CompactedFiles) -> Iterator[Input]:
         until_us = micros(self.now - MIN_AGE)
         for manifest, item in inputs:
             if manifest.committed_at_us > until_us:
-                told.young += 1
+                counts.young += 1
             elif manifest.settings != self.stream.archive_settings:
-                told.otherwise_cut += 1
-            elif not all(file.checksum.startswith(ALGORITHM) and not is_connect_key(file.key) for file in item.files):
-                told.foreign += 1
+                counts.other_settings += 1
             else:
                 yield item
 
     def write(self, group: RangeGroup) -> tuple[DataFile, ...]:
-        """The group's rows as a batch of its whole range would have been cut, in the folders that they are in.
+        """Write the group's rows, with the file boundaries of a batch of its whole range, in the folders they are in.
 
-        Memory is bounded by a file in the making. Raises what ``run`` says.
+        Memory: one open file. Raises ConflictError, FormatError and PositionError for unfit inputs.
         """
         target = FileTarget(
             store=self.store,
@@ -193,7 +190,7 @@ class Compaction:
         written: list[DataFile] = []
         for path, files in group.by_path(self.layout).items():
             rows = (batch for file in files for batch in self._rows(file, path))
-            written += write_files(rows, [(group.log, group.range)], target, Cuts.of(self.stream.archive))
+            written += write_files(rows, [(group.log, group.range)], target, FileLimits.of(self.stream.archive))
         expected, found = _days(group.files), _days(written)
         if expected != found:
             raise ConflictError(
@@ -205,37 +202,37 @@ class Compaction:
         return tuple(written)
 
     def _rows(self, file: DataFile, path: str) -> Iterator[pa.RecordBatch]:
-        """The file's rows with path and day. What is wrong shows behind the last of them at the latest, and before the
-        file they go to is complete."""
+        """The file's rows with path and day; raises after the last one, before their new file is complete, if they are
+        not the manifest's."""
         days = sorted(item.day for item in file.days)
         starts = np.array([micros(day_start(day, self.stream.zone)) for day in days])
         numbers = np.array([day.toordinal() - EPOCH_DAY for day in days], dtype=np.int32)
         batches = object_batches(self.store, file.key, SCHEMA.names)
         if batches is None:
             raise ConflictError(
-                "a committed object is gone", expected=f"{file.bytes} bytes", found="no object", where=file.key
+                "a committed object is missing", expected=f"{file.bytes} bytes", found="no object", where=file.key
             )
         checksum = RowChecksum(SCHEMA.names)
         for batch in batches:
             checksum.add(batch)
             times = batch.column("event_time").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
-            # A row in front of all the file's days gets one of them here, and is missing in its own day at the end.
+            # A row before all of the file's days gets the first one; the comparison of days at the end finds it.
             places = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
             with_path = batch.append_column("path", pa.repeat(path, batch.num_rows))
             yield with_path.append_column("day", pa.array(numbers[places]))
         if checksum.value != file.checksum:
             raise FormatError(
-                "an object's rows are not those that its manifest tells",
+                "an object's rows are not those in its manifest",
                 expected=f"{file.rows} rows, checksum {file.checksum}",
                 found=checksum.value,
                 where=file.key,
-                hint="'tidemark verify' tells what else is wrong with a day",
+                hint="Run 'tidemark verify' to check the day",
             )
         self.progress(file.bytes)
 
 
 def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:
-    """Per day its rows, first and last offset."""
+    """Rows, first and last offset per day."""
     found: dict[str, tuple[int, int, int]] = {}
     for file in files:
         for item in file.days:

@@ -1,8 +1,8 @@
-"""Which snapshots and audit branches of a table nobody needs any more. Pure: values in, values out.
+"""Which snapshots and audit branches of a table can be removed. Pure: values in, values out.
 
-Main's history is cut at one place: every snapshot from there on stays, so whoever walks it back from the current one
-finds all of them. The cut lies at the snapshot that was current when the retention began, so that every state readers
-saw since can be read, and further back where a day was published and never sealed, or an audit branch was cut there.
+Main keeps every snapshot from one place on, so a reader can walk its history back from the current one without gaps.
+That place is the snapshot that was current when the retention period began: every state that readers saw since then
+stays readable. It lies further back if a day was published and never sealed, or an audit branch starts there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 
-# What runs leave behind is theirs for so long; no run takes as long, with all its retries.
-LEFT_BEHIND = timedelta(days=7)
+# Staged snapshots and audit branches of this age belong to no running run: none takes as long, retries included.
+ABANDONED_AFTER = timedelta(days=7)
 AUDIT = "audit_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One snapshot of a table; ``run`` and ``days`` are what it published, none for one that was staged only."""
+    """One snapshot of a table. ``run`` and ``days`` describe its publication; a staged one has none."""
 
     id: int
     parent: int | None
@@ -37,7 +37,7 @@ class TableState:
     tags: Mapping[str, int]
 
     def ancestors(self, identity: int | None) -> Iterator[Snapshot]:
-        """A snapshot and those before it, as far as they are there still."""
+        """A snapshot and those before it, as far as they still exist."""
         while identity is not None and (found := self.snapshots.get(identity)) is not None:
             yield found
             identity = found.parent
@@ -45,9 +45,9 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What of a table can go: audit branches by name with their tips, and snapshot ids, oldest first.
+    """What can be removed from a table: audit branches by name with their tips, and snapshot ids, oldest first.
 
-    ``unsealed`` are the days, with their runs, whose publication nobody sealed: history is kept from the oldest on.
+    ``unsealed`` are days, with their runs, whose publication was never sealed: history is kept from the oldest on.
     """
 
     branches: Mapping[str, int]
@@ -57,45 +57,45 @@ class Expiry:
 
 
 def plan_expiry(state: TableState, sealed: Mapping[date, int | None], *, now: datetime, retention: timedelta) -> Expiry:
-    """What can go at the moment ``now``. ``sealed``: the snapshot of each day's latest seal."""
+    """What can be removed at ``now``. ``sealed`` is the snapshot of each day's latest seal."""
     main = tuple(state.ancestors(state.main))
-    left_behind = _left_behind(state, main, now - LEFT_BEHIND)
+    abandoned = _abandoned(state, main, now - ABANDONED_AFTER)
     unsealed = _unsealed(main, sealed)
     places = {item.id: place for place, item in enumerate(main)}
     last = next((place for place, item in enumerate(main) if item.at <= now - retention), len(main) - 1)
     last = max([last, *(places[item.id] for item, _ in unsealed)])
     keep = set(state.tags.values())
     for name, tip in state.branches.items():
-        if name in left_behind:
+        if name in abandoned:
             continue
         for item in state.ancestors(tip):
             if item.id in places:
-                if name.startswith(AUDIT):  # publication looks at main's history since the branch was cut
+                if name.startswith(AUDIT):  # publication reads main's history since the branch was created
                     last = max(last, places[item.id])
                 break
             keep.add(item.id)
         keep.add(tip)
     keep |= {item.id for item in main[: last + 1]}
-    # Off main: staged and dropped, or published and taken back by somebody who moved main by hand.
+    # Not on main: staged and dropped, or published and then left by a manual move of main.
     keep |= {
         item.id
         for item in state.snapshots.values()
-        if item.id not in places and item.at > now - (LEFT_BEHIND if item.run is None else retention)
+        if item.id not in places and item.at > now - (ABANDONED_AFTER if item.run is None else retention)
     }
-    gone = sorted((item for item in state.snapshots.values() if item.id not in keep), key=lambda item: item.at)
+    expired = sorted((item for item in state.snapshots.values() if item.id not in keep), key=lambda item: item.at)
     return Expiry(
-        branches=left_behind,
-        snapshots=tuple(item.id for item in gone),
-        kept=len(state.snapshots) - len(gone),
+        branches=abandoned,
+        snapshots=tuple(item.id for item in expired),
+        kept=len(state.snapshots) - len(expired),
         unsealed=tuple(sorted((day, item.run or "") for item, days in unsealed for day in days)),
     )
 
 
-def _left_behind(state: TableState, main: tuple[Snapshot, ...], before: datetime) -> dict[str, int]:
-    """Audit branches that nobody has written to since.
+def _abandoned(state: TableState, main: tuple[Snapshot, ...], before: datetime) -> dict[str, int]:
+    """Audit branches without a write since ``before``.
 
-    One on which nothing was staged is at a snapshot of main, and was cut before the next one was committed; of one at
-    the current snapshot nobody knows how old it is, and it holds nothing back.
+    A branch without a staged commit points to a snapshot of main. It was created before the next one was committed. At
+    the current snapshot its age is unknown, and it keeps no snapshot alive.
     """
     followed = {older.id: newer.at for newer, older in pairwise(main)}
     newest = {item.id for item in main[:1]}
@@ -109,7 +109,7 @@ def _left_behind(state: TableState, main: tuple[Snapshot, ...], before: datetime
 
 
 def _unsealed(main: tuple[Snapshot, ...], sealed: Mapping[date, int | None]) -> list[tuple[Snapshot, list[date]]]:
-    """Publications that are the last of a day, and not the one that the day's latest seal is of."""
+    """Publications that are the last of a day, but not the one in the day's latest seal."""
     seen: set[date] = set()
     found = []
     for item in main:

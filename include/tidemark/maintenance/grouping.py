@@ -1,4 +1,4 @@
-"""Which adjacent ranges become one: values in, values out."""
+"""Which adjacent ranges are compacted into one. Pure: values in, values out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,48 +8,48 @@ from tidemark.core.manifest import DataFile, Replaced
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Archive
 
-# A file is small below this share of the stream's largest. A group of ranges ends where its files are as large as one.
+# A file is small if it has less than one in SMALL of archive.max_bytes. A group ends when its files reach max_bytes.
 SMALL = 4
 INPUTS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A small complete range: what a manifest will say of it, and its files."""
+    """A small complete range: its entry in the new manifest, and its files."""
 
     replaced: Replaced
     files: tuple[DataFile, ...]
 
     @property
     def bytes(self) -> int:
-        """Of its files."""
+        """Bytes of its files."""
         return sum(file.bytes for file in self.files)
 
     @property
     def rows(self) -> int:
-        """Of its files."""
+        """Rows of its files."""
         return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeGroup:
-    """Adjacent ranges of one log, in order, that become one."""
+    """Adjacent ranges of one log, in order, that are compacted into one."""
 
     inputs: tuple[Input, ...]
 
     @property
     def log(self) -> TopicPartition:
-        """Of all of them."""
+        """The log of all ranges."""
         return self.inputs[0].replaced.log
 
     @property
     def range(self) -> OffsetRange:
-        """All of them together."""
+        """All ranges as one."""
         return OffsetRange(start=self.inputs[0].replaced.range.start, end=self.inputs[-1].replaced.range.end)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """Of all ranges, in their order."""
+        """The files of all ranges, in order."""
         return tuple(file for item in self.inputs for file in item.files)
 
     def by_path(self, layout: Layout) -> dict[str, list[DataFile]]:
@@ -61,12 +61,12 @@ class RangeGroup:
 
 
 def group_inputs(inputs: Iterable[Input], archive: Archive, layout: Layout) -> Iterator[RangeGroup]:
-    """Groups of inputs, which come in offset order, log by log; one follows the other where nothing is in between.
+    """Groups of adjacent inputs, which come log by log in offset order.
 
-    A group is worth its while if it halves the number of files at least, as far as manifests tell: what the stream's
-    own settings cut small stays small. A range in front that has more rows than all the others together is left for a
-    later group, or the same rows would be written anew every day. Bytes would not do: an object of one row is nearly as
-    large as one of a hundred.
+    A group must at least halve the number of files, as far as manifests show: files that the stream's settings make
+    small stay small. A first range with more rows than all others together waits for a later group; otherwise the same
+    rows would be rewritten every day. Rows count, not bytes: an object of one row is nearly as large as one of a
+    hundred.
     """
     pending: list[Input] = []
     size = 0
@@ -98,7 +98,7 @@ def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iter
 
 
 def _files_needed(files: Sequence[DataFile], archive: Archive) -> int:
-    """Of one folder, at least."""
+    """The least number of files for one folder."""
     needed = -(-sum(file.rows for file in files) // archive.flush_size)
     if archive.rotate_interval_seconds is not None:
         span_us = max(file.max_timestamp_us for file in files) - min(file.min_timestamp_us for file in files)

@@ -1,4 +1,4 @@
-"""Sets of keys that may be millions: eight bytes a key, where a set of strings takes 200."""
+"""Sets of millions of keys at eight bytes a key; a set of strings takes 200."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyHashes:
-    """What keys hash to, ascending. A key that was added is ``in``; any other one is with a chance of their number in
-    2**64."""
+    """The keys' hashes, ascending. ``in`` is always true for a key of the set; for another key it is true with a
+    probability of the set's size in 2**64."""
 
     hashes: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, keys: Iterable[str]) -> Self:
-        """The keys, each read once."""
+        """The set of these keys."""
         return cls(np.unique(np.fromiter(map(_hash, keys), np.uint64)))
 
     def __len__(self) -> int:
@@ -30,7 +30,7 @@ class KeyHashes:
         return at < len(self.hashes) and bool(self.hashes[at] == own)
 
     def without(self, other: "KeyHashes") -> "KeyHashes":
-        """Those that the other has not; a key that only hashes like one of the other's goes with them."""
+        """The keys that are not in the other set; a key with the same hash as one of those is left out, too."""
         return KeyHashes(np.setdiff1d(self.hashes, other.hashes, assume_unique=True))
 
 

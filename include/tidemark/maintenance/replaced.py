@@ -1,4 +1,4 @@
-"""Objects of replaced ranges are deleted once nobody can need them: their rows are elsewhere, which is looked at."""
+"""Delete objects of replaced ranges once no run can need them, after a check that other objects hold their rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,13 @@ from tidemark.core.planner import Committed
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.key_hashes import KeyHashes
 from tidemark.objects.columns import checksum_of_rows
-from tidemark.objects.connect import is_connect_key
 from tidemark.objects.footer import read_footer
 from tidemark.s3 import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A replaced range whose objects stay, and why."""
+    """A replaced range whose objects are kept, and why."""
 
     log: TopicPartition
     range: OffsetRange
@@ -57,29 +56,30 @@ def delete_replaced(
     unfit: Mapping[str, str] = MappingProxyType({}),
     progress: Callable[[int], object] = lambda _: None,
 ) -> Deleted:
-    """Delete the objects of ranges that a manifest older than ``KEPT_FOR`` replaces, or say what would go.
+    """Delete the objects of ranges that a manifest older than ``KEPT_FOR`` replaces; or only count them.
 
-    Only where every offset of the range is in complete ranges in use whose objects are there with the rows that their
-    manifests tell, which are read for it, and where no range in use lists the object. ``unfit`` says what is known to
-    be wrong with objects. Manifests stay. ``progress`` is called with the number of objects so far.
-    Raises what ``read_archived`` raises, and ServiceError where S3 refuses; what was deleted until then is.
+    An object is deleted only if no range in use lists it, and if complete ranges in use hold every offset of its range.
+    The objects of those ranges are read, and must have the rows in their manifests. ``unfit`` names objects with known
+    problems. Manifests stay. ``progress`` is called with the number of objects so far.
+
+    Raises what ``read_archived`` raises, and ServiceError if S3 refuses; objects deleted until then stay deleted.
     """
     before_us = micros(now - KEPT_FOR)
     found = Deleted()
-    there = _sizes(store, layout)
-    if not there:
+    sizes = _sizes(store, layout)
+    if not sizes:
         return found
     check = _Check(store=store, history=read_archived(store, layout, stream).history(), seen=dict(unfit))
     for manifest in _compactions(store, layout):
         for committed in manifest.ranges:
             of_log = [item for item in manifest.replaces if item.log == committed.log]
-            present = {item: [key for key, _ in item.files if key in there] for item in of_log}
+            present = {item: [key for key, _ in item.files if key in sizes] for item in of_log}
             if not any(present.values()):
                 continue
             if manifest.committed_at_us > before_us:
                 found.waiting += sum(map(len, present.values()))
                 continue
-            in_use = check.history.sharing(committed.log, committed.range)
+            in_use = check.history.overlapping(committed.log, committed.range)
             for item, keys in present.items():
                 why = check.needed(item, keys, in_use) if keys else None
                 if why is not None:
@@ -91,7 +91,7 @@ def delete_replaced(
                     if delete:
                         store.delete(key)
                     found.objects += 1
-                    found.bytes += there[key]
+                    found.bytes += sizes[key]
                 progress(found.objects)
     return found
 
@@ -101,7 +101,7 @@ def _compactions(store: ObjectStore, layout: Layout) -> Iterator[Manifest]:
 
 
 def _sizes(store: ObjectStore, layout: Layout) -> dict[str, int]:
-    """Of the replaced objects that are there, by key; one that only hashes like them may be among them."""
+    """The sizes of existing replaced objects by key; an object with the same key hash may be among them."""
     replaced = KeyHashes.of(
         key for manifest in _compactions(store, layout) for item in manifest.replaces for key, _ in item.files
     )
@@ -110,25 +110,25 @@ def _sizes(store: ObjectStore, layout: Layout) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Check:
-    """The archive as it is in use, and what was seen of its objects, by key."""
+    """The archive in use, and the problems of its objects that were checked, by key."""
 
     store: ObjectStore
     history: History
     seen: dict[str, str | None] = field(default_factory=dict)
 
     def needed(self, item: Replaced, keys: Sequence[str], in_use: Sequence[Committed]) -> str | None:
-        """Why the objects of a replaced range must stay; None where they need not."""
+        """Why the objects of a replaced range must stay; None if they need not."""
         shared = {file.key for other in in_use for file in other.files}.intersection(keys)
         if shared:
             return f"a range in use lists {min(shared)}"
         wrong: list[str] = []
         left: OffsetSet = (item.range,)
         for other in in_use:
-            if not left:  # what is not needed is not read
+            if not left:  # further objects need not be read
                 break
             if other.rows < len(other.range) or other.range.intersect(item.range) is None:
                 continue
-            problems = [told for file in other.files if (told := self._problem(file)) is not None]
+            problems = [problem for file in other.files if (problem := self._problem(file)) is not None]
             wrong += problems
             if not problems:
                 left = subtract(left, [other.range])
@@ -140,18 +140,16 @@ class _Check:
         return self.seen[file.key]
 
     def _compared(self, file: DataFile) -> str | None:
-        """What is wrong with an object: by its size, what it says of its rows and, as that outlasts them, its rows."""
-        if is_connect_key(file.key):
-            return f"{file.key} is adopted"
+        """The problem of an object, None if its size, footer and rows match the manifest."""
         try:
             stored = read_footer(self.store, file.key)
         except ConflictError as error:
             return str(error)
         if stored is None:
-            return f"{file.key} is gone"
+            return f"{file.key} is missing"
         if (stored.bytes, stored.footer.checksum) != (file.bytes, file.checksum):
-            return f"{file.key} has {stored.bytes} bytes, {stored.footer}, not what its manifest tells"
+            return f"{file.key} has {stored.bytes} bytes, {stored.footer}, unlike its manifest"
         found = checksum_of_rows(self.store, file.key)
         if found != file.checksum:
-            return f"{file.key} does not hold the rows that its manifest tells, of checksum {file.checksum}: {found}"
+            return f"{file.key} does not hold the rows in its manifest, of checksum {file.checksum}: {found}"
         return None

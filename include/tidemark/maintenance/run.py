@@ -9,35 +9,36 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidemark.core.layout import Layout
+from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.archive import Compacted, Maintained, maintain, maintain_ledger
 from tidemark.maintenance.compaction import CompactedFiles, Compaction
 from tidemark.maintenance.replaced import Deleted, delete_replaced
-from tidemark.maintenance.tables import TableUpkeep, has_tables, look_after_tables
+from tidemark.maintenance.tables import TableMaintenance, has_tables, maintain_tables
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
+MAINTAIN = RunStep("maintain", dict[str, Any])
 OpenSpark = Callable[[], AbstractContextManager[SparkSession]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintainedFiles:
-    """What became, or would become, of small files and of the objects that compactions replaced earlier."""
+    """The outcome, or the preview, of compacting small files and deleting replaced objects."""
 
     compacted: CompactedFiles
     replaced: Deleted
 
 
-Step = Maintained | tuple[TableUpkeep, ...] | Compacted | MaintainedFiles
+Step = Maintained | tuple[TableMaintenance, ...] | Compacted | MaintainedFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
     """One maintenance of one stream.
 
-     Without ``clean_tables`` or ``compact``, those steps only find what they would do. ``now`` has a zone.
-    XX
+    Without ``clean_tables`` or ``compact``, those steps only find what they would do. ``now`` has a zone.
     """
 
     settings: Settings
@@ -54,7 +55,7 @@ class Maintenance:
         """Do one step after the other, and yield what each one found or did.
 
         In this order: uploads and orphans, the tables, the ledger, the files. What does not need the ledger comes
-        before it, because an error of the ledger ends the sequence. Raises what ``maintain``, ``look_after_tables``,
+        before it, because an error of the ledger ends the sequence. Raises what ``maintain``, ``maintain_tables``,
         ``maintain_ledger``, ``Compaction.run``, ``delete_replaced`` and ``CompactedFiles.require_fit`` raise.
         """
         store, layout = ObjectStore(self.settings), Layout(prefix=self.settings.prefix, stream=self.stream.name)
@@ -63,10 +64,10 @@ class Maintenance:
         if has_tables(self.settings, self.stream):
             with self.open_spark() as spark:
                 self.show_progress("maintaining the tables")
-                tables = look_after_tables(spark, self.settings, self.stream, now=self.now, delete=self.clean_tables)
+                tables = maintain_tables(spark, self.settings, self.stream, now=self.now, delete=self.clean_tables)
             yield tables
         counter = _ProgressNumber(self.show_progress, f"manifests read: {{:,}} of {counter.value:,}")
-        yield maintain_ledger(store, layout, self.stream, anew=self.rebuild_ledger, progress=counter.set)
+        yield maintain_ledger(store, layout, self.stream, from_scratch=self.rebuild_ledger, progress=counter.set)
         files = self._files(store, layout)
         yield files
         files.compacted.require_fit()
@@ -78,9 +79,9 @@ class Maintenance:
             stream=self.stream,
             now=self.now,
             progress=_ProgressNumber(self.show_progress, "compacting: {:,} bytes read").add,
-            looked=_ProgressNumber(self.show_progress, "small ranges checked: {:,}").set,
+            checked=_ProgressNumber(self.show_progress, "small ranges checked: {:,}").set,
         )
-        compacted = compaction.run() if self.compact else compaction.look()
+        compacted = compaction.run() if self.compact else compaction.preview()
         # After the compaction, because this step reads the objects that took the place of the replaced ones.
         replaced = delete_replaced(
             store,
@@ -121,8 +122,9 @@ def maintain_run(run: Run, spark: SparkSession) -> None:
         clean_tables=True,
         compact=True,
     )
-    with run.step("maintain") as out:
-        out["tables"] = {}
+    with run.step(MAINTAIN) as attempt:
+        out: dict[str, Any] = {"tables": {}}
+        attempt.result = out
         for step in maintenance.steps():
             out.update(_values(step))
 
@@ -151,7 +153,7 @@ def _values(step: Step) -> dict[str, Any]:
             return {"tables": {item.name: _table_values(item) for item in tables}}
 
 
-def _table_values(item: TableUpkeep) -> dict[str, Any]:
+def _table_values(item: TableMaintenance) -> dict[str, Any]:
     return {
         "branches_dropped": sorted(item.expiry.branches),
         "snapshots_expired": len(item.expiry.snapshots),

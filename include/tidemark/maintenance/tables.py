@@ -1,7 +1,7 @@
-"""Upkeep of a stream's two tables: old audit branches dropped, snapshots expired, files of no snapshot deleted.
+"""Maintenance of a stream's two tables: drop old audit branches, expire snapshots, delete files of no snapshot.
 
-What can go is decided from the tables' metadata, which needs no Spark; Iceberg's own procedures do it. Each step is
-whole by itself: a metadata commit first, then the files it set free. What a kill leaves in between are orphan files.
+What to remove is decided from the tables' metadata, without Spark; Iceberg's procedures remove it. Each step commits
+metadata first, then deletes the files that became unused. A kill in between leaves orphan files.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.archive import Unfinished, abort_upload, unfinished_uploads
-from tidemark.maintenance.expiry import LEFT_BEHIND, Expiry, Snapshot, TableState, plan_expiry
+from tidemark.maintenance.expiry import ABANDONED_AFTER, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
@@ -33,11 +33,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableUpkeep:
-    """One table: what can go (``expiry``), its ``orphans``, urls of old files that no snapshot has, and the old
-    ``uploads`` below its folder that nobody finished.
+class TableMaintenance:
+    """The maintenance of one table, ``done`` or only shown.
 
-    ``done`` says whether it went or is only shown; ``deleted`` counts the files that went with the snapshots.
+    ``orphans`` are URLs of old files that no snapshot has. ``uploads`` are old unfinished uploads below its folder.
+    ``deleted`` counts the files that were deleted with the expired snapshots.
     """
 
     name: str
@@ -49,37 +49,38 @@ class TableUpkeep:
 
 
 def has_tables(settings: Settings, stream: Stream) -> bool:
-    """Whether there is anything to keep up; without Spark."""
+    """Whether any of the stream's tables exists; needs no Spark."""
     return any(load_table(settings, name) is not None for name in _names(stream))
 
 
-def look_after_tables(
+def maintain_tables(
     spark: SparkSession, settings: Settings, stream: Stream, *, now: datetime, delete: bool
-) -> tuple[TableUpkeep, ...]:
-    """Both tables' upkeep, or without ``delete`` what it would be. Orphans and uploads are older than ``LEFT_BEHIND``.
+) -> tuple[TableMaintenance, ...]:
+    """Maintain both tables, or without ``delete`` show what would be done.
 
-    Safe beside readers and runs: nothing goes that was current within the stream's retention, that an audit branch
-    younger than ``LEFT_BEHIND`` needs, or that a branch or tag of somebody else's holds. Raises ServiceError where
-    catalog or S3 refuse; what was done until then stays done.
+    Safe beside readers and runs. It keeps what was current within the stream's retention, what an audit branch younger
+    than ``ABANDONED_AFTER`` needs, and what other branches or tags refer to. Orphans and uploads are removed once they
+    are older than ``ABANDONED_AFTER``. Raises ServiceError where the catalog or S3 refuses; what was done until then
+    stays done.
     """
     found = []
     for name in _names(stream):
         if load_table(settings, name) is None:
             continue
-        table = _Upkept(spark, settings, name)
+        table = _MaintainedTable(spark, settings, name)
         expiry = _plan(settings, stream, name, now)
         dropped = expiry.branches
         deleted = 0
         if delete:
             dropped = {branch: tip for branch, tip in expiry.branches.items() if table.drop(branch, tip)}
-            expiry = _plan(settings, stream, name, now)  # a branch that moved meanwhile needs its snapshots
+            expiry = _plan(settings, stream, name, now)  # a branch that moved since the first plan needs its snapshots
             deleted = table.expire(expiry.snapshots)
-        before = datetime.now(UTC) - LEFT_BEHIND
+        before = datetime.now(UTC) - ABANDONED_AFTER
         orphans = table.orphans(before, delete=delete)
         uploads = _uploads(settings, name, before, abort=delete)
-        told = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
+        done = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
         found.append(
-            TableUpkeep(name=name, expiry=told, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
+            TableMaintenance(name=name, expiry=done, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
         )
     return tuple(found)
 
@@ -89,10 +90,10 @@ def _names(stream: Stream) -> tuple[str, str]:
 
 
 def _uploads(settings: Settings, name: str, before: datetime, *, abort: bool) -> tuple[Unfinished, ...]:
-    """The uploads of files of the table that were started before a moment: what a killed rebuild leaves, unseen."""
+    """Unfinished uploads below the table's folder, started before a moment: a killed rebuild leaves some."""
     table, store = load_table(settings, name), ObjectStore(settings)
     assert table is not None
-    # With a slash behind it: the name of one of the tables begins with the other's.
+    # With a slash at the end: one table's name is a prefix of the other's.
     folder = table.location().removeprefix(f"s3://{store.bucket}/").rstrip("/") + "/"
     stale = (item for item in unfinished_uploads(store, folder) if item.started < before)
     return tuple(item for item in stale if not abort or abort_upload(store, item))
@@ -113,13 +114,13 @@ def _state(name: str, table: Table) -> TableState:
     refs = table.metadata.refs
     snapshots = {}
     for item in table.metadata.snapshots:
-        told = item.summary.additional_properties if item.summary else {}
+        summary = item.summary.additional_properties if item.summary else {}
         snapshots[item.snapshot_id] = Snapshot(
             id=item.snapshot_id,
             parent=item.parent_snapshot_id,
             at=_EPOCH + timedelta(milliseconds=item.timestamp_ms),
-            run=told.get(RUN_PROPERTY),
-            days=frozenset(map(date.fromisoformat, loads(told.get(DAYS_PROPERTY, "[]")))),
+            run=summary.get(RUN_PROPERTY),
+            days=frozenset(map(date.fromisoformat, loads(summary.get(DAYS_PROPERTY, "[]")))),
         )
     return TableState(
         name=name,
@@ -134,32 +135,32 @@ def _state(name: str, table: Table) -> TableState:
     )
 
 
-class _Upkept(IcebergTable):
-    """A table with what only upkeep does to it."""
+class _MaintainedTable(IcebergTable):
+    """A table with the operations that only maintenance needs."""
 
     def drop(self, branch: str, tip: int) -> bool:
-        """Remove a branch that still is at ``tip``; False where it moved or went meanwhile."""
+        """Remove a branch that is still at ``tip``; False if it has moved or is missing."""
 
         def act() -> bool:
             table = self._load()
             found = table.refs().get(branch)
             if found is None or found.snapshotId() != tip:
                 return False
-            # Iceberg commits this against the very metadata it looked at: who moves the branch in between wins.
+            # Iceberg commits against the metadata that it read: a move of the branch in between wins.
             table.manageSnapshots().removeBranch(branch).commit()
             return True
 
         return self._retry(act)
 
     def expire(self, snapshots: tuple[int, ...]) -> int:
-        """Expire exactly these; how many files went with them.
+        """Expire exactly these snapshots, and return the number of files deleted with them.
 
-        Ids by name make Iceberg compare what is reachable before and after. Its faster way, by age alone, goes by what
-        each snapshot removed, and would delete a file that a later one has added again.
+        With explicit ids Iceberg compares the reachable files before and after. Its faster way, by age alone, deletes
+        what each snapshot removed, and so a file that a later snapshot has added again.
         """
         if not snapshots:
             return 0
-        # Without a moment Iceberg would expire by its default age as well.
+        # Without older_than Iceberg would also expire by its default age.
         (row,) = self._call(
             "expire_snapshots",
             older_than="TIMESTAMP '1970-01-01 00:00:00'",
@@ -169,22 +170,21 @@ class _Upkept(IcebergTable):
         return int(sum(row[name] for name in row.__fields__ if name.startswith("deleted_")))
 
     def orphans(self, before: datetime, *, delete: bool) -> tuple[str, ...]:
-        """Urls of files below the table's folder that no snapshot has and that were written before a moment."""
+        """URLs of files below the table's folder that no snapshot has and that were written before a moment."""
         moment = before.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
         rows = self._call(
             "remove_orphan_files",
             older_than=f"TIMESTAMP '{moment}'",
             dry_run=str(not delete).lower(),
-            prefix_listing="true",  # by the catalog's own client: s3:// is no file system of Hadoop's
+            prefix_listing="true",  # by the catalog's client: Hadoop has no file system for s3://
         )
         return tuple(sorted(row.orphan_file_location for row in rows))
 
     def _call(self, procedure: str, **arguments: str) -> list[Any]:
-        """Call a procedure of the catalog, which can be called again; ``arguments`` are SQL. The session's time zone is
-        UTC."""
+        """Call a repeatable procedure of the catalog; ``arguments`` are SQL. The session's time zone is UTC."""
         catalog = self.identifier.partition(".")[0]
-        told = ", ".join(f"{name} => {value}" for name, value in arguments.items())
-        call = f"CALL {catalog}.system.{procedure}(table => '{self.identifier}', {told})"
+        given = ", ".join(f"{name} => {value}" for name, value in arguments.items())
+        call = f"CALL {catalog}.system.{procedure}(table => '{self.identifier}', {given})"
         try:
             return self._repeat(lambda: self._spark.sql(call).collect())
         except (PySparkException, Py4JJavaError) as error:
@@ -192,5 +192,5 @@ class _Upkept(IcebergTable):
                 f"Iceberg's {procedure} failed",
                 found=str(error).splitlines()[0],
                 where=self.identifier,
-                hint="What it had done stays done; run the maintenance again",
+                hint="What it had done stays done. Run the maintenance again",
             ) from error

@@ -1,4 +1,4 @@
-"""Sets of offsets inside a window, one bit each: a day of a hundred million records takes 12 MB."""
+"""Sets of offsets inside a window, one bit per offset: a hundred million records take 12 MB."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,18 +12,18 @@ _BLOCK_BYTES = 1 << 20
 
 
 class OffsetBits:
-    """A set of offsets inside ``window``; those outside of it are never in it. ``bits`` starts with the lowest one."""
+    """A set of offsets inside ``window``. ``bits`` starts with the lowest offset."""
 
     def __init__(self, window: OffsetRange) -> None:
         self.window = window
         self.bits = np.zeros((len(window) + 7) // 8, dtype=np.uint8)
 
     def __len__(self) -> int:
-        """How many offsets are in the set."""
+        """The number of offsets in the set."""
         return int(np.bitwise_count(self.bits).sum())
 
     def add(self, offsets: Ints) -> int:
-        """Put those inside the window in, and tell how many of them were not in before."""
+        """Add the offsets inside the window, and return how many of them are new."""
         if not (np.diff(offsets) > 0).all():
             offsets = np.unique(offsets)
         inside = offsets[np.searchsorted(offsets, self.window.start) : np.searchsorted(offsets, self.window.end)]
@@ -42,7 +42,7 @@ class OffsetBits:
         return new
 
     def clear(self, span: OffsetRange) -> int:
-        """Take out those inside the span, and tell how many there were."""
+        """Remove the offsets inside the span, and return how many there were."""
         inside = span.intersect(self.window)
         if inside is None:
             return 0
@@ -56,7 +56,7 @@ class OffsetBits:
         return number
 
     def common(self, other: "OffsetBits") -> int:
-        """How many offsets are in ``other`` as well, a set over the same window."""
+        """The number of offsets that are also in ``other``, a set over the same window."""
         assert self.window == other.window
         return int(np.bitwise_count(self.bits & other.bits).sum())
 
@@ -74,7 +74,7 @@ class OffsetBits:
         return _joined(self._blocks(self.bits & ~other.bits, end=len(self.window)))
 
     def _blocks(self, bits: npt.NDArray[np.uint8], *, end: int) -> Iterator[tuple[int, int]]:
-        """The runs of set bits, cut at the ends of blocks."""
+        """The runs of set bits, split at block boundaries."""
         for at in range(0, len(bits), _BLOCK_BYTES):
             block = bits[at : at + _BLOCK_BYTES]
             flags = np.unpackbits(block, bitorder="little", count=min(len(block) * 8, end - at * 8))
@@ -84,13 +84,13 @@ class OffsetBits:
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[OffsetRange]:
-    held: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None
     for start, end in runs:
-        if held is not None and held[1] == start:
-            held = held[0], end
+        if last is not None and last[1] == start:
+            last = last[0], end
         else:
-            if held is not None:
-                yield OffsetRange(start=held[0], end=held[1])
-            held = start, end
-    if held is not None:
-        yield OffsetRange(start=held[0], end=held[1])
+            if last is not None:
+                yield OffsetRange(start=last[0], end=last[1])
+            last = start, end
+    if last is not None:
+        yield OffsetRange(start=last[0], end=last[1])

@@ -1,4 +1,4 @@
-"""An object's bytes as a stream: bounded memory, and a connection that breaks is taken up again where it broke."""
+"""An object's bytes as a stream, in bounded memory; after a broken connection it continues at the same byte."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from botocore.response import StreamingBody
 
-PIECE_BYTES = 64 * 1024  # what came of a larger one is lost with the connection
-ATTEMPTS = 5  # in a row without a byte between them; the client's own retries end where the body begins
+READ_BYTES = 64 * 1024  # an unfinished read is lost with the connection
+ATTEMPTS = 5  # without a byte between them; the client's own retries do not cover the body
 
 
 class ObjectBody(io.RawIOBase):
-    """Reads forward only. ``read`` raises ServiceError, naming the key and S3's code, where the server refuses."""
+    """Reads forward only. ``read`` raises ServiceError with the key and S3's code if the server refuses."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class ObjectBody(io.RawIOBase):
         self._body: StreamingBody | None = None
 
     def open(self) -> bool:
-        """Ask for the object; False where there is none. Reading does it too, and raises then."""
+        """Request the object; False if there is none. The first read does it too, but raises then."""
         try:
             self._connect()
         except ClientError as error:
@@ -52,7 +52,7 @@ class ObjectBody(io.RawIOBase):
         wanted = len(memoryview(buffer))
         for left in reversed(range(ATTEMPTS)):
             try:
-                data = b"" if self._at == self._size else self._connect().read(min(wanted, PIECE_BYTES))
+                data = b"" if self._at == self._size else self._connect().read(min(wanted, READ_BYTES))
             except (ClientError, BotoCoreError, OSError) as error:
                 self._drop()
                 if not left:
@@ -69,7 +69,7 @@ class ObjectBody(io.RawIOBase):
 
     def _connect(self) -> "StreamingBody":
         if self._body is None:
-            # The same object or none: what was read so far must go on.
+            # If-Match: the rest must belong to the bytes read so far.
             rest: Any = {"Range": f"bytes={self._at}-", "IfMatch": self._etag} if self._size is not None else {}
             answer = self._store.ask(self.key, **rest)
             self._body = answer["Body"]

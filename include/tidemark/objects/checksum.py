@@ -1,8 +1,8 @@
-"""A checksum over rows: the same for the same rows in the same order, however they are batched or encoded.
+"""A checksum over rows: the same for the same rows in the same order, with any batches and any encoding.
 
-Every column is hashed as its bare values: bytes of fixed-width values (little-endian), lengths and then bytes of
-variable-width ones, positions of nulls, and so on into lists and structs. None of these depends on where one Arrow
-batch ends and the next begins, on what lies under a null, or on Arrow's and Parquet's versions.
+Each column's values are hashed: bytes of fixed-width values (little-endian), lengths and then bytes of variable-width
+ones, positions of nulls; and the same inside lists and structs. So the checksum does not depend on Arrow's batches, on
+the bytes under a null, or on the versions of Arrow and Parquet.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class RowChecksum:
 
     @property
     def value(self) -> str:
-        """``<algorithm>:<hex>``; of no rows at all too."""
+        """``<algorithm>:<hex>``; also defined for no rows."""
         described = {name: column.described() for name, column in self._columns.items()}
         return f"{ALGORITHM}:{hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()}"
 
@@ -85,7 +85,7 @@ class _Column:
     def _add_bytes(self, array: pa.Array) -> None:
         if not len(array):
             return
-        if array.null_count:  # the bytes under a null are anybody's guess
+        if array.null_count:  # the bytes under a null are undefined
             array = array.drop_null()
             if not len(array):
                 return

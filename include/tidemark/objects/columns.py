@@ -1,7 +1,6 @@
-"""Columns of a data object, a batch at a time, read by ranges: without Spark and without the whole object.
+"""Read columns of a data object in batches, without Spark and without loading the whole object.
 
-A small object takes one request. Of a large one the footer is read first, then of one row group after the other the
-columns that are asked for. Objects of Kafka Connect are read from their start.
+A small object takes one request. Of a large one the footer is read first, then the requested columns of each row group.
 """
 
 import io
@@ -17,7 +16,6 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange
 from tidemark.objects.bits import OffsetBits
 from tidemark.objects.checksum import RowChecksum
-from tidemark.objects.connect import is_connect_key, read_rows
 from tidemark.objects.footer import PARQUET_DAMAGE
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore, error_code
@@ -27,26 +25,21 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 65_536
-_EVERYTHING = OffsetRange(start=0, end=2**63 - 1)
 
 
 def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
-    """The object's rows in their order, as batches of these columns; None where there is no object.
+    """The object's rows in order, as batches of these columns; None if there is no object.
 
-    Raises FormatError, naming the key, for an object that is damaged or lacks a column, and ServiceError where S3
-    refuses.
+    Raises FormatError with the key if the object is damaged or lacks a column, and ServiceError if S3 refuses.
     """
-    if is_connect_key(key):
-        batches = read_rows(store, key, _EVERYTHING)
-        return None if batches is None else (batch.select(list(columns)) for batch in batches)
     body = _SeekableBody(store, key)
     return _parquet(body, columns) if body.open() else None
 
 
 def checksum_of_rows(store: ObjectStore, key: str) -> str:
-    """The checksum of an object's rows as they read now, or what keeps them from being read, which equals none.
+    """The checksum of an object's current rows; for an unreadable object the error's text, which equals no checksum.
 
-    Raises ServiceError where S3 refuses. Memory: as ``object_batches``.
+    Raises ServiceError if S3 refuses. Memory: one batch.
     """
     checksum = RowChecksum(SCHEMA.names)
     try:
@@ -58,7 +51,7 @@ def checksum_of_rows(store: ObjectStore, key: str) -> str:
 
 
 def archived_offsets(store: ObjectStore, files: Sequence[DataFile], within: OffsetRange) -> OffsetBits | None:
-    """The offsets inside ``within`` that the files have rows of; None where a file is gone."""
+    """The offsets inside ``within`` that the files have rows of; None if a file is missing."""
     found = OffsetBits(within)
     for file in files:
         if file.first_offset >= within.end or file.last_offset < within.start:
@@ -75,18 +68,18 @@ def _parquet(body: "_SeekableBody", columns: Sequence[str]) -> Iterator[pa.Recor
     try:
         file = pq.ParquetFile(pa.PythonFile(body, mode="r"), pre_buffer=True, page_checksum_verification=True)
         schema = file.schema_arrow
-        for name in columns:  # pages have checksums, but the footer that says how to take them has none
+        for name in columns:  # pages have checksums, but the footer with the types has none
             if schema.field(name).type != SCHEMA.field(name).type:
                 raise FormatError(
-                    f"column {name} of a data object is of another type",
+                    f"column {name} of a data object has another type",
                     expected=SCHEMA.field(name).type,
                     found=schema.field(name).type,
                     where=body.key,
                 )
-        for group in range(file.num_row_groups):  # one at a time: reading ahead would hold the whole object
+        for group in range(file.num_row_groups):  # one at a time: read-ahead would load the whole object
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns)):
                 yield batch.select(list(columns))
-    except MemoryError:  # Arrow's own is one of those below, and says nothing against the object
+    except MemoryError:  # Arrow's own is one of the errors below, but it is no damage
         raise
     except PARQUET_DAMAGE as error:
         if body.failure is not None:
@@ -97,12 +90,12 @@ def _parquet(body: "_SeekableBody", columns: Sequence[str]) -> Iterator[pa.Recor
 
 
 class _SeekableBody(io.RawIOBase):
-    """An object that can be read at any place; its last bytes are kept, so that a small one is read once."""
+    """An object with random access; its last bytes are kept, so a small object is read once."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         super().__init__()
         self.key = key
-        self.failure: ServiceError | None = None  # Arrow passes on the text of an error alone
+        self.failure: ServiceError | None = None  # Arrow keeps only an error's text
         self._store = store
         self._at = 0
         self._size = 0
@@ -110,7 +103,7 @@ class _SeekableBody(io.RawIOBase):
         self._tail = b""
 
     def open(self) -> bool:
-        """Ask for the object; False where there is none."""
+        """Request the object's last bytes; False if there is no object."""
         try:
             answer, self._tail = self._get(f"bytes=-{TAIL_BYTES}")
         except ClientError as error:
@@ -148,7 +141,7 @@ class _SeekableBody(io.RawIOBase):
             data = self._tail[self._at - kept_from : end - kept_from]
         else:
             try:
-                # The same object or none: what was read so far must fit.
+                # If-Match: all reads must be of the same object.
                 _, data = self._get(f"bytes={self._at}-{end - 1}", IfMatch=self._etag)
             except (ClientError, BotoCoreError) as error:
                 self.failure = self._failed(error)

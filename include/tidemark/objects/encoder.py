@@ -1,4 +1,4 @@
-"""How rows become an object's bytes: Parquet, written into an upload and ended with the footer."""
+"""Encode rows as Parquet into an upload, with the footer at the end."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +12,9 @@ ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 
 class Encoder:
-    """Rows in, in batches of SCHEMA and in order; bytes out, into the upload. Memory: a row group.
+    """Takes batches of SCHEMA in order, and writes bytes to the upload. Memory: one row group.
 
-    Row groups are of useful size, never one per Arrow batch.
+    A row group usually holds many Arrow batches.
     """
 
     def __init__(self, upload: Upload) -> None:
@@ -22,10 +22,10 @@ class Encoder:
             pa.PythonFile(upload, mode="w"),
             SCHEMA,
             compression="zstd",
-            # Dictionaries and statistics where they help a reader; for payloads they only cost time.
+            # Dictionaries and statistics only where they help a reader; for payloads they cost time.
             use_dictionary=["topic", "partition", "timestamp_type", "headers.list.element.key"],
             write_statistics=["partition", "offset", "timestamp", "event_time"],
-            # zstd notices most changed bytes of a page, but not those it left uncompressed.
+            # zstd detects most changed bytes of a page, but not in parts that it left uncompressed.
             write_page_checksum=True,
         )
         self._pending: list[pa.RecordBatch] = []
@@ -33,7 +33,7 @@ class Encoder:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch, payload_bytes: int) -> None:
-        """Append rows; ``payload_bytes`` are those of their keys and values."""
+        """Append rows; ``payload_bytes`` is the size of their keys and values."""
         self._pending.append(batch)
         self._rows += batch.num_rows
         self._bytes += payload_bytes + batch.column("headers").nbytes
@@ -41,18 +41,18 @@ class Encoder:
             self.flush()
 
     def finish(self, footer: Footer) -> None:
-        """Write what is left and the footer. The upload is whole then, but not completed."""
+        """Write the waiting rows and the footer. The upload then has all bytes, but is not completed."""
         self.flush()
         self._writer.add_key_value_metadata(footer.metadata())
         self._writer.close()
 
     @property
     def waiting_bytes(self) -> int:
-        """Of keys, values and headers that wait in memory for their row group."""
+        """Bytes of keys, values and headers that wait in memory for their row group."""
         return self._bytes
 
     def flush(self) -> None:
-        """Write a row group of the rows that wait."""
+        """Write the waiting rows as a row group."""
         if self._pending:
             table = pa.Table.from_batches(self._pending, schema=SCHEMA)
             self._pending.clear()

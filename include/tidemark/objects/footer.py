@@ -1,6 +1,6 @@
-"""What a data object says about itself: an entry of its Parquet footer's key-value metadata.
+"""Tidemark's entry in the key-value metadata of a data object's Parquet footer.
 
-Two objects of one key were written from the same rows if their footers are the same.
+Two objects with the same footer were written from the same rows.
 """
 
 import io
@@ -25,9 +25,14 @@ _MAGIC = b"PAR1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """``settings`` is the fingerprint of the archive settings that cut the file; the offsets are inclusive.
+    """The entry's fields.
 
-    ``topic_id`` tells logs apart whose names are the same, after a topic was made again.
+    - rows: number of rows.
+    - first_offset: lowest offset of the rows.
+    - last_offset: highest offset of the rows, inclusive.
+    - checksum: checksum of the rows, as in the manifest.
+    - settings: fingerprint of the archive settings that decide which rows share an object.
+    - topic_id: Kafka's id of the topic. A recreated topic has another id.
     """
 
     rows: int
@@ -38,7 +43,7 @@ class Footer:
     topic_id: str
 
     def metadata(self) -> dict[str, str]:
-        """The entry as Parquet keeps it; ``read_footer`` reads it back."""
+        """The entry as stored in Parquet; ``read_footer`` reads it back."""
         return {METADATA_KEY: json.dumps(encode(self), sort_keys=True)}
 
     def __str__(self) -> str:
@@ -47,7 +52,7 @@ class Footer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An object that is there: its footer, its size in bytes and, by the server's clock, when it was written."""
+    """An existing object: footer, size in bytes, and the time of its write by the server's clock."""
 
     footer: Footer
     bytes: int
@@ -55,9 +60,9 @@ class Stored:
 
 
 def read_footer(store: ObjectStore, key: str) -> Stored | None:
-    """What is at the key, read from its tail alone; None where nothing is.
+    """The object at the key, of which only the last bytes are read; None if there is none.
 
-    Raises ConflictError for an object that is no file of the archive, ServiceError where S3 refuses.
+    Raises ConflictError if it is no file of the archive, ServiceError if S3 refuses.
     """
     found = _tail(store, key, _TAIL_BYTES)
     if found is None:
@@ -76,7 +81,7 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
         raise
     except (*PARQUET_DAMAGE, ValueError, FormatError) as error:
         raise ConflictError(
-            "an object that Tidemark did not write is in the way",
+            "an object that Tidemark did not write has a data file's key",
             expected=f"Parquet with {METADATA_KEY!r} in its footer",
             found=str(error) if isinstance(error, FormatError) else repr(error),
             where=f"s3://{store.bucket}/{key}",
@@ -84,7 +89,7 @@ def read_footer(store: ObjectStore, key: str) -> Stored | None:
 
 
 def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int, datetime] | None:
-    """The object's last bytes, its whole size and when it was written."""
+    """The object's last bytes, its size, and the time of its write."""
     try:
         answer = store.ask(key, Range=f"bytes=-{size}")
         body = answer["Body"].read()

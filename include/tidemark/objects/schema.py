@@ -1,4 +1,4 @@
-"""The columns of a data object's rows: tidemark.spark.records.ARCHIVE_SCHEMA in Arrow's words."""
+"""The columns of a data object's rows: tidemark.spark.records.ARCHIVE_SCHEMA as an Arrow schema."""
 
 import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""One object, streamed from memory: small ones in one conditional PUT, large ones in parts.
+"""Upload one object from memory: a small one in one conditional PUT, a large one in parts.
 
-The object appears whole when ``complete`` succeeds, or not at all; a key that is taken is never overwritten.
+The object becomes visible when ``complete`` succeeds, with all its bytes, or never. It never replaces another one.
 """
 
 from contextlib import suppress
@@ -22,7 +22,7 @@ _MAX_PARTS = 10_000
 
 
 def object_options(storage: Storage) -> dict[str, Any]:
-    """The arguments of S3's PutObject and CreateMultipartUpload that ask for it; none where nothing is asked."""
+    """The arguments of S3's PutObject and CreateMultipartUpload for these storage settings."""
     options = {
         "StorageClass": storage.storage_class,
         "ServerSideEncryption": storage.encryption,
@@ -33,9 +33,9 @@ def object_options(storage: Storage) -> dict[str, Any]:
 
 
 class Upload:
-    """A write-only file. Memory: what is not yet uploaded, at most one part and the last ``write``.
+    """A write-only file. Memory: at most one part and the last ``write``.
 
-    Methods raise ServiceError, naming the key and S3's code, where the server refuses.
+    Methods raise ServiceError with the key and S3's code if the server refuses.
     """
 
     def __init__(self, store: ObjectStore, key: str, *, part_bytes: int, storage: Storage | None = None) -> None:
@@ -70,7 +70,7 @@ class Upload:
         return self._written
 
     def flush(self) -> None:
-        """Nothing: a part is uploaded when it is full."""
+        """Does nothing: a part is uploaded when it is full."""
 
     def write(self, data: bytes) -> int:
         self._buffer += data
@@ -80,17 +80,17 @@ class Upload:
         return len(data)
 
     def close(self) -> None:
-        """Give up whatever was not completed."""
+        """Abort the upload unless it was completed."""
         if not self._closed:
             self.abort()
 
     @property
     def parts(self) -> int:
-        """Parts uploaded so far; 0 for an object that went, or will go, in one PUT."""
+        """The number of parts uploaded so far; 0 for an object in one PUT."""
         return len(self._parts)
 
     def complete(self) -> bool:
-        """Make the object appear; False where the key was taken before, and then nothing of ours is left behind.
+        """Make the object visible; False if the key was taken, and then the upload is aborted.
 
         On any other failure the upload is aborted and the failure raised.
         """
@@ -110,9 +110,9 @@ class Upload:
         return created
 
     def abort(self) -> None:
-        """Drop the parts. Never raises: the failure that led here is the one to report.
+        """Drop the parts. Never raises, so that the failure that led here is reported.
 
-        What an unreachable server keeps is invisible to readers, and maintenance removes stale uploads.
+        Parts on an unreachable server are invisible to readers, and maintenance removes them.
         """
         self._closed = True
         self._buffer.clear()
@@ -184,6 +184,6 @@ class Upload:
 
     @property
     def _hint(self) -> str | None:
-        """What archive.storage asks for, which not every server can do and not every user may."""
+        """The settings of archive.storage, which a server may not support, or not allow the user."""
         asked = ", ".join(f"{name} {value}" for name, value in self._options.items())
         return f"archive.storage asks for {asked}" if asked else None

@@ -105,7 +105,7 @@ class SparkStep(SparkSubmitOperator):
             reason, final = found
             raise (AirflowFailException if final else AirflowException)(f"{self.step}: {reason}") from error
         if self.outlets:
-            _announce(self, context, tasks.days_made(self.step, self.stream, run_id))
+            _announce(self, context, tasks.rolled_back(self.stream, run_id))
 
 
 def _announce(step: PythonStep | SparkStep, context: Any, result: Any) -> None:

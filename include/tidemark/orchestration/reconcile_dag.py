@@ -20,12 +20,12 @@ from tidemark.orchestration.steps import (
     LAST_TASK,
     RETRIES,
     RETRY_DELAY,
-    RUNS_AT_ONCE,
     SPAN_DAYS_MAX,
     STEPS,
     Reconcile,
     Step,
 )
+from tidemark.reconcile.results import FINALIZE_PLAN
 
 # Before any data; a run's days come from its interval, and catchup is off.
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ def reconcile_dag(item: Reconcile) -> DAG:
         schedule=_timetable(stream) if stream else None,
         start_date=START,
         catchup=False,
-        max_active_runs=RUNS_AT_ONCE,
+        max_active_runs=1,
         params=_params(),
         default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     ) as dag:
@@ -95,11 +95,9 @@ def _params() -> dict[str, Param]:
 
 def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperator:
     common: dict[str, Any] = {"doc_md": step.help}
-    if step.serial:
-        common["max_active_tis_per_dag"] = 1
     if step.always:
         common["trigger_rule"] = TriggerRule.ALL_DONE
-    elif step.name == "settle":  # comes after a refill that may have been skipped
+    elif step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
         common["trigger_rule"] = TriggerRule.NONE_FAILED
     match step.kind:
         case "spark":

@@ -26,7 +26,7 @@ class Step:
     """One task of the DAG.
 
     ``sensor`` gives its slot back between two looks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs whatever
-    became of the steps before; ``serial`` lets one of a stream's runs in at a time.
+    became of the steps before.
     """
 
     name: str
@@ -34,7 +34,6 @@ class Step:
     help: str
     timeout: timedelta
     always: bool = False
-    serial: bool = False
 
 
 STEPS = (
@@ -58,7 +57,7 @@ STEPS = (
         timeout=timedelta(hours=6),
     ),
     Step(
-        name="settle",
+        name="finalize_plan",
         kind="python",
         help="Plan the same offsets again: every one of them must be archived now.",
         timeout=timedelta(minutes=30),
@@ -80,9 +79,8 @@ STEPS = (
         name="publish",
         kind="spark",
         help="Replace the days of the published table in one atomic step. "
-        "Where another run moved one of them meanwhile, plan and rebuild them once more before that.",
-        timeout=timedelta(hours=8),
-        serial=True,
+        "Refused where another run has published one of them since this run was planned.",
+        timeout=timedelta(hours=2),
     ),
     Step(
         name="seal",

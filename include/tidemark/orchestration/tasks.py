@@ -1,13 +1,14 @@
 """What the tasks do, without Airflow. Everything heavy is imported when a task runs, never when its DAG is parsed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.core.errors import ConfigError, QualityError
 
-Saved = Mapping[str, bytes | None]
+if TYPE_CHECKING:
+    from tidemark.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +22,14 @@ class Request:
 def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
     """One look of step ``wait``: True, and saved, once the archive is ready or the stream's patience is over."""
     from tidemark.reconcile.plan.targets import wait_ready
+    from tidemark.reconcile.results import WAIT, WaitResult
 
     run = _run(stream, run_id)
     ready = wait_ready(run.stream, run.settings, request.days)
     if not ready and waited_seconds < run.stream.batch.wait_seconds:
         return False
-    with run.step("wait") as out:
-        out |= {"ready": ready, "waited_seconds": round(waited_seconds, 3)}
+    with run.step(WAIT) as attempt:
+        attempt.result = WaitResult(ready=ready, waited_seconds=round(waited_seconds, 3))
     return True
 
 
@@ -38,15 +40,15 @@ def plan(stream: str, run_id: str, request: Request) -> None:
     plan_run(_run(stream, run_id), request.days, request.force)
 
 
-def settle(stream: str, run_id: str) -> None:
-    """Step ``settle``."""
-    from tidemark.reconcile.plan.step import settle_run
+def finalize_plan(stream: str, run_id: str) -> None:
+    """Step ``finalize_plan``."""
+    from tidemark.reconcile.plan.step import finalize_plan_run
 
-    settle_run(_run(stream, run_id))
+    finalize_plan_run(_run(stream, run_id))
 
 
 def seal(stream: str, run_id: str) -> dict[str, Any]:
-    """Step ``seal``: the sealed days and their versions, which followers of the stream's asset are told."""
+    """Step ``seal``: the sealed days and their versions, which go into the event of the stream's asset."""
     from tidemark.reconcile.seal import seal_run
 
     return {"days": {item.day.isoformat(): item.version for item in seal_run(_run(stream, run_id))}}
@@ -61,21 +63,18 @@ def report(stream: str, run_id: str) -> None:
 
 def complete(stream: str, run_id: str) -> None:
     """The last step; raises QualityError where the run has published without days that it should have reopened."""
-    from tidemark.reconcile.results import WAY_OUT, held_text
+    from tidemark.reconcile.results import AUDIT, WAY_OUT
 
     run = _run(stream, run_id)
-    held = held_text(run.require("audit"))
-    if held:
-        raise QualityError(
-            held,
-            where=run.key("audit"),
-            hint=WAY_OUT,
-        )
+    audit = run.require(AUDIT)
+    if audit.held:
+        days = tuple(item.day for item in audit.held)
+        raise QualityError(audit.held_text(), where=run.key(AUDIT.name), hint=WAY_OUT, days=days)
 
 
 # Only wait and plan need the request: the others go by the plan, and the report of a wrong request can still be made.
 STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
-    "settle": settle,
+    "finalize_plan": finalize_plan,
     "seal": seal,
     "report": report,
     "complete": complete,
@@ -83,10 +82,10 @@ STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
 
 
 def nothing_to_refill(stream: str, run_id: str) -> bool:
-    """Whether the run's plan misses nothing that Kafka can give."""
-    from tidemark.reconcile.plan.step import refill_ranges
+    """Whether the run's plan misses nothing that Kafka has."""
+    from tidemark.reconcile.results import PLAN
 
-    return not refill_ranges(_run(stream, run_id))
+    return not _run(stream, run_id).require(PLAN).refill
 
 
 def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -107,39 +106,40 @@ def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]
     return arguments, submit_environment(found)
 
 
-def saved(step: str, stream: str, run_id: str) -> Saved:
-    """What is saved of a step, by the name of each result that tells how an attempt of it ended."""
+def saved(step: str, stream: str, run_id: str) -> bytes | None:
+    """The saved outcome of a step, as bytes; None where there is none."""
     run = _run(stream, run_id)
-    # A publication that starts over fails by what stopped that, not by the conflict that led into it.
-    names = ("start_over", step) if step == "publish" else (step,)
-    return {name: run.store.get(run.key(name)) for name in names}
+    return run.store.get(run.key(step))
 
 
-def failure(step: str, stream: str, run_id: str, before: Saved) -> tuple[str, bool] | None:
-    """What an attempt that failed has saved as its reason, and whether trying again is pointless; None where nothing.
+def failure(step: str, stream: str, run_id: str, before: bytes | None) -> tuple[str, bool] | None:
+    """The reason that a failed attempt saved, and whether a retry is pointless; None where it saved no reason.
 
-    ``before``: what was ``saved`` when it began. A result that is still the same is an earlier attempt's: one that was
-    killed has saved none.
+    ``before`` is what was ``saved`` when the attempt began. An outcome that is still the same is an earlier attempt's:
+    a killed attempt saves none.
     """
-    from tidemark.reconcile.results import condemns
+    from tidemark.core.outcome import RunStep
+    from tidemark.reconcile.results import AUDIT
 
+    if saved(step, stream, run_id) == before:
+        return None
     run = _run(stream, run_id)
-    for name, body in saved(step, stream, run_id).items():
-        found = None if body == before[name] else run.load(name)
-        if found is not None and found.get("status") == "failed":
-            return str(found.get("error")), name == "audit" and condemns(found)
-    return None
+    found = run.outcome(RunStep(step, dict[str, Any]))
+    if found is None or found.status != "failed":
+        return None
+    audit = run.outcome(AUDIT) if step == AUDIT.name else None
+    return str(found.error), bool(audit and audit.result and audit.result.rows_failed)
 
 
 def reason(stream: str, run_id: str) -> str | None:
     """The first step of the run that has saved itself as failed, and why; None where none has."""
-    from tidemark.reconcile.report.report import STEPS
+    from tidemark.reconcile.results import REPORT, STEPS
 
     run = _run(stream, run_id)
-    for step in (*STEPS, "report"):
-        told = run.told(step)
-        if told is not None and told.get("status") == "failed":
-            return f"{step}: {told.get('error')}"
+    for step in (*STEPS, REPORT):
+        found = run.outcome(step)
+        if found is not None and found.status == "failed":
+            return f"{step.name}: {found.error}"
     return None
 
 
@@ -147,19 +147,23 @@ def held(stream: str, run_id: str) -> str:
     """What the run has held back (see ``held_text``); empty where nothing is."""
     from tidemark.reconcile.results import held_text
 
-    return held_text(_run(stream, run_id).load("audit") or {})
+    return held_text(_run(stream, run_id))
 
 
 def holds_back(stream: str, run_id: str, day: date) -> bool:
     """Whether the run has published without the day."""
-    from tidemark.reconcile.results import held_days
+    from tidemark.reconcile.results import AUDIT
 
-    return day in held_days(_run(stream, run_id).load("audit") or {})
+    found = _run(stream, run_id).outcome(AUDIT)
+    return bool(found and found.result and day in {item.day for item in found.result.held})
 
 
-def days_made(step: str, stream: str, run_id: str) -> dict[str, Any]:
-    """The days a step has made and their versions, as ``seal`` tells them."""
-    return {"days": _run(stream, run_id).require(step)["days"]}
+def rolled_back(stream: str, run_id: str) -> dict[str, Any]:
+    """The day that a rollback has made a version of, as ``seal`` reports its days."""
+    from tidemark.reconcile.results import ROLLBACK
+
+    sealed = _run(stream, run_id).require(ROLLBACK).sealed
+    return {"days": {sealed.day.isoformat(): sealed.version}}
 
 
 def days_text(days: Sequence[date]) -> str:
@@ -169,7 +173,7 @@ def days_text(days: Sequence[date]) -> str:
     return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]} ({len(days)} days)"
 
 
-def _run(stream: str, run_id: str) -> Any:
+def _run(stream: str, run_id: str) -> "Run":
     from tidemark.run import Run, run_name
     from tidemark.settings import settings
 

@@ -18,7 +18,7 @@ from tidemark.core.errors import ConfigError
 from tidemark.definitions.sections import Check, FieldPartitioner, FieldTime, TimePartitioner
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected
-from tidemark.reconcile.audit.step import evaluate
+from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.spark.decode import REASON, decoded_schema, twofold
 from tidemark.spark.fields import field
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder

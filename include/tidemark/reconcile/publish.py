@@ -1,7 +1,6 @@
 """The publish step: the audited branch becomes the table's days, atomically."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -9,9 +8,21 @@ from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.plan import DayPlan
 from tidemark.core.seal import Seal
 from tidemark.reconcile.fingerprints import require_same_plan
-from tidemark.reconcile.results import held_days, passed_days
+from tidemark.reconcile.results import (
+    AUDIT,
+    PLAN,
+    PUBLISH,
+    REBUILD,
+    AuditResult,
+    PublishResult,
+    RebuildResult,
+    StagedRows,
+    final_plan,
+    new_run_hint,
+)
 from tidemark.run import Run
-from tidemark.tables.iceberg import IcebergTable, Publication
+from tidemark.tables.columns import branch_name
+from tidemark.tables.iceberg import IcebergTable, Publication, Published
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import read_seal
 from tidemark.tables.snapshot_summary import INPUTS_PROPERTY, snapshot_summary
@@ -22,48 +33,54 @@ def publish_run(run: Run, spark: SparkSession) -> None:
 
     Days that the audit holds back stay as they are. Quarantine first lets a reader of a day's new rows find its new
     quarantine as well. Raises QualityError unless the
-    branch passed its audit, ConflictError when a day moved meanwhile (rebuild again).
+    branch passed its audit, ConflictError when another run published or sealed one of the days meanwhile.
     """
-    with run.step("publish") as out:
-        plan = run.plan()
-        rebuilt = run.require("rebuild")
+    with run.step(PUBLISH) as attempt:
+        plan = final_plan(run)
+        rebuilt = run.require(REBUILD)
         require_same_plan(run, plan, rebuilt)
-        since = run.require("settled")["main"]
-        audit = _require_audited(run, rebuilt["staged_snapshot"])
-        days = passed_days(plan, audit)
-        _require_unsealed(run, days, rebuilt["inputs"])
-        out |= {"snapshot_id": None, "quarantine_snapshot_id": None, "already": False}
-        out["days"] = [item.day.isoformat() for item in days]
-        if not days:
+        main = run.require(PLAN).main
+        audit = _require_audited(run, rebuilt)
+        days = audit.passed_days(plan)
+        _require_unsealed(run, days, rebuilt.inputs)
+        attempt.result = PublishResult(days=tuple(item.day for item in days))
+        if not days or rebuilt.branch is None or rebuilt.staged is None or rebuilt.quarantine is None:
             return
         summary = snapshot_summary(
             plan.stream,
             {item.day: item.version for item in days},
             {item.target.log: item.used for item in plan.logs},
         )
-        results = []
-        for name, prefix in ((run.stream.quarantine_table, "quarantine_"), (run.stream.table, "")):
+
+        def publish(name: str, since: int | None, rows: StagedRows) -> Published:
             publication = Publication(
                 run=run.name,
-                inputs=rebuilt["inputs"],
-                branch=rebuilt["branch"],
-                since=since[f"{prefix}snapshot"],
-                base=rebuilt[f"{prefix}base_snapshot"],
-                staged=rebuilt[f"{prefix}staged_snapshot"],
+                inputs=rebuilt.inputs,
+                branch=branch_name(run.name),
+                since=since,
+                base=rows.base,
+                staged=rows.snapshot,
                 days=tuple(item.day for item in days),
                 summary=summary,
-                held=tuple(held_days(audit)),
+                held=tuple(item.day for item in audit.held),
+                hint=new_run_hint(run.stream.name, [item.day for item in days]),
             )
-            published = IcebergTable(spark, run.settings, name).publish(publication)
-            out[f"{prefix}snapshot_id"] = published.snapshot
-            results.append(published.already)
-        out["already"] = all(results)
+            return IcebergTable(spark, run.settings, name).publish(publication)
+
+        quarantine = publish(run.stream.quarantine_table, main.quarantine, rebuilt.quarantine)
+        published = publish(run.stream.table, main.published, rebuilt.staged)
+        attempt.result = PublishResult(
+            days=attempt.result.days,
+            snapshot_id=published.snapshot,
+            quarantine_snapshot_id=quarantine.snapshot,
+            already=quarantine.already and published.already,
+        )
 
 
 def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
-    """Refuse where the version is sealed: by another run meanwhile, or by this one over what it has published before.
+    """Refuse where another run has sealed the version meanwhile, or this run has sealed it over other rows.
 
-    A seal is for good, so no other rows may come under it. That the very same are published again does nothing.
+    A seal is final, so its rows must not change. Publishing the very same rows again does nothing.
     """
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
@@ -78,14 +95,14 @@ def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
                 expected=f"inputs {before} of snapshot {there.snapshot_id}",
                 found=f"inputs {inputs}",
                 where=run.layout.seal_key(item.day, item.version),
-                hint="Start a new run of the day, with force where nothing new was archived",
+                hint=new_run_hint(run.stream.name, [item.day]),
             )
         raise ConflictError(
             "a day was sealed while this run was rebuilding it",
             expected=f"no version {item.version} of {item.day}",
             found=f"that of run {there.run}",
             where=run.layout.seal_key(item.day, item.version),
-            hint="Start again from step plan",
+            hint=new_run_hint(run.stream.name, [item.day]),
         )
 
 
@@ -96,24 +113,24 @@ def _inputs(run: Run, seal: Seal) -> str | None:
     return snapshot.summary[INPUTS_PROPERTY] if snapshot is not None and snapshot.summary is not None else None
 
 
-def _require_audited(run: Run, staged: int | None) -> dict[str, Any]:
-    audit = run.load("audit")
-    where = run.key("audit")
-    if audit is None or audit.get("status") != "ok" or audit.get("passed") is not True:
-        found = "no audit" if audit is None else audit.get("error") or "not passed"
+def _require_audited(run: Run, rebuilt: RebuildResult) -> AuditResult:
+    audit = run.outcome(AUDIT)
+    where = run.key(AUDIT.name)
+    if audit is None or audit.status != "ok" or audit.result is None or not audit.result.passed:
         raise QualityError(
             "only an audited branch is published",
             expected="a passed audit",
-            found=found,
+            found="no audit" if audit is None else audit.error or "not passed",
             where=where,
             hint="The run's report shows each check; where one could not be made, run the audit step again",
         )
-    if audit.get("staged_snapshot") != staged:
+    staged = rebuilt.staged.snapshot if rebuilt.staged else None
+    if audit.result.staged != staged:
         raise QualityError(
             "the audit was made of another rebuild",
             expected=f"snapshot {staged}",
-            found=f"snapshot {audit.get('staged_snapshot')}",
+            found=f"snapshot {audit.result.staged}",
             where=where,
             hint="Run the audit step again",
         )
-    return audit
+    return audit.result

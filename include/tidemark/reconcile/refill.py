@@ -1,7 +1,7 @@
 """Step ``refill``: fetch exactly what step ``plan`` found missing from Kafka into the archive."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -10,15 +10,15 @@ from pyspark.sql import SparkSession
 from tidemark.archive.loss import split_at
 from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.write.sink import write_range
-from tidemark.core.codec import encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
-from tidemark.core.manifest import REFILL, CommittedRange, Manifest
+from tidemark.core.manifest import REFILL as REFILL_WRITER
+from tidemark.core.manifest import CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
+from tidemark.core.plan import LogRange
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import logs_of
-from tidemark.reconcile.plan.holes import LogRanges
-from tidemark.reconcile.plan.step import refill_ranges
+from tidemark.reconcile.results import PLAN, REFILL, RefilledRange, RefillRange, RefillResult
 from tidemark.run import Run
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
@@ -26,58 +26,67 @@ from tidemark.spark.records import records
 _logger = logging.getLogger(__name__)
 
 # A minute or so of work for each log, which is what a retry repeats.
-PIECE_OFFSETS = 5_000_000
+CHUNK_OFFSETS = 5_000_000
 Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 def refill_run(run: Run, spark: SparkSession) -> None:
-    """Commit one batch per round of ranges (one, or a piece of one, per log) under the writer ``refill-<run>``.
+    """Commit one batch per round of ranges (one, or a chunk of one, per log) under the writer ``refill-<run>``.
 
     A range is a gap, or lies in a hole. None is merged with its neighbours, so nothing archived is archived again. A
-    retry finds the batches that are there already and goes on behind them: of a large gap it repeats one piece at most.
-    What retention took since the plan is left out, and named as ``lost``: everything else is saved from it, and step
-    ``settled`` tells the loss.
+    retry finds the batches that are there already and continues after them: of a large gap it repeats one chunk at
+    most. What retention took since the plan is left out, and named as ``lost``: everything else is saved from it, and
+    step ``finalize_plan`` reports the loss.
 
-    Raises ConflictError where the topic was made again since the plan, also while it was read, and IncompleteError
-    where a log ends in front of a range's end.
+    Raises ConflictError where the topic was recreated since the plan, also while it was read, and IncompleteError
+    where a log ends before a range's end.
     """
-    with run.step("refill") as out:
-        out |= {"ranges": [], "rows": 0, "files": 0, "lost": []}
-        writer = f"{REFILL}{run.name}"
+    with run.step(REFILL) as attempt:
+        writer = f"{REFILL_WRITER}{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
-        for ranges in rounds(refill_ranges(run), PIECE_OFFSETS):
+        result = attempt.result = RefillResult(ranges=(), rows=0, files=0, lost=())
+        for ranges in rounds(run.require(PLAN).refill, CHUNK_OFFSETS):
             held, lost = _held(run, _missing(ranges, there))
             for log, part in lost.items():
                 _logger.warning("refill: retention took %s %s since the plan", log, part)
-                out["lost"].append({**encode(log), "start": part.start, "end": part.end})
             if held:
                 there.append(_refill(run, spark, held, writer, max((item.batch for item in there), default=-1) + 1))
-            for done in there:
-                own = {(item.log, item.range): item for item in done.ranges if _is_of(item, ranges)}
-                out["ranges"] += [
-                    {**encode(log), "start": span.start, "end": span.end, "batch": done.batch} for log, span in own
-                ]
-                out["rows"] += sum(item.rows for item in own.values())
-                out["files"] += sum((file.log, file.range) in own for file in done.files)
+            result = attempt.result = _with_round(result, ranges, there, lost)
+
+
+def _with_round(result: RefillResult, ranges: Ranges, there: Sequence[Manifest], lost: Ranges) -> RefillResult:
+    """The result with what the archive holds of a round's ranges."""
+    own = [(done, item) for done in there for item in done.ranges if _is_of(item, ranges)]
+    files = sum((file.log, file.range) == (item.log, item.range) for done, item in own for file in done.files)
+    return RefillResult(
+        ranges=(
+            *result.ranges,
+            *(RefilledRange(log=item.log, range=item.range, batch=done.batch) for done, item in own),
+        ),
+        rows=result.rows + sum(item.rows for _, item in own),
+        files=result.files + files,
+        lost=(*result.lost, *(LogRange(log=log, range=part) for log, part in lost.items())),
+    )
 
 
 def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
     return item.log in ranges and item.range.intersect(ranges[item.log]) is not None
 
 
-def rounds(wanted: LogRanges, piece: int) -> Iterator[Ranges]:
-    """The ranges to refill in pieces of so many offsets, as rounds with at most one of each log, in offset order.
+def rounds(wanted: Iterable[RefillRange], chunk: int) -> Iterator[Ranges]:
+    """The ranges to refill in chunks of so many offsets, as rounds with at most one of each log, in offset order.
 
     A round is of one topic; ``wanted`` is in the order of logs.
     """
-    for _, of_topic in groupby(wanted, key=lambda item: item[0].topic):
+    for _, of_topic in groupby(wanted, key=lambda item: item.log.topic):
         left: dict[TopicPartition, list[OffsetRange]] = {}
-        for log, whole in of_topic:
-            starts = range(whole.start, whole.end, piece)
-            left.setdefault(log, []).extend(OffsetRange(start=at, end=min(at + piece, whole.end)) for at in starts)
+        for item in of_topic:
+            end = item.range.end
+            starts = range(item.range.start, end, chunk)
+            left.setdefault(item.log, []).extend(OffsetRange(start=at, end=min(at + chunk, end)) for at in starts)
         while left:
-            yield {log: pieces[0] for log, pieces in left.items()}
-            left = {log: pieces[1:] for log, pieces in left.items() if len(pieces) > 1}
+            yield {log: chunks[0] for log, chunks in left.items()}
+            left = {log: chunks[1:] for log, chunks in left.items() if len(chunks) > 1}
 
 
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
@@ -100,8 +109,9 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
 
 def _planned_at_us(run: Run) -> int:
     """When the run fixed its ranges, the same at every retry of the refill; µs UTC."""
-    planned_at = datetime.fromisoformat(run.require("plan")["started_at"])
-    return micros(planned_at)
+    planned = run.outcome(PLAN)
+    assert planned is not None
+    return micros(datetime.fromisoformat(planned.started_at))
 
 
 def _require_same_logs(run: Run, ranges: Ranges) -> None:
@@ -112,11 +122,11 @@ def _require_same_logs(run: Run, ranges: Ranges) -> None:
         if known.get(log.partition) != log:
             found = known.get(log.partition)
             raise ConflictError(
-                "the topic was made again since the plan",
+                "the topic was recreated since the plan",
                 expected=f"topic id {log.topic_id}",
                 found="no such partition" if found is None else f"topic id {found.topic_id}",
                 where=str(log),
-                hint="Run step 'plan' again",
+                hint="Start a new run of the days",
             )
 
 
@@ -139,10 +149,10 @@ def _held(run: Run, ranges: Ranges) -> tuple[Ranges, Ranges]:
     for mark in marks:
         if mark.high_watermark < ranges[mark.log].end:
             raise IncompleteError(
-                "a log ends in front of a range that was to be refilled",
+                "a log ends before the end of a range to refill",
                 expected=ranges[mark.log],
                 found=f"[{mark.log_start}, {mark.high_watermark})",
                 where=str(mark.log),
-                hint="The topic has lost records that it had. Run step 'plan' again",
+                hint="The topic has lost records that it had. Start a new run of the days",
             )
     return split_at({mark.log: mark.log_start for mark in marks}, ranges)

@@ -5,7 +5,7 @@ behind the latest. Planning goes on from what the last rebuilt version saw of th
 leaves the day alone, and late records rebuild it from everything.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
+from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
 from tidemark.reconcile.rebuild.version_diff import version_differences
-from tidemark.reconcile.seal import difference_of
+from tidemark.reconcile.results import ROLLBACK, RollbackResult, SealedVersion
 from tidemark.run import Run
 from tidemark.spark.failures import task_error
 from tidemark.tables.columns import DAY, branch_name
-from tidemark.tables.iceberg import IcebergTable, Publication
+from tidemark.tables.iceberg import IcebergTable, Publication, Staged
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import day_seals, previous_digest, write_seal
 from tidemark.tables.snapshot_summary import snapshot_summary
@@ -35,7 +36,7 @@ class _New:
 
     run: str
     version: int
-    main: Mapping[str, int | None]
+    main: MainSnapshots
 
 
 def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> Seal:
@@ -48,9 +49,8 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     the day's rows are not the latest version's or moved meanwhile, IncompleteError where the earlier rows are not as
     many as its seal says, and FormatError or ServiceError where they don't read. Readers then still see what they saw.
     """
-    with run.step("rollback") as out:
-        out |= {"day": day.isoformat(), "to": version}
-        # Before anything is decided: publication refuses where the day moves from here on.
+    with run.step(ROLLBACK) as attempt:
+        # Before anything is decided: publication is refused where the day moves from here on.
         main = main_snapshots(run.settings, run.stream)
         seals = day_seals(run.store, run.layout, day)
         wanted = _version(run, seals, day, version)
@@ -58,18 +58,16 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
         new = _New(run=f"rollback-{day}-{latest.version + 1}-to-{version}", version=latest.version + 1, main=main)
         begun = _require_sealed(run, latest, new.run)
         already = not begun and _rows_of(seals, latest) == _rows_of(seals, wanted)
-        sealed = latest
-        if not already:
-            sealed = _seal(run, wanted, new, *_publish(run, spark, wanted, new))
-        out |= {
-            "already": already,
-            "days": {day.isoformat(): sealed.version},
-            "rows_published": sealed.rows_published,
-            "rows_quarantined": sealed.rows_quarantined,
-            "snapshot_id": sealed.snapshot_id,
-            "quarantine_snapshot_id": sealed.quarantine_snapshot_id,
-            "seal": run.layout.seal_key(day, sealed.version),
-        }
+        sealed = latest if already else _seal(run, wanted, new, _publish(run, spark, wanted, new))
+        attempt.result = RollbackResult(
+            rolled_back_to=version,
+            already=already,
+            sealed=SealedVersion(day=day, version=sealed.version, key=run.layout.seal_key(day, sealed.version)),
+            rows_published=sealed.rows_published,
+            rows_quarantined=sealed.rows_quarantined,
+            snapshot_id=sealed.snapshot_id,
+            quarantine_snapshot_id=sealed.quarantine_snapshot_id,
+        )
         return sealed
 
 
@@ -115,86 +113,95 @@ def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:
 
 
 @contextmanager
-def _unreadable_told(stream: str, wanted: Seal, where: str) -> Iterator[None]:
-    """Spark's failure to copy rows of a table as an error of ours. It need not tell which file it was."""
+def _unreadable(stream: str, wanted: Seal, where: str) -> Iterator[None]:
+    """Spark's failure to copy rows of a table as an error of ours. Spark may not say which file it was."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        told = task_error(error, where=where)
+        cause = task_error(error, where=where)
         verify = f"tidemark verify {stream} {wanted.day} --version {wanted.version}"
-        raise type(told)(
+        raise type(cause)(
             "the earlier version's rows can't be copied",
-            found=told.found or told.problem,
-            where=told.where,
-            hint="Readers see what they saw. Where a file is damaged or gone, put it back from a copy of the bucket"
+            found=cause.found or cause.problem,
+            where=cause.where,
+            hint="Readers see what they saw. Where a file is damaged or missing, put it back from a copy of the bucket"
             f" ('{verify}' names a data file), or roll back to another version; else repeat the rollback",
         ) from error
 
 
-def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> tuple[dict[str, int], Difference | None]:
-    """Stage the earlier rows in both tables, then publish them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copied:
+    """The new snapshots, and what they change against the latest version."""
 
-    The result are the new snapshots, named as in ``new.main``, and what they change against the latest version.
-    """
-    sources = {  # the quarantine first, as in every publication
-        "quarantine_snapshot": (
-            run.stream.quarantine_table,
-            wanted.quarantine_snapshot_id,
-            wanted.rows_quarantined + wanted.rows_removed,
-        ),
-        "snapshot": (run.stream.table, wanted.snapshot_id, wanted.rows_published),
-    }
-    held = {
-        "quarantine_snapshot": quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted),
-        "snapshot": published_at(load_table(run.settings, run.stream.table), wanted),
-    }
-    staged = {}
-    for which, (name, snapshot, rows) in sources.items():
-        table = IcebergTable(spark, run.settings, name)
-        at = held[which] or snapshot
-        with _unreadable_told(run.stream.name, wanted, f"{table.identifier} as of snapshot {at}"):
-            earlier = table.read_at(at).where(F.col(DAY) == F.lit(wanted.day))
-            found = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
-        if dict(found.rows) != ({wanted.day: rows} if rows else {}):
-            raise IncompleteError(
-                "the earlier version's rows are not as many as its seal says",
-                expected=rows,
-                found=sum(found.rows.values()),
-                where=f"{table.identifier} as of snapshot {held[which]}",
-                hint="Nothing was published. 'tidemark verify' with --version tells what is missing; a run of the day"
-                " with force rebuilds it from the archive",
-            )
-        staged[which] = (table, found)
-    used = {item.log: item.used for item in wanted.logs}
-    changes = version_differences(run, staged["snapshot"][0], branch_name(new.run), {wanted.day: new.version})
-    try:
-        snapshots = {
-            which: table.publish(
-                Publication(
-                    run=new.run,
-                    inputs=wanted.digest(),
-                    branch=branch_name(new.run),
-                    since=new.main[which],
-                    base=found.base,
-                    staged=found.snapshot,
-                    days=(wanted.day,),
-                    summary=snapshot_summary(wanted.stream, {wanted.day: new.version}, used),
-                )
-            ).snapshot
-            for which, (table, found) in staged.items()
-        }
-        return snapshots, difference_of(changes[wanted.day.isoformat()])
-    except ConflictError as error:
-        raise ConflictError(
-            "the day moved while it was being rolled back",
-            expected=error.expected,
-            found=error.found,
-            where=error.where,
-            hint="Look at the day's versions again, then decide anew",
-        ) from error
+    published: int
+    quarantine: int
+    difference: Difference | None
 
 
-def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int], difference: Difference | None) -> Seal:
+def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
+    """Stage the earlier rows in both tables, then publish them; the quarantine first, as in every publication."""
+    aside = IcebergTable(spark, run.settings, run.stream.quarantine_table)
+    table = IcebergTable(spark, run.settings, run.stream.table)
+    staged_aside = _stage(
+        run,
+        aside,
+        wanted,
+        new,
+        at=quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted)
+        or wanted.quarantine_snapshot_id,
+        rows=wanted.rows_quarantined + wanted.rows_removed,
+    )
+    staged = _stage(
+        run,
+        table,
+        wanted,
+        new,
+        at=published_at(load_table(run.settings, run.stream.table), wanted) or wanted.snapshot_id,
+        rows=wanted.rows_published,
+    )
+    changes = version_differences(run, table, branch_name(new.run), {wanted.day: new.version})
+    summary = snapshot_summary(wanted.stream, {wanted.day: new.version}, {item.log: item.used for item in wanted.logs})
+
+    def publish(target: IcebergTable, since: int | None, rows: Staged) -> int:
+        publication = Publication(
+            run=new.run,
+            inputs=wanted.digest(),
+            branch=branch_name(new.run),
+            since=since,
+            base=rows.base,
+            staged=rows.snapshot,
+            days=(wanted.day,),
+            summary=summary,
+            hint=f"'tidemark versions {wanted.stream} {wanted.day}' shows its versions; roll back again if needed",
+        )
+        return target.publish(publication).snapshot
+
+    return _Copied(
+        quarantine=publish(aside, new.main.quarantine, staged_aside),
+        published=publish(table, new.main.published, staged),
+        difference=changes[0].rows if changes else None,
+    )
+
+
+def _stage(run: Run, table: IcebergTable, wanted: Seal, new: _New, *, at: int | None, rows: int) -> Staged:
+    """Copy the earlier version's rows of a table to the rollback's branch."""
+    where = f"{table.identifier} as of snapshot {at}"
+    with _unreadable(run.stream.name, wanted, where):
+        earlier = table.read_at(at).where(F.col(DAY) == F.lit(wanted.day))
+        staged = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
+    if dict(staged.rows) != ({wanted.day: rows} if rows else {}):
+        raise IncompleteError(
+            "the earlier version's rows are not as many as its seal says",
+            expected=rows,
+            found=sum(staged.rows.values()),
+            where=where,
+            hint="Nothing was published. 'tidemark verify' with --version shows what is missing; a run of the day"
+            " with force rebuilds it from the archive",
+        )
+    return staged
+
+
+def _seal(run: Run, wanted: Seal, new: _New, copied: _Copied) -> Seal:
     return write_seal(
         run,
         replace(
@@ -204,10 +211,10 @@ def _seal(run: Run, wanted: Seal, new: _New, snapshots: Mapping[str, int], diffe
             sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
             previous=previous_digest(run, wanted.day, new.version),
             refilled_offsets=0,
-            snapshot_id=snapshots["snapshot"],
-            quarantine_snapshot_id=snapshots["quarantine_snapshot"],
+            snapshot_id=copied.published,
+            quarantine_snapshot_id=copied.quarantine,
             reason=None,
             rolled_back_to=wanted.version,
-            difference=difference,
+            difference=copied.difference,
         ),
     )

@@ -1,1 +1,1 @@
-"""Spark helpers shared by the streams and the batch steps."""
+"""Spark helpers that the streams and the reconcile steps share."""

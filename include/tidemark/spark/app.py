@@ -1,4 +1,4 @@
-"""What the continuous Spark applications share: their arguments, and how they fail."""
+"""Command line and failure of the continuous Spark applications."""
 
 import argparse
 import sys
@@ -16,10 +16,10 @@ class RunStream(Protocol):
 
 
 def stream_app(run: RunStream, about: str | None) -> None:
-    """Run a layer of the stream named on the command line; an explained failure is one line and exit code 1."""
+    """Run a layer of the stream named on the command line; a TidemarkError becomes one line and exit code 1."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("stream", help="name of the stream's definition")
-    parser.add_argument("--available-now", action="store_true", help="do what is there, then end")
+    parser.add_argument("--available-now", action="store_true", help="process the current records, then end")
     arguments = parser.parse_args()
     try:
         connections = settings()

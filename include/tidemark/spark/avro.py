@@ -1,8 +1,8 @@
 """Avro values: the stream's schema as a Spark type, and the strict decoding of one record.
 
-A value is the bare binary encoding of one record, of the schema in ``avro_schema_file``, or else of one of the earlier
-ones that the definition names. There is no registry, so nothing in front of it (Confluent's five bytes, say) is taken
-off: which schema a value was written with is told by its bytes, that are exactly one record of it.
+A value is the bare binary encoding of one record, of the schema in ``avro_schema_file`` or of an earlier schema in the
+definition. There is no registry, and no prefix is removed (such as Confluent's five bytes). A value has the schema of
+which its bytes are exactly one record.
 """
 
 import json
@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.fields import field
+from tidemark.spark.java import jvm
 
 _MARK_BYTES = 8
 
@@ -25,8 +26,8 @@ _MARK_BYTES = 8
 def avro_type(stream: Stream) -> StructType:
     """The Spark type of the stream's records; needs a running session, but no jar.
 
-    Raises ConfigError, at the schema file as the definition names it, where Avro or Spark refuses it, names differ only
-    in case, or records of an earlier schema can't be read as records of the newest.
+    Raises ConfigError with the schema file if Avro or Spark refuses it, if names differ only in case, or if records of
+    an earlier schema can't be read as records of the newest.
     """
     newest, kind = _parsed(stream.avro_schema, stream.avro_schema_file)
     record = StructType.fromJson(json.loads(kind))
@@ -36,38 +37,38 @@ def avro_type(stream: Stream) -> StructType:
         raise _refused(stream.avro_schema_file, expected=expected, found=", ".join(twice) or "none")
     for text, file in zip(stream.avro_earlier_schemas, stream.avro_earlier_schema_files, strict=True):
         earlier, _ = _parsed(text, file)
-        compatibility = _jvm().org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(newest, earlier)
+        compatibility = _java().org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(newest, earlier)
         problems = compatibility.getResult().getIncompatibilities()
         if problems:
-            expected = f"an earlier schema, whose records can be read as those of {stream.avro_schema_file}"
+            expected = f"an earlier schema whose records can be read as those of {stream.avro_schema_file}"
             found = "; ".join(f"{item.getType()} at {item.getLocation()}: {item.getMessage()}" for item in problems)
             raise _refused(file, expected=expected, found=found)
     return record
 
 
 def _parsed(text: str | None, file: str | None) -> tuple[Any, str]:
-    """A schema as Avro has it, and as Spark's type in JSON."""
+    """A schema as Avro's object, and as Spark's type in JSON."""
     try:
-        schema = _jvm().org.apache.avro.Schema.Parser().parse(text)
-        return schema, _jvm().org.apache.spark.sql.avro.SchemaConverters.toSqlType(schema).dataType().json()
+        schema = _java().org.apache.avro.Schema.Parser().parse(text)
+        return schema, _java().org.apache.spark.sql.avro.SchemaConverters.toSqlType(schema).dataType().json()
     except (Py4JJavaError, PySparkException) as error:
-        told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-        found = " ".join(str(told).split())
+        message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        found = " ".join(str(message).split())
         raise _refused(file, expected="a schema that Avro and Spark take", found=found) from error
 
 
-def _jvm() -> Any:
-    return SparkSession.active().sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
+def _java() -> Any:
+    return jvm(SparkSession.active())
 
 
 def avro_parsed(stream: Stream, value: Column) -> Column:
-    """``struct<event, mark>`` of a value; ``avro_exact`` tells whether ``event`` is good.
+    """``struct<event, mark>`` of a value; ``avro_exact`` tests whether ``event`` is good.
 
-    ``from_avro`` does not mind what follows a record. So the value is read as the first field of a larger record whose
-    second is a mark made from it: bytes too many or too few move the mark, or leave none to read. What is no record of
-    the newest schema is read by the earlier ones, and comes out as Avro resolves it: new fields have their defaults.
+    ``from_avro`` ignores bytes after a record. So the value is read as the first field of a larger record, whose second
+    field is a mark computed from the value: too many or too few bytes move the mark. A value that is no record of the
+    newest schema is read by the earlier ones, and Avro fills new fields with their defaults.
     """
-    avro_type(stream)  # explains a schema that Spark refuses, which from_avro does not
+    avro_type(stream)  # explains a refused schema, which from_avro does not
     newest = _marked(stream.avro_schema)
     marked, options = F.concat(value, _mark(value)), {"mode": "PERMISSIVE", "avroSchema": newest}
     parsed = [from_avro(marked, writer, options) for writer in (newest, *map(_marked, stream.avro_earlier_schemas))]
@@ -75,21 +76,21 @@ def avro_parsed(stream: Stream, value: Column) -> Column:
 
 
 def _marked(schema: str | None) -> str:
-    """The schema of a record of ``schema`` and a mark behind it."""
+    """The schema of a record of ``schema`` with a mark after it."""
     fixed = {"type": "fixed", "name": "tidemark_mark", "size": _MARK_BYTES}
     fields = [{"name": "event", "type": json.loads(schema or "")}, {"name": "mark", "type": fixed}]
     return json.dumps({"type": "record", "name": "tidemark_marked", "fields": fields})
 
 
 def avro_exact(parsed: Column, value: Column) -> Column:
-    """Whether a value's bytes are exactly one record; never null."""
+    """Whether the value's bytes are exactly one record; never null."""
     return parsed["mark"].eqNullSafe(_mark(value)) & value.isNotNull()
 
 
 def avro_field(stream: Stream, value: Column, path: str) -> tuple[Column, DataType]:
-    """The field at a JSON path, null where the value is not exactly one record or has none there, and its type.
+    """The field at a JSON path and its type; null if the value is not exactly one record, or has no such field.
 
-    Raises ConfigError where the schema has no such field.
+    Raises ConfigError if the schema has no such field.
     """
     parsed = avro_parsed(stream, value)
     try:
@@ -104,7 +105,7 @@ def _mark(value: Column) -> Column:
 
 
 def _twice(kind: DataType, at: str) -> list[str]:
-    """Names of one record that differ only in case: Spark could not tell them apart."""
+    """Names of one record that differ only in case: Spark treats them as the same."""
     match kind:
         case StructType():
             folded = [name.lower() for name in kind.names]

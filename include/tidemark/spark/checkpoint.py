@@ -1,4 +1,4 @@
-"""The archive query's checkpoint in S3: the ranges Spark fixed, and who the writer is."""
+"""The archive query's checkpoint in S3: the ranges that Spark has planned, and the writer's id."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,10 @@ from tidemark.s3 import ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One stream's checkpoint. Methods raise FormatError for a file that is missing or does not parse, ConflictError
-    for positions in another topic."""
+    """One stream's checkpoint.
+
+    Methods raise FormatError if a file is missing or does not parse, and ConflictError for another topic's positions.
+    """
 
     store: ObjectStore
     prefix: str
@@ -38,16 +40,16 @@ class Checkpoint:
         return None if body is None else parse_query_id(body, where=self._where(METADATA))
 
     def ranges(self, batch: int) -> dict[int, OffsetRange]:
-        """Exactly the offsets of a batch, by partition, from the write-ahead log."""
+        """The offsets of a batch by partition, from the write-ahead log."""
         return batch_ranges(self._start(batch), self._end(batch), where=self._where(offsets_name(batch)))
 
     def batch_time_us(self, batch: int) -> int:
-        """When Spark fixed the batch, in µs since the epoch: the wall clock of all its rows, in every attempt."""
+        """When Spark planned the batch, in µs since the epoch; the same for every attempt."""
         name = offsets_name(batch)
         return parse_batch_time_us(self._body(name), where=self._where(name))
 
     def position(self) -> dict[int, int] | None:
-        """Where the next (or the interrupted) batch starts, by partition; None where none was ever planned."""
+        """Where the next or the interrupted batch starts, by partition; None before the first batch."""
         folder = f"{self.prefix}offsets/"
         names = (item.key.removeprefix(folder) for item in self.store.list(folder))
         batches = [int(name) for name in names if name.isdigit()]
@@ -58,7 +60,7 @@ class Checkpoint:
         return self._end(newest) if done else self._start(newest)
 
     def initial(self) -> dict[int, int]:
-        """Where the very first batch starts, by partition; one that the topic got later starts at 0."""
+        """Where the first batch starts, by partition; a partition that was added later starts at 0."""
         body = self._body(INITIAL_OFFSETS)
         return parse_initial_offsets(body, topic=self.topic, where=self._where(INITIAL_OFFSETS))
 
@@ -77,7 +79,7 @@ class Checkpoint:
                 expected=name,
                 found="nothing",
                 where=self._where(""),
-                hint="Delete the whole checkpoint: the topic is then read again, and planning trims the overlap",
+                hint="Delete the whole checkpoint: the stream then reads the topic again, and plans trim the overlap",
             )
         return body
 

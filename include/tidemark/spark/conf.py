@@ -1,4 +1,4 @@
-"""What starting a Spark application needs: jars, properties, variables. Airflow submits with it: no Spark in here."""
+"""Jars, properties and variables for starting a Spark application. Airflow imports this, so it needs no Spark."""
 
 import sys
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from pathlib import Path
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 
-# Avro takes the length in front of a string, bytes or list at its word: six broken bytes ask for 2 GB and end the JVM.
+# Avro allocates the length that precedes a string, bytes or list: six broken bytes request 2 GB and end the JVM.
 AVRO_LIMITS = {
     "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
     "org.apache.avro.limits.string.maxLength": str(64 << 20),
@@ -16,7 +16,7 @@ AVRO_LIMITS = {
 
 
 def jars(settings: Settings) -> str:
-    """The jars for ``spark.jars``, comma-separated; raises ConfigError where the set was not installed."""
+    """The jars for ``spark.jars``, comma-separated; raises ConfigError if they are not installed."""
     found = sorted(str(path) for path in settings.jars_dir.glob("*.jar"))
     if not found:
         raise ConfigError(
@@ -26,20 +26,20 @@ def jars(settings: Settings) -> str:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """Spark properties of a Tidemark application. S3 credentials travel in the environment, never in here."""
+    """Spark properties of a Tidemark application. S3 credentials are in environment variables, never here."""
     catalog = f"spark.sql.catalog.{settings.catalog}"
     conf = {
-        # The default ones: extraJavaOptions are the deployment's. spark_session sets the driver's, which runs already.
+        # Default options: extraJavaOptions belong to the deployment. spark_session sets those of the running driver.
         "spark.executor.defaultJavaOptions": " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items()),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
-        # Its carriage returns would tear the log lines apart.
+        # Its carriage returns would break the log lines.
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
-        # HotSpot compiles no longer method: a stage of many columns ran in the interpreter, at a third of the speed.
+        # HotSpot does not compile longer methods: a stage of many columns is interpreted, at a third of the speed.
         "spark.sql.codegen.hugeMethodLimit": "8000",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # else 20,000 records, however large
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # else 20,000 records of any size
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "jdbc",
@@ -47,7 +47,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
         f"{catalog}.jdbc.schema-version": "V1",
         f"{catalog}.warehouse": settings.warehouse,
         f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        # Other processes commit to the same tables; a cached table would not show it.
+        # Other processes commit to the same tables; a cached table would not show their commits.
         f"{catalog}.cache-enabled": "false",
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".EnvironmentVariableCredentialsProvider",
@@ -66,9 +66,9 @@ def session_conf(settings: Settings) -> dict[str, str]:
 
 
 def submit_environment(settings: Settings) -> dict[str, str]:
-    """Variables a spark-submit needs: this Python and its Spark, and the S3 credentials for the JVM's clients."""
+    """Variables for spark-submit: this Python and its Spark, and the S3 credentials for the JVM's clients."""
     return {
-        # PySpark's script that looks for this breaks on a path with a space; and another Spark would not fit our jars.
+        # PySpark's own search fails on a path with a space; and another Spark would not fit our jars.
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "AWS_ACCESS_KEY_ID": settings.s3_access_key.get_secret_value(),

@@ -1,14 +1,14 @@
-"""PySpark's daemon with the imports of tasks done: a worker is forked from it, and starts at once.
+"""PySpark's daemon with the tasks' imports done: workers are forked from it, so they start at once.
 
-Spark ends a worker that was idle for a minute, and each new one would import for two seconds first. So a stream whose
-batches are rarer would pay them for every task of every batch.
+Spark ends a worker after an idle minute, and the imports of a new one take two seconds. A stream with rarer batches
+would pay that in every task of every batch.
 """
 
 from importlib import import_module
 
 from pyspark.daemon import manager
 
-# PyArrow imports pandas as soon as it makes an array of a list.
+# PyArrow imports pandas when it converts a list to an array.
 _IMPORTS = (
     "boto3",
     "pandas",

@@ -1,4 +1,4 @@
-"""Bytes to the stream's event, for every value format: strict, in the JVM, each refused value with its reason."""
+"""Decode values of every format to the stream's event: strictly, in the JVM, with a reason for each refused value."""
 
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
@@ -19,7 +19,7 @@ NOT_UTF8 = "the value is not UTF-8"
 NOT_JSON = "the value is not one JSON object"
 NOT_SCHEMA = "a field of the value does not fit the stream's value_schema"
 NOT_AVRO = "the value is not exactly one Avro record of the stream's avro_schema_file"
-NOT_BARE = f"{NOT_AVRO}; it begins like Confluent's wire format, whose schema id is not read"
+NOT_BARE = f"{NOT_AVRO}; it begins like Confluent's wire format, which is not supported"
 NOT_UTF8_TEXT = "a string in the value is not UTF-8"
 
 _RAW = StructType().add("value", BinaryType())
@@ -27,7 +27,7 @@ _SOURCE = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 _PARSED = "_parsed"
 _CORRUPT = "_corrupt"
 _MARK = "_tidemark"
-# Strict JSON; Spark's defaults also take {'a': NaN}.
+# Strict JSON; Spark's defaults also accept {'a': NaN}.
 _JSON = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -37,7 +37,7 @@ _JSON = {
     "timestampFormat": TIMESTAMP_FORMAT,
     "timestampNTZFormat": LOCAL_TIME_FORMAT,
 }
-# An exponent of five digits. The possessive loops keep Java's matcher off its stack, however long a string is.
+# An exponent of five digits. With possessive quantifiers Java's matcher needs no stack for long strings.
 _HUGE = r"[eE][+-]?[0-9]{5}"
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
@@ -45,7 +45,7 @@ _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 def decode(records: DataFrame, stream: Stream) -> DataFrame:
     """Rows of ARCHIVE_SCHEMA as source (with ``_reason``, null for a good value), event_time and event.
 
-    Raises ConfigError where the stream's schema is none.
+    Raises ConfigError if the stream's schema is invalid.
     """
     match stream.value_format:
         case "json":
@@ -58,7 +58,7 @@ def decode(records: DataFrame, stream: Stream) -> DataFrame:
 
 
 def decoded_schema(stream: Stream) -> StructType:
-    """The columns that ``decode`` makes, found without decoding anything: Avro's own decoder is in a jar."""
+    """The columns of ``decode``, found without decoding: Avro's decoder is in a jar."""
     source = StructType([ARCHIVE_SCHEMA[name] for name in _SOURCE]).add(REASON, StringType())
     event = _RAW
     if stream.value_format != "raw":
@@ -69,7 +69,7 @@ def decoded_schema(stream: Stream) -> StructType:
 def value_schema(stream: Stream) -> StructType:
     """The stream's ``value_schema``.
 
-    Raises ConfigError where Spark can't read it, and where a field has the name that another one had before.
+    Raises ConfigError if Spark can't parse it, or if a field has another field's earlier name.
     """
     wrong = ConfigError(
         "value_schema is not Spark DDL",
@@ -90,12 +90,12 @@ def value_schema(stream: Stream) -> StructType:
 
 
 def twofold(schema: StructType, stream: Stream, where: str) -> ConfigError | None:
-    """What is wrong where a field has the earlier name of another: nobody could tell whose a value is."""
+    """The error if a field has another field's earlier name: a value's field would be ambiguous."""
     names = {name.casefold() for name in schema.names}
     for new in schema.names:
         for old in stream.renamed.get(new, ()):
             if old.casefold() in names:
-                text = f"renamed.{new}: the earlier name is that of a field, too"
+                text = f"renamed.{new}: the earlier name is also a field's name"
                 return ConfigError(text, expected="a name that value_schema no longer has", found=old, where=where)
     return None
 
@@ -106,16 +106,15 @@ def _decoded(parsed: DataFrame, reason: Column, event: Column) -> DataFrame:
 
 
 def _once(column: Column) -> Column:
-    """Always the column, but not deterministic: the optimizer would else copy the parser above into each filter, 4 ×
-    slower."""
+    """The column, marked as not deterministic: else the optimizer copies the parser into each filter, 4 × slower."""
     return F.when(F.spark_partition_id() >= 0, column)
 
 
 def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> DataFrame:
-    """``from_json`` alone takes the first object of a text and ignores what follows it. So the value is parsed inside a
-    list between two marks that a text can't know: whatever is not exactly one value breaks the list or moves the marks.
+    """``from_json`` reads the first object of a text and ignores the rest. So the value is parsed inside a list between
+    two marks that no text can predict: a text that is not exactly one value breaks the list or moves the marks.
 
-    A renamed field is read under all its names, and is the first of them that is not null.
+    A renamed field is read under all its names; the first one that is not null counts.
     """
     earlier = {new: renamed[new] for new in event_schema.names if new in renamed}
     schema = StructType(list(event_schema.fields))
@@ -144,10 +143,10 @@ def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> Dat
 
 
 def _bounded(text: Column, schema: StructType) -> Column:
-    """The text, null where one of its numbers would keep Spark busy: 1e9000000 takes a DECIMAL 15 s.
+    """The text, null if one of its numbers takes Spark too long: 1e9000000 as DECIMAL takes 15 s.
 
-    Only a text that might hold such a number is looked at twice: its bare numbers by their digits, and those in quotes,
-    which may also be plain text, where the schema has a DECIMAL.
+    Only a text that may hold such a number is examined further: its bare numbers by their digits, and quoted ones, as
+    they may be plain text, only if the schema has a DECIMAL there.
     """
     decimals = _decimals_as_text(schema)
     if decimals is None:
@@ -163,7 +162,7 @@ def _bounded(text: Column, schema: StructType) -> Column:
 
 
 def _decimals_as_text(kind: DataType) -> DataType | None:
-    """The part of a type that leads to decimals, with strings in their place; None where there are none."""
+    """The part of a type that contains decimals, with strings in their place; None without decimals."""
     match kind:
         case DecimalType():
             return StringType()

@@ -1,4 +1,4 @@
-"""Fields inside a decoded value: along a JSON path, and strings wherever they are."""
+"""Fields inside a decoded value: by JSON path, and all strings at any depth."""
 
 import re
 from collections.abc import Callable
@@ -14,9 +14,9 @@ _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<at>\d+)\]|\['(?P<quoted>[^']+)'
 
 
 def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
-    """The field of a decoded value at a JSON path such as ``$.trip.stops[1].at``, null where it is not there; its type.
+    """The field of a decoded value at a JSON path such as ``$.trip.stops[1].at``, null if missing, and its type.
 
-    Raises ConfigError where a value of this type can have none: the allowed names, and what was found.
+    Raises ConfigError with the allowed names if a value of this type can't have the field.
     """
     for step in _steps(path):
         match kind, step:
@@ -33,7 +33,7 @@ def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
 
 
 def any_text(column: Column, kind: DataType, test: Callable[[Column], Column]) -> Column:
-    """Whether the test holds of some string inside a value of this type; never null."""
+    """Whether the test is true for any string inside a value of this type; never null."""
     match kind:
         case StringType():
             return F.coalesce(test(column), F.lit(False))
@@ -62,7 +62,7 @@ def _has_text(kind: DataType) -> bool:
 
 def _steps(path: str) -> list[str | int]:
     found: list[str | int] = []
-    at = 1  # behind the $
+    at = 1  # after the $
     while at < len(path):
         step = _STEP.match(path, at)
         if step is None:

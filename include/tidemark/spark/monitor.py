@@ -1,4 +1,4 @@
-"""A stream watched from outside: its heartbeat object in S3, and its metrics."""
+"""Monitoring of a stream: its heartbeat object in S3, and its metrics."""
 
 import time
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ LAG_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a stream is behind its topic, as a heartbeat says it; None where Kafka did not tell."""
+    """A stream's lag as in its heartbeat; None if Kafka did not answer."""
 
     records: int | None
     seconds: float | None
@@ -33,9 +33,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFigures:
-    """One batch as counted; ``ends`` are next offsets by partition, where the batch moved them.
+    """The figures of one batch; ``ends`` are the next offsets of the partitions that it read.
 
-    What a layer does not have stays at its default. Figures of a batch that an earlier attempt had done are zero.
+    A figure that a layer does not have keeps its default. A batch that an earlier attempt committed counts zero.
     """
 
     batch: int
@@ -51,10 +51,11 @@ class BatchFigures:
 
 
 class Monitor:
-    """One run of one layer, as a context manager: the heartbeat says running, then stopped, or failed and why.
+    """One run of one layer, as a context manager: the heartbeat's state is running, then stopped, or failed with the
+    error.
 
-    ``batch`` may be called on another thread; everything else belongs to the driver's main thread. Nothing here stops
-    the stream: a heartbeat that can't be written, and a lag that Kafka does not tell, is logged or left out.
+    ``batch`` may be called on another thread, everything else only on the driver's main thread. Nothing here stops the
+    stream: a failed write of the heartbeat is logged, and an unknown lag is left out.
     """
 
     def __init__(self, stream: Stream, settings: Settings, *, layer: str) -> None:
@@ -85,14 +86,14 @@ class Monitor:
         self._telemetry.close()
 
     def started(self, writer: str, positions: Mapping[int, int]) -> None:
-        """The query runs, from these next offsets by partition; a partition that is not there yet is unread."""
+        """The query has started at these next offsets by partition; a partition without one is unread."""
         with self._lock:
             self._writer = writer
             self._positions = {**positions, **self._positions}
             self._news = True
 
     def batch(self, figures: BatchFigures) -> Lag:
-        """Take a committed batch in; where the stream stands behind it."""
+        """Record a committed batch, and return the lag after it."""
         record = self._telemetry.record
         record(telemetry.BATCHES, 1)
         record(telemetry.BATCH_DURATION, figures.seconds)
@@ -111,7 +112,7 @@ class Monitor:
         return self._measure()
 
     def beat(self) -> None:
-        """Write the heartbeat if there is news, or the last one is 10 s old. To be called every second or so."""
+        """Write the heartbeat if something changed or the last one is 10 s old. Call it about every second."""
         idle = time.monotonic() - self._beaten_at >= BEAT_S
         if idle:
             self._measure()

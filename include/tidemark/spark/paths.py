@@ -1,7 +1,7 @@
 """The folder of a row below its stream's data prefix, for every partitioner.
 
-Readers of S3 through Hadoop pass over names that start with ``_`` or ``.`` or end with ``._COPYING_``, and take
-such as ``*`` for patterns: no folder has any of these.
+Hadoop skips names that start with ``_`` or ``.`` or end with ``._COPYING_``, and treats characters such as ``*`` as
+patterns: no folder has any of these.
 """
 
 from urllib.parse import quote
@@ -15,9 +15,9 @@ from tidemark.definitions.sections import DefaultPartitioner, FieldPartitioner, 
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_field
 
-# Hive's name for null, which Spark, Trino and DuckDB read as null. No text has it: its own "_" in front is encoded.
+# Hive's name for null, which Spark, Trino and DuckDB read as null. No text becomes it: its first "_" is encoded.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-# No text has a bare "~" either.
+# No text becomes a bare "~".
 EMPTY = "~empty"
 VALUE_CHARACTERS_MAX = 100
 _CUT_CHARACTERS = 60
@@ -28,11 +28,10 @@ _UNSAFE = "[^A-Za-z0-9=_./-]"
 def partition_path(stream: Stream, clock_us: int) -> Column | None:
     """The folder of a row below the stream's data prefix: relative, of safe characters, without dot segments.
 
-    None for the default partitioner: the folder is ``partition=<n>``, which needs no column of its own.
+    None for the default partitioner: the folder is ``partition=<n>``, which needs no column.
 
-    ``clock_us`` is the micro-batch's time, µs UTC: what a wall clock showed when its range was fixed. It decides the
-    folder only. A row's day always is its event time's: two copies of a row, archived in different batches, would else
-    belong to different days, and which of them planning picks would decide which day gets it.
+    ``clock_us`` is the time, µs UTC, when Spark planned the micro-batch. It decides only the folder. A row's day is
+    always that of its event time: otherwise two copies of a row in different batches could belong to different days.
     """
     match stream.archive.partitioner:
         case DefaultPartitioner():
@@ -46,14 +45,14 @@ def partition_path(stream: Stream, clock_us: int) -> Column | None:
 
 
 def folder_name(path: str) -> str:
-    """The name of a field's folders: its JSON path behind ``$.``, percent-encoded."""
+    """The name of a field's folders: its JSON path after ``$.``, percent-encoded."""
     return quote(path.removeprefix("$."), safe="")
 
 
 def folder_value(text: Column) -> Column:
-    """A text as the value of a folder, another one for every text and for null; at most 100 characters.
+    """A text as a folder's value, at most 100 characters, different for every text and for null.
 
-    Percent-encoded, as Hive does it. A text of more than that is cut and ends with a hash of the whole.
+    Percent-encoded as in Hive. A longer text is cut, and a hash of the full text is appended.
     """
     encoded = _encode(F.substring(text, 1, VALUE_CHARACTERS_MAX))
     fits = (F.length(text) <= VALUE_CHARACTERS_MAX) & (F.length(encoded) <= VALUE_CHARACTERS_MAX)
@@ -63,7 +62,7 @@ def folder_value(text: Column) -> Column:
 
 
 def time_folder(text: Column) -> Column:
-    """A formatted time as a folder, its characters made safe; different texts may share one."""
+    """A formatted time as a folder of safe characters; different texts may share one."""
     path = F.regexp_replace(text, _UNSAFE, "-")
     path = F.regexp_replace(path, "^/+|/+$|(?<=/)/+", "")
     path = F.regexp_replace(path, r"(?<=^|/)[._]", "-")
@@ -79,7 +78,7 @@ def _encode(text: Column) -> Column:
 
 
 def _text(stream: Stream, path: str) -> Column:
-    """The field's text, null where there is none: a string as it is, anything else as JSON writes it."""
+    """The field's text, null without one: a string as it is, another value as JSON."""
     value = F.col("value")
     if stream.value_format == "json":
         return F.coalesce(*(F.get_json_object(value.cast("string"), item) for item in paths(path, stream.renamed)))

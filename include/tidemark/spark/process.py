@@ -1,4 +1,4 @@
-"""Records to rows of the stream: decode, then the stream's own transformation. Both layers use this and nothing else.
+"""Records to rows of the stream: decode, then the stream's transformation. Speed layer and rebuild both use this code.
 
 A transformation gets a data frame with
 
@@ -6,12 +6,12 @@ A transformation gets a data frame with
     event_time  timestamp
     event       struct of the stream's ``value_schema`` or ``avro_schema_file``; of one field ``value`` for raw values
 
-and returns ``source`` and ``event_time`` as they were and its own columns, one row per row. A row it does not want it
-marks with a reason in an extra column ``reject`` (string, null for a good row); rejected rows go to the dead-letter
-topic and the quarantine table. It must not drop or multiply rows: the rebuild counts them.
+and returns ``source`` and ``event_time`` unchanged and its own columns, one row per row. To reject a row it sets a
+reason in an extra column ``reject`` (string, null for a good row). Rejected rows go to the dead-letter topic and the
+quarantine table. It must not drop or multiply rows: the rebuild counts them.
 
-Records that could not be decoded pass through it too, so that one pass over Kafka serves both kinds: their ``event``
-is null, like an event without any field, and what the transformation makes of them is discarded.
+Records that could not be decoded pass through it too, so that one read of Kafka serves both kinds. Their ``event`` is
+null, and the transformation's result for them is discarded.
 """
 
 import importlib.util
@@ -43,7 +43,7 @@ class Processed:
 def load_transform(stream: Stream, folder: Path) -> Transform:
     """``transform`` of ``folder/<stream>.py``.
 
-    Raises ConfigError when there is no such file or function, or when the file does not load.
+    Raises ConfigError if there is no such file or function, or if the file does not load.
     """
     path = folder / f"{stream.name}.py"
     spec = importlib.util.spec_from_file_location(f"tidemark_stream_{stream.name}", path)
@@ -63,10 +63,10 @@ def load_transform(stream: Stream, folder: Path) -> Transform:
 
 
 def process(records: DataFrame, stream: Stream, transform: Transform) -> Processed:
-    """Decode and transform rows of ARCHIVE_SCHEMA; every row ends in exactly one of the two frames.
+    """Decode and transform rows of ARCHIVE_SCHEMA; every row is in exactly one of the two frames.
 
-    Each frame reads ``records`` by itself. Raises ConfigError when the transformation's columns break the contract
-    above, before any row is read.
+    Each frame reads ``records`` by itself. Raises ConfigError, before any row is read, if the transformation's columns
+    break the contract above.
     """
     rows = classify(records, stream, transform)
     rows = rows.withColumn("source", F.col("source").dropFields(REASON))
@@ -77,14 +77,14 @@ def process(records: DataFrame, stream: Stream, transform: Transform) -> Process
 def classify(records: DataFrame, stream: Stream, transform: Transform) -> DataFrame:
     """Every row once: source, event_time, ``_reason`` (null for a good row) and the stream's columns.
 
-    ``source`` keeps the ``_reason`` of a value that could not be decoded, null where the transformation rejected it.
-    Raises ConfigError as ``process`` does.
+    ``source`` keeps the ``_reason`` of a value that could not be decoded; it is null if the transformation rejected the
+    row. Raises ConfigError as ``process`` does.
     """
     return shape(decode(records, stream), stream, transform)
 
 
 def shape(decoded: DataFrame, stream: Stream, transform: Transform) -> DataFrame:
-    """``classify`` of rows that were decoded: the stream's own half of it."""
+    """The second half of ``classify``: apply the stream's transformation to decoded rows."""
     try:
         rows = transform(decoded)
     except AnalysisException as error:

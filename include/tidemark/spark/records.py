@@ -23,15 +23,15 @@ from tidemark.definitions.sections import FieldTime, RecordTime
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_field
 
-# ISO 8601, fixed: Spark's own reading of "12:30" is a time of today, and every rebuild would move the record.
+# ISO 8601, fixed: Spark reads "12:30" as a time of today, so every rebuild would move the record.
 LOCAL_TIME_FORMAT = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.SSSSSSSSS]]]"
 TIMESTAMP_FORMAT = LOCAL_TIME_FORMAT + "[XXX][XX][X]"
-# What a decimal may look like. Java takes minutes, or stops the query, over an exponent of nine digits.
+# Accepted decimals. With an exponent of nine digits Java takes minutes or stops the query.
 _NUMBER = r"^\s*[-+]?[0-9.]{1,40}([eE][-+]?[0-9]{1,3})?\s*$"
 EARLIEST, LATEST = "0001-01-02 00:00:00", "9999-12-30 00:00:00"
 
 # The archive's columns, in order. Timestamps are in µs, UTC; timestamp_type is Kafka's (0 create, 1 log append).
-# Spelt out, because Spark can parse DDL only once a session runs, and this module is imported before.
+# Not as DDL: Spark parses DDL only in a running session, and this module is imported before.
 ARCHIVE_SCHEMA = (
     StructType()
     .add("topic", StringType())
@@ -56,8 +56,8 @@ _TIME_TYPES: dict[str, tuple[type[DataType], ...]] = {
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     """An empty DataFrame of the schema, which costs no job.
 
-    As an Arrow table: an empty list would become an RDD, which starts Python workers to read nothing. The optimizer
-    removes it, and what is computed on it with it: not for trying whether an expression runs.
+    It is an Arrow table: an empty list would become an RDD and start Python workers. The optimizer removes it with
+    everything computed on it, so it can't test whether an expression runs.
     """
     return spark.createDataFrame(to_arrow_schema(schema).empty_table(), schema)
 
@@ -73,20 +73,20 @@ def records(source: DataFrame, stream: Stream) -> DataFrame:
         F.col("timestampType").alias("timestamp_type"),
         "key",
         "value",
-        # A run of null lists costs Arrow's writer O(batch²); empty ones don't.
+        # Consecutive null lists cost Arrow's writer O(batch²); empty lists do not.
         F.coalesce("headers", F.array().cast(headers)).alias("headers"),
         event_time(stream).alias("event_time"),
     )
 
 
 def event_time(stream: Stream) -> Column:
-    """The event time of a source row; the record's timestamp wherever the field gives none.
+    """The event time of a source row; the record's timestamp if the field has none.
 
-    A time without a zone is UTC. Times outside the years 1 to 9999 count as none: no calendar day could hold them; and
-    a record's timestamp out there counts as the nearest moment inside. Null where a row has no timestamp either.
+    A time without a zone is UTC. A time outside the years 1 to 9999 counts as none, because it has no calendar day. A
+    record's timestamp outside counts as the nearest moment inside. Null if a row has no timestamp either.
     """
     earliest, latest = (F.lit(moment).cast("timestamp") for moment in (EARLIEST, LATEST))
-    # Adopted rows have no timestamp, and `greatest` would pass the null over: they must not land in the year 1.
+    # Where a row has no timestamp, `greatest` would pass the null over, and the row would land in the year 1.
     bounded = F.least(F.greatest(F.col("timestamp"), earliest), latest)
     timestamp = F.when(F.col("timestamp").isNotNull(), bounded)
     match stream.event_time:
@@ -98,9 +98,9 @@ def event_time(stream: Stream) -> Column:
 
 
 def _field_time(stream: Stream, wanted: FieldTime) -> Column:
-    """The moment a field of the value says, null where it says none.
+    """The time in a field of the value, null if it has none.
 
-    Raises ConfigError where the field of an Avro schema can't hold one.
+    Raises ConfigError if the field's type in the Avro schema can't hold a time.
     """
     if stream.value_format == "avro":
         column, kind = avro_field(stream, F.col("value"), wanted.field)
@@ -122,7 +122,7 @@ def _field_time(stream: Stream, wanted: FieldTime) -> Column:
 
 
 def require_time(kind: DataType, stream: Stream, wanted: FieldTime) -> None:
-    """Raise ConfigError unless a field of an Avro schema can hold the event time in its format."""
+    """Raise ConfigError unless the Avro field's type can hold the event time in its format."""
     if not isinstance(kind, (*_MOMENTS, *_TIME_TYPES[wanted.format])):
         raise ConfigError(
             "event_time.field: not a time",
@@ -133,13 +133,13 @@ def require_time(kind: DataType, stream: Stream, wanted: FieldTime) -> None:
 
 
 def _epoch(seconds: Column) -> Column:
-    """The moment so many seconds after the epoch, to the µs. Bounded first: Spark stops the query on an overflow."""
+    """The time so many seconds after the epoch, to the µs. Bounded first, because an overflow stops the query."""
     return F.timestamp_seconds(F.when(F.abs(seconds) < 10**12, seconds.cast("decimal(18,6)")))
 
 
 def day(stream: Stream) -> Column:
     """The calendar day of ``event_time`` in the stream's time zone."""
-    if stream.time_zone == "UTC":  # plain numbers: Java's calendar costs more than all the rest of a row's expressions
+    if stream.time_zone == "UTC":  # by integers: Java's calendar costs more than all other expressions of a row
         moment, length = F.unix_micros("event_time"), F.lit(86_400_000_000)
         midnight = moment - F.pmod(moment, length)  # "div" alone would round towards 1970
         return F.date_from_unix_date(F.call_function("div", midnight, length).cast("int"))

@@ -1,4 +1,4 @@
-"""The Spark session every application uses: same catalog, same S3 access, UTC, small heaps."""
+"""The Spark session of every application: the same catalog and S3 access, UTC, small heaps."""
 
 import logging
 import os
@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
@@ -15,16 +14,17 @@ from pyspark.sql import SparkSession
 from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
 from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
+from tidemark.spark.java import jvm
 
 DAEMON = "tidemark.spark.daemon"
 
 
 def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "512m") -> SparkSession:
-    """A session for a command: no deployment, no jars, quiet. By default one core, for looking at plans.
+    """A session for a command, without deployment and jars. By default one core, enough to analyse plans.
 
-    What the JVM logs goes nowhere. Raises StackError, with the last line of it, when the session does not start.
+    The JVM's log is dropped. Raises StackError with its last line if the session does not start.
     """
-    # They print pages of Java stack trace for each exception, the caught ones too.
+    # They print pages of Java stack trace for each exception, even a caught one.
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
     os.environ["SPARK_HOME"] = str(spark_home())
@@ -45,7 +45,7 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
 
 
 def quiet_session(settings: Settings, name: str) -> SparkSession:
-    """``spark_session`` for a command: what the JVM logs goes nowhere. Raises StackError as ``bare_session`` does."""
+    """``spark_session`` for a command: the JVM's log is dropped. Raises StackError as ``bare_session`` does."""
     return _quietly(lambda: spark_session(settings, name))
 
 
@@ -55,17 +55,17 @@ def _quietly(start: Callable[[], SparkSession]) -> SparkSession:
             return start()
         except ConfigError:
             raise
-        except Exception as error:  # PySpark has a type of its own for each way in which a JVM can't start
+        except Exception as error:  # PySpark raises several types if a JVM can't start
             log.seek(0)
-            told = log.read().decode(errors="replace").strip().splitlines()
+            lines = log.read().decode(errors="replace").strip().splitlines()
             raise StackError(
-                "Spark does not start", found=told[-1] if told else error, hint="It needs Java 17 or 21"
+                "Spark does not start", found=lines[-1] if lines else error, hint="Install Java 17 or 21"
             ) from error
 
 
 @contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Give processes started inside another standard error; they keep it."""
+    """Redirect the standard error of processes that are started inside; they keep it."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(descriptor, 2)
@@ -78,9 +78,9 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 
 def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The application's session, made once per process; master, jars and memory too where spark-submit set none.
+    """The application's session, one per process; with master, jars and memory unless spark-submit started it.
 
-    Raises ConfigError without the jars, ServiceError where the JVM ends before it is up.
+    Raises ConfigError without the jars, ServiceError if the JVM ends during its start.
     """
     os.environ.update(submit_environment(settings))
     builder = SparkSession.builder.appName(name)
@@ -88,23 +88,22 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
         "spark.master": settings.spark_master,
         "spark.jars": jars(settings),
         "spark.driver.memory": settings.spark_driver_memory,
-        # Tasks run beside the driver, in the same Python: it has the module. Elsewhere nobody knows.
+        # Local tasks use the driver's Python, which has the module. Other executors may not have it.
         **({"spark.python.daemon.module": DAEMON} if settings.spark_master.startswith("local") else {}),
     }
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit, which was given these
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
         defaults = {}
     for key, value in {**session_conf(settings), **defaults, **(conf or {})}.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except PySparkRuntimeError as error:  # it was killed meanwhile, or the machine has no memory for it
+    except PySparkRuntimeError as error:  # it was killed, or the machine lacks memory
         raise ServiceError(
             "Spark's JVM did not start",
             found=str(error),
-            hint="What it said of itself is in this log; it needs Java 17 or 21, and the memory it is given",
+            hint="See its messages in this log. It needs Java 17 or 21, and the memory in spark.driver.memory",
         ) from error
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark's way to Java classes
-    for key, value in AVRO_LIMITS.items():  # read when the JVM first decodes Avro
-        jvm.java.lang.System.setProperty(key, value)
+    for key, value in AVRO_LIMITS.items():  # Avro reads them when it first decodes a value
+        jvm(session).java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")
     return session

@@ -1,4 +1,4 @@
-"""What both continuous streams share: the Kafka source, the checkpoint's place, and running until told to stop."""
+"""What both continuous streams share: the Kafka source, the checkpoint's place, and running until a stop signal."""
 
 import json
 import signal
@@ -34,7 +34,7 @@ FINISH_S = 20.0  # supervisors kill after 30 s or so
 # One batch's progress as Spark reports it (``StreamingQueryProgress`` as a dictionary), after the batch.
 BatchHook = Callable[[Mapping[str, Any]], None]
 
-# Survives kill -9 and leaves no temporary files, where the rename-based default does not.
+# Unlike the default, which renames, it is safe under kill -9 and leaves no temporary files.
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -54,9 +54,9 @@ def kafka_source(
 ) -> DataFrame:
     """The stream's topic from its start, committed records only, headers included; one Spark partition per log.
 
-    ``starting``: the next offset by partition, of all partitions, at which a query without a checkpoint begins instead.
-    ``fail_on_data_loss`` false makes Spark go on behind offsets that retention took; the caller must report them.
-    ``max_trigger_delay_seconds`` bounds the wait for ``min_offsets_per_trigger``, and is nothing without it.
+    A query without a checkpoint starts at ``starting``, the next offsets of all partitions, if given. Without
+    ``fail_on_data_loss`` Spark skips offsets that retention deleted, and the caller must report them.
+    ``max_trigger_delay_seconds`` limits the wait for ``min_offsets_per_trigger``.
     """
     options = {
         **source_options(settings),
@@ -74,15 +74,15 @@ def kafka_source(
 
 
 def trigger(seconds: float, *, available_now: bool) -> dict[str, Any]:
-    """Keyword arguments for ``DataStreamWriter.trigger``: everything there is and then end, or every so often."""
+    """Keyword arguments for ``DataStreamWriter.trigger``: read all current records and end, or run periodically."""
     return {"availableNow": True} if available_now else {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
 
 def bind_checkpoint(store: ObjectStore, layout: Layout, layer: str, log: TopicPartition) -> str:
-    """The URL of the layer's checkpoint, tied to the topic's id at its first use.
+    """The URL of the layer's checkpoint, which is bound to the topic's id at its first use.
 
-    Spark's offsets don't say which log they count. Raises ConflictError where the topic was made again since:
-    the positions would skip the new log's first records without a word.
+    Spark's offsets do not name the topic's id. Raises ConflictError if the topic was recreated since: the positions
+    would silently skip the new topic's first records.
     """
     prefix = layout.checkpoint_prefix(layer)
     key = f"{prefix}source.json"
@@ -95,16 +95,16 @@ def bind_checkpoint(store: ObjectStore, layout: Layout, layer: str, log: TopicPa
                 expected=wanted.decode().strip(),
                 found=(found or b"nothing").decode(errors="replace").strip(),
                 where=f"s3://{store.bucket}/{key}",
-                hint=f"The topic was made again: delete s3://{store.bucket}/{prefix} to read the new one",
+                hint=f"The topic was recreated: delete s3://{store.bucket}/{prefix} to read the new one",
             )
     return f"s3a://{store.bucket}/{prefix.rstrip('/')}"
 
 
 def start_query(spark: SparkSession, query: DataStreamWriter) -> StreamingQuery:
-    """Start a query that writes its checkpoint atomically to S3, in any session: a query keeps what it started with.
+    """Start a query that writes its checkpoint atomically to S3.
 
-    Elsewhere in the session Spark must not use that way: it would read the list of a file source, which lies on the
-    driver's own disk, by it as well.
+    The setting is reset after the start; the query keeps it. Other queries of the session must not use it: Spark would
+    also apply it to the file list of ``tidemark.spark.file_list``, which is on the driver's disk.
     """
     before = spark.conf.get(_FILE_MANAGER, None)
     spark.conf.set(_FILE_MANAGER, _ABORTABLE)
@@ -119,11 +119,11 @@ def start_query(spark: SparkSession, query: DataStreamWriter) -> StreamingQuery:
 
 @contextmanager
 def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session for one continuous stream, stopped at the end; from here on SIGTERM and SIGINT only ask to stop.
+    """A session for one continuous stream, stopped at the end; from now on SIGTERM and SIGINT only request a stop.
 
-    The JVM is started with both ignored and so inherits that: a supervisor signals the whole process group, and a
-    JVM that obeyed by itself would die in the middle of a batch. A signal that comes meanwhile waits (on Linux a
-    blocked signal is kept even while it is ignored).
+    The JVM starts with both signals ignored, and inherits that: a supervisor signals the whole process group, and the
+    JVM would otherwise die in the middle of a batch. A signal during the start waits: Linux keeps a blocked signal even
+    while it is ignored.
     """
     _stop.clear()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -138,7 +138,7 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
     try:
         yield spark
     finally:
-        with suppress(Py4JError, OSError):  # the JVM may be gone, and is the news then
+        with suppress(Py4JError, OSError):  # the JVM may have died, and that error is raised
             spark.stop()
 
 
@@ -148,12 +148,11 @@ def await_stop(
     on_poll: Callable[[], object] | None = None,
     in_hand: Callable[[], bool] | None = None,
 ) -> None:
-    """Wait until the query ended or a signal asked to stop; then the running batch is given up and nothing is lost.
+    """Wait until the query ends or a signal requests a stop; then the running batch is given up, and nothing is lost.
 
-    With ``in_hand``, which says whether a batch runs, a stop first waits up to 20 s for it to end, whatever its end.
-    ``on_batch`` is called once per batch, in order, on this thread; what it raises stops the query and is raised.
-    ``on_poll`` is called every second or so while the query runs.
-    Raises what ``task_error`` makes of the cause where the query failed, ServiceError where the JVM died.
+    With ``in_hand``, which returns whether a batch runs, a stop first waits up to 20 s for the batch. ``on_batch`` is
+    called once per batch, in order, on this thread; an error in it stops the query and is raised. ``on_poll`` is called
+    about every second. Raises ``task_error`` of the cause if the query failed, ServiceError if the JVM died.
     """
     last, name = -1, query.name
     try:
@@ -168,11 +167,11 @@ def await_stop(
         _end(query)
         _report(query, last, on_batch)
     except StreamingQueryException as error:
-        if in_hand is not None and _stop.is_set():  # a batch was refused, or given up, for that
+        if in_hand is not None and _stop.is_set():  # the stop refused or ended the batch
             return
         raise task_error(error, where=f"stream {name}") from error
     except (Py4JError, OSError) as error:
-        raise ServiceError("Spark's JVM is gone", found=error, where=name) from error
+        raise ServiceError("Spark's JVM died", found=error, where=name) from error
     finally:
         _end(query)
 
@@ -185,21 +184,21 @@ def _await_batch(query: StreamingQuery, in_hand: Callable[[], bool]) -> None:
 
 
 def stop_requested() -> bool:
-    """Whether a signal asked this process to stop."""
+    """Whether a signal requested a stop of this process."""
     return _stop.is_set()
 
 
 def log_event(event: str, **fields: Any) -> None:
-    """One JSON line on standard output, flushed: ``time`` (UTC), ``event``, then the fields as given."""
+    """Write one JSON line to standard output and flush it: ``time`` (UTC), ``event``, then the given fields."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     sys.stdout.write(json.dumps({"time": now, "event": event, **fields}, default=str) + "\n")
     sys.stdout.flush()
 
 
 def batch_fields(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """What every batch's log line says: id, rows, ``[start, end)`` per partition, lag (offsets), time.
+    """The fields of a batch's log line: id, rows, ``[start, end)`` per partition, lag (offsets), time.
 
-    The start is None in a stream's very first batch: Spark then begins at the log's start and does not say where.
+    The start is None in a stream's first batch: Spark does not report the log's start.
     """
     started, ends, latest = (_positions(progress, kind) for kind in ("startOffset", "endOffset", "latestOffset"))
     return {
@@ -226,15 +225,15 @@ def _positions(progress: Mapping[str, Any], kind: str) -> dict[int, int]:
 
 
 def _report(query: StreamingQuery, last: int, on_batch: BatchHook | None) -> int:
-    """Hand on every batch behind ``last``; the id of the newest one.
+    """Call ``on_batch`` for every batch after ``last``; returns the id of the newest one.
 
-    Progress is polled: an error in a listener would stay in the listener's thread.
+    Progress is polled, because an error in a listener would stay in the listener's thread.
     """
     newest = query.lastProgress
     if newest is None or newest["batchId"] <= last:
         return last
     for progress in query.recentProgress:
-        # A trigger without data shows up with the next batch's id and did not add anything.
+        # A trigger without data is reported with the next batch's id and without addBatch.
         if progress["batchId"] > last and "addBatch" in progress["durationMs"]:
             last = progress["batchId"]
             if on_batch is not None:
@@ -243,7 +242,7 @@ def _report(query: StreamingQuery, last: int, on_batch: BatchHook | None) -> int
 
 
 def _end(query: StreamingQuery) -> None:
-    # With the JVM gone, or the query failing while it stops, it no longer runs, and that is the aim.
+    # If the JVM has died, or the query fails while it stops, it no longer runs either.
     with suppress(Py4JError, StreamingQueryException, OSError):
         query.stop()
 

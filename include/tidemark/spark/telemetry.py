@@ -1,6 +1,6 @@
-"""A stream's metrics by OpenTelemetry, over OTLP/HTTP, where the standard variables name a collector; else nothing.
+"""A stream's metrics by OpenTelemetry, over OTLP/HTTP, if the standard variables name a collector.
 
-They are exported by a thread of their own: a collector that is away neither stops nor slows the stream.
+Their own thread exports them: an unavailable collector neither stops nor slows the stream.
 """
 
 import logging
@@ -19,7 +19,7 @@ _LAST_EXPORT_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instrument:
-    """One metric: its name and unit (UCUM) as OpenTelemetry's conventions have them."""
+    """One metric; name and unit (UCUM) follow OpenTelemetry's conventions."""
 
     name: str
     kind: Literal["counter", "histogram", "gauge"]
@@ -46,7 +46,7 @@ LAG_RECORDS = Instrument(
     name="tidemark.lag.records", kind="gauge", unit="{record}", about="Offsets between the position and the topic's end"
 )
 LAG_TIME = Instrument(
-    name="tidemark.lag.time", kind="gauge", unit="s", about="Age of the oldest record behind, 0 where there is none"
+    name="tidemark.lag.time", kind="gauge", unit="s", about="Age of the oldest unread record, 0 without one"
 )
 INSTRUMENTS = (
     BATCHES,
@@ -64,7 +64,7 @@ INSTRUMENTS = (
 
 
 class Telemetry:
-    """One stream's metrics, from construction to ``close``. Thread-safe, as OpenTelemetry's instruments are."""
+    """One stream's metrics, from construction to ``close``. Thread-safe."""
 
     def __init__(self, *, stream: str, layer: str) -> None:
         self._attributes = dict(zip(ATTRIBUTES, (stream, layer), strict=True))
@@ -89,18 +89,18 @@ class Telemetry:
                 target.set(value, self._attributes)
 
     def close(self) -> None:
-        """Export what is there, for 5 s at most."""
+        """Export the last values; takes 5 s at most."""
         if self._provider is None:
             return
         try:
             self._provider.shutdown(timeout_millis=_LAST_EXPORT_MS)
-        except Exception as error:  # noqa: BLE001  # it raises nothing narrower, and a run that ended well has ended well
+        except Exception as error:  # noqa: BLE001  # it raises nothing narrower, and must not fail a successful run
             log_event("metrics not exported", level="warning", **self._attributes, error=repr(error))
         self._complaints.stop()
         self._provider = None
 
     def _start(self) -> None:
-        # Half a second of imports that only a deployment with a collector needs.
+        # These imports take half a second, and only a deployment with a collector needs them.
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -119,12 +119,12 @@ class Telemetry:
 
 
 def _place(url: str) -> str:
-    """Host and port alone: a URL may hold a password."""
+    """Host and port only: a URL may contain a password."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
 class _FirstComplaint(logging.Handler):
-    """OpenTelemetry logs every export that failed, for as long as the collector is away: one line per run is enough."""
+    """Logs only the first failed export of a run; OpenTelemetry logs every one while the collector is unavailable."""
 
     def __init__(self, **fields: str) -> None:
         super().__init__(logging.WARNING)

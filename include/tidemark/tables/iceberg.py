@@ -1,8 +1,9 @@
 """The published and quarantine tables: creation, the audit branch, and atomic publication.
 
-Rows are written by Spark; branches and publication go through Iceberg's Java ``Table``, which alone offers one
-transaction with explicit preconditions. A publication replaces whole days: it succeeds when other days moved since the
-branch was cut, and is refused when one of its own did.
+Spark writes the rows. Branches and publication use Iceberg's Java ``Table``, because neither SQL nor PyIceberg offers a
+transaction with these preconditions. A publication replaces whole days. It succeeds if only other days changed since
+the branch was created, and is refused if one of its own days did. tests/spark/test_private_apis.py fails when Iceberg's
+version changes, and names what to check.
 """
 
 import json
@@ -22,6 +23,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
+from tidemark.spark.java import java_session, jvm
 from tidemark.spark.records import no_rows
 from tidemark.tables.columns import DAY
 from tidemark.tables.schema_evolution import Change, Moved, Widened, evolution, stored
@@ -29,12 +31,13 @@ from tidemark.tables.snapshot_summary import DAYS_PROPERTY, INPUTS_PROPERTY, ROW
 
 T = TypeVar("T")
 
+PROVEN_WITH = "1.11.0"  # the version of Iceberg
 _ATTEMPTS = 12
 _CAUSES_MAX = 10
 _EPOCH = date(1970, 1, 1)
 _PROPERTIES = {
     "format-version": "2",
-    # The rebuild decides how many tasks write; a shuffle would only copy every row once more.
+    # The rebuild decides how many tasks write; a shuffle would only copy every row again.
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
     "write.parquet.compression-codec": "zstd",
@@ -45,7 +48,7 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What a rebuild left on an audit branch: one commit on top of main's ``base``. ``rows`` per day, from metadata."""
+    """A rebuild's commit on an audit branch, on top of main's snapshot ``base``. ``rows`` per day are from metadata."""
 
     base: int
     snapshot: int
@@ -55,11 +58,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """A staged branch to publish, and what its snapshot's summary shall say.
+    """A staged branch to publish, and the summary of its snapshot.
 
     ``inputs`` is a fingerprint of what was read: the same run with the same inputs publishes once. ``since`` is main's
-    snapshot when the run was settled: what others published of the days since then, the plan does not know. ``held``
-    are days on the branch that are not to be published.
+    snapshot when the run was planned: the plan does not know what others published of the days since then. ``held``
+    are days on the branch that are not to be published. ``hint`` says what to do where a day moved.
     """
 
     run: str
@@ -70,19 +73,20 @@ class Publication:
     staged: int
     days: tuple[date, ...]
     summary: Mapping[str, str]
+    hint: str
     held: tuple[date, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The snapshot on main; ``already`` where an earlier attempt of the same run made it."""
+    """The snapshot on main; ``already`` if an earlier attempt of the same run made it."""
 
     snapshot: int
     already: bool
 
 
 class IcebergTable:
-    """One table, partitioned by ``_day``, seen through a Spark session. Java errors come out as ours."""
+    """One table, partitioned by ``_day``, in a Spark session. Java's errors are raised as ours."""
 
     def __init__(self, spark: SparkSession, settings: Settings, name: str) -> None:
         self._spark = spark
@@ -90,10 +94,10 @@ class IcebergTable:
         self.identifier = f"{self.namespace}.{name}"
 
     def ensure(self, schema: StructType, renamed: Renamed) -> tuple[Change, ...]:
-        """Create the table, with a first empty snapshot so that it can be branched, or make its columns the schema's.
+        """Create the table with an empty snapshot, which a branch needs; or change its columns to the schema's.
 
-        ``renamed``: column → its earlier names. The changes made: all in one commit, none where nothing is to be done.
-        Raises ConfigError, with every difference and before any change, where the columns can't become those.
+        ``renamed`` maps a column to its earlier names. Returns the changes, which are one commit. Raises ConfigError
+        with every difference, and changes nothing, if one of them is not allowed.
         """
         if not self._spark.catalog.tableExists(self.identifier):
             evolution(StructType(), schema, renamed).require_allowed(self.identifier)
@@ -105,18 +109,18 @@ class IcebergTable:
         return self._spark.read.option("branch", branch).table(self.identifier)
 
     def read_at(self, snapshot: int | None) -> DataFrame:
-        """The rows as of a snapshot, in the columns that the table has now: each found by its id, null if it is newer.
+        """The rows as of a snapshot in the table's current columns, matched by id; a newer column is null.
 
-        Raises ConflictError where the table does not have the snapshot any more.
+        Raises ConflictError if the table no longer has the snapshot.
         """
         table = self._load()
         if snapshot is None or table.snapshot(snapshot) is None:
             raise ConflictError(
                 "the snapshot has expired",
                 expected=f"snapshot {snapshot}",
-                found="none of that id",
+                found="no such snapshot",
                 where=self.identifier,
-                hint="Its rows can't be read any more; a rebuild by force makes the day anew from the archive",
+                hint="Its rows can't be read any more. A run with force rebuilds the day from the archive",
             )
         rows = self._spark.sql(f"SELECT * FROM {self.identifier} VERSION AS OF {snapshot}")  # noqa: S608 - our names
         then, now = table.schemas().get(table.snapshot(snapshot).schemaId()), table.schema()
@@ -126,13 +130,13 @@ class IcebergTable:
         return rows.select(*(F.col(f"`{was}`").alias(name) for was, name in earlier if was)).to(self._columns(now))
 
     def stage(self, branch: str, rows: DataFrame | None, days: Sequence[date], *, distribution: str) -> Staged:
-        """Cut (or cut anew) the branch from main and replace ``days`` on it by ``rows``, in one commit.
+        """Create the branch from main, or reset it to main, and replace ``days`` on it by ``rows`` in one commit.
 
-        ``distribution`` is Iceberg's write distribution mode. A day without rows becomes empty; None is no rows at all.
+        ``distribution`` is Iceberg's write distribution mode. A day without rows becomes empty; None means no rows.
         """
-        base = self._retry(lambda: self._cut(branch))
-        if rows is None:  # without a query's work
-            days_only = self._of(days)
+        base = self._retry(lambda: self._branch(branch))
+        if rows is None:  # no query needed
+            days_only = self._filter(days)
             self._retry(lambda: self._load().newOverwrite().overwriteByRowFilter(days_only).toBranch(branch).commit())
         else:
             target = f"{self.identifier}.`branch_{branch}`"
@@ -149,8 +153,8 @@ class IcebergTable:
     def publish(self, publication: Publication) -> Published:
         """Replace the days on main by the branch's files and drop the branch, in one transaction.
 
-        Raises ConflictError when one of the days moved since the branch was cut, or when the branch is not the one
-        that was audited: the run must rebuild.
+        Raises ConflictError if one of the days changed since the branch was created, or if the branch is not the
+        audited one: the run must rebuild.
         """
         return self._retry(lambda: self._publish(publication))
 
@@ -164,17 +168,14 @@ class IcebergTable:
         return {str(name) for name in self._load().refs()}
 
     @property
-    def _jvm(self) -> Any:
-        return self._spark._jvm
+    def _iceberg(self) -> Any:
+        return jvm(self._spark).org.apache.iceberg
 
     def _load(self) -> Any:
-        return self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            self._spark._jsparkSession,
-            self.identifier,
-        )
+        return self._iceberg.spark.Spark3Util.loadIcebergTable(java_session(self._spark), self.identifier)
 
     def _create(self, schema: StructType) -> None:
-        """Namespace and table. Where a neighbour is first, each kind of catalog says so in its own way."""
+        """Create namespace and table. If another writer is first, each catalog type raises another error."""
         catalog = self._spark.catalog
         try:
             self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.namespace}")
@@ -196,17 +197,17 @@ class IcebergTable:
     @property
     def _convert(self) -> Any:
         """Iceberg's conversion between its schemas and Spark's, both ways."""
-        return self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
+        return self._iceberg.spark.SparkSchemaUtil.convert
 
     def _evolve(self, schema: StructType, renamed: Renamed) -> tuple[Change, ...]:
-        """Compare with the columns of the very metadata that the commit replaces: a neighbour's change is seen."""
+        """Change the columns. They are compared with the metadata that the commit replaces, so no change is missed."""
         table = self._load()
         wanted = evolution(self._columns(table.schema()), schema, renamed)
         wanted.require_allowed(self.identifier)
         if wanted.changes:
-            kinds = self._convert(self._spark._jsparkSession.parseDataType(stored(schema).json()))
+            kinds = self._convert(java_session(self._spark).parseDataType(stored(schema).json()))
             update = table.updateSchema()
-            # Within one change Iceberg goes by the names before it.
+            # Inside one change Iceberg uses the names from before it.
             before = {item.name: item.earlier for item in wanted.changes if isinstance(item, Moved)}
             for item in wanted.changes:
                 if isinstance(item, Moved):
@@ -222,10 +223,10 @@ class IcebergTable:
         return wanted.changes
 
     def _ancestors(self, table: Any) -> Any:
-        for identity in self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(table):
+        for identity in self._iceberg.util.SnapshotUtil.currentAncestorIds(table):
             yield table.snapshot(identity)
 
-    def _cut(self, branch: str) -> int:
+    def _branch(self, branch: str) -> int:
         table = self._load()
         base: int = table.currentSnapshot().snapshotId()
         change = table.manageSnapshots()
@@ -242,25 +243,25 @@ class IcebergTable:
             if (summary.get(INPUTS_PROPERTY), summary.get(DAYS_PROPERTY)) == (wanted.inputs, _days_json(wanted.days)):
                 self._drop(table, wanted.branch)
                 return Published(snapshot=snapshot.snapshotId(), already=True)
-            break  # the run's latest publication says what readers see of it, whatever it had published before
+            break  # readers see the run's latest publication, so earlier ones do not count
         self._require_branch(table, wanted)
-        self._require_still(table, wanted)
+        self._require_unchanged(table, wanted)
         transaction = table.newTransaction()
         self._overwrite(transaction.newOverwrite(), table, wanted).commit()
         transaction.manageSnapshots().removeBranch(wanted.branch).commit()
         transaction.commitTransaction()
         table.refresh()
-        # A neighbour may have committed since: ours is the newest snapshot of this run, not always the current one.
+        # Another writer may have committed since: ours is the run's newest snapshot, not always the current one.
         ours = next(item for item in self._ancestors(table) if item.summary().get(RUN_PROPERTY) == wanted.run)
         return Published(snapshot=ours.snapshotId(), already=False)
 
     def _overwrite(self, change: Any, table: Any, wanted: Publication) -> Any:
-        which = self._of(wanted.days)
+        which = self._filter(wanted.days)
         change = change.overwriteByRowFilter(which).validateFromSnapshot(wanted.base).conflictDetectionFilter(which)
         change = change.validateNoConflictingData().validateNoConflictingDeletes()
         files = table.snapshot(wanted.staged).addedDataFiles(table.io())
         added = [file for file in files if self._day(file) not in wanted.held]
-        if added:  # Iceberg rejects this check where there is no file to check.
+        if added:  # Iceberg refuses this check if there is no file.
             change = change.validateAddedFilesMatchOverwriteFilter()
         rows: Counter[str] = Counter()
         for file in added:
@@ -278,33 +279,33 @@ class IcebergTable:
         return change
 
     def _day(self, file: Any) -> date | None:
-        """The day that a data file has rows of."""
-        number = file.partition().get(0, self._jvm.java.lang.Class.forName("java.lang.Integer"))
+        """The day of a data file's rows."""
+        number = file.partition().get(0, jvm(self._spark).java.lang.Class.forName("java.lang.Integer"))
         return None if number is None else _EPOCH + timedelta(days=number)
 
-    def _of(self, days: Sequence[date]) -> Any:
+    def _filter(self, days: Sequence[date]) -> Any:
         """Iceberg's filter of these days' rows."""
-        values = self._jvm.java.util.ArrayList()
+        values = jvm(self._spark).java.util.ArrayList()
         for day in days:
             values.add(day.isoformat())
-        return getattr(self._jvm.org.apache.iceberg.expressions.Expressions, "in")(DAY, values)
+        return getattr(self._iceberg.expressions.Expressions, "in")(DAY, values)  # "in" is a keyword of Python
 
     def _require_branch(self, table: Any, wanted: Publication) -> None:
         tip = table.snapshot(wanted.branch) if table.refs().get(wanted.branch) is not None else None
         if tip is None or tip.snapshotId() != wanted.staged:
             raise ConflictError(
-                "the audit branch is not what the rebuild left",
+                "the audit branch is not the one that the rebuild wrote",
                 expected=f"snapshot {wanted.staged}",
                 found="no branch" if tip is None else f"snapshot {tip.snapshotId()}",
                 where=f"{self.identifier} branch {wanted.branch}",
                 hint="Run the rebuild step again",
             )
 
-    def _require_still(self, table: Any, wanted: Publication) -> None:
-        """Refuse where another run published one of the days since this one was settled.
+    def _require_unchanged(self, table: Any, wanted: Publication) -> None:
+        """Raise ConflictError if another run published one of the days since this run was planned.
 
-        Iceberg's own validation covers the time between this look and the commit, and writers that are not ours; but
-        it sees files only, so a day that was emptied while it was empty already would slip through.
+        Iceberg's own validation covers the time from this check to the commit, and writers that are not ours. But it
+        compares files, so it misses a publication that replaced an empty day by an empty day.
         """
         for snapshot in self._ancestors(table):
             if snapshot.snapshotId() == wanted.since:
@@ -320,25 +321,25 @@ class IcebergTable:
 
     def _moved(self, wanted: Publication, found: str) -> ConflictError:
         return ConflictError(
-            "a day moved while this run was rebuilding it",
+            "another run has moved a day since this run was planned",
             expected=f"{', '.join(day.isoformat() for day in wanted.days)} as of snapshot {wanted.since}",
             found=found,
             where=self.identifier,
-            hint="Start again from step plan",
+            hint=wanted.hint,
         )
 
     def _drop(self, table: Any, branch: str) -> None:
-        """Remove the branch that a repeated rebuild may have left."""
+        """Remove the branch, which a repeated rebuild may have left."""
         if table.refs().get(branch) is not None:
             table.manageSnapshots().removeBranch(branch).commit()
 
     def _repeat(self, action: Callable[[], T]) -> T:
-        """Repeat ``action``, which looks at the table afresh, while only a neighbour's commit is in its way.
+        """Repeat ``action``, which must load the table each time, while only another writer's commit prevents it.
 
         Iceberg can't replay a transaction that changes a branch, and SQLite answers "busy" to a second writer.
         """
         attempts = Retrying(
-            retry=retry_if_exception(_is_neighbour),
+            retry=retry_if_exception(_is_concurrent_commit),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.1, max=3),
             reraise=True,
@@ -346,7 +347,7 @@ class IcebergTable:
         return attempts(action)
 
     def _retry(self, action: Callable[[], T]) -> T:
-        """``_repeat`` a commit, and tell what refuses it."""
+        """``_repeat`` a commit, and explain its failure."""
         try:
             return self._repeat(action)
         except Py4JJavaError as error:
@@ -355,21 +356,21 @@ class IcebergTable:
             if "org.apache.iceberg.exceptions.ValidationException" in names:
                 raise ConflictError(
                     "Iceberg refused the commit",
-                    expected="no change to the same days since the branch was cut",
+                    expected="no change to the same days since the branch was created",
                     found=detail,
                     where=self.identifier,
-                    hint="Start again from step plan",
+                    hint="Start a new run of the days",
                 ) from error
             raise ServiceError(
                 "Iceberg could not commit",
                 found=f"{names[0]}: {detail}",
                 where=self.identifier,
-                hint="Look after the catalog's database and S3, then run the step again",
+                hint="Check the catalog's database and S3, then run the step again",
             ) from error
 
 
 def _days_json(days: Sequence[date]) -> str:
-    """Days as a snapshot's summary tells them."""
+    """Days as in a snapshot's summary."""
     return json.dumps([day.isoformat() for day in days])
 
 
@@ -383,7 +384,7 @@ def _java_classes(error: Py4JJavaError) -> list[str]:
     return names
 
 
-def _is_neighbour(error: BaseException) -> bool:
+def _is_concurrent_commit(error: BaseException) -> bool:
     if not isinstance(error, Py4JJavaError):
         return False
     names = _java_classes(error)

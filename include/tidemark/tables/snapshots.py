@@ -9,6 +9,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
@@ -83,11 +84,13 @@ def day_files(table: Table, snapshot: Snapshot) -> dict[date, DayFiles]:
     return found
 
 
-def main_snapshots(settings: Settings, stream: Stream) -> dict[str, int | None]:
-    """The current snapshots as ``snapshot`` and ``quarantine_snapshot``; None for a table that is not there yet."""
-    tables = {"snapshot": stream.table, "quarantine_snapshot": stream.quarantine_table}
-    found = {key: load_table(settings, name) for key, name in tables.items()}
-    return {key: table.metadata.current_snapshot_id if table else None for key, table in found.items()}
+def main_snapshots(settings: Settings, stream: Stream) -> MainSnapshots:
+    """The current snapshots of the published and the quarantine table."""
+    published, quarantine = (load_table(settings, name) for name in (stream.table, stream.quarantine_table))
+    return MainSnapshots(
+        published=published.metadata.current_snapshot_id if published else None,
+        quarantine=quarantine.metadata.current_snapshot_id if quarantine else None,
+    )
 
 
 class LastPublication(NamedTuple):

@@ -1,7 +1,5 @@
 """A day derived from its archive alone: every manifest, and every object with rows of the day, read to its end."""
 
-import hashlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, tzinfo
@@ -19,17 +17,14 @@ from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse
 from tidemark.core.manifest_chain import broken_links
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
 from tidemark.objects.bits import OffsetBits
-from tidemark.objects.body import ObjectBody
 from tidemark.objects.checksum import ALGORITHM, RowChecksum
 from tidemark.objects.columns import archived_offsets, object_batches
-from tidemark.objects.connect import is_connect_key
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.verify.lineage import Basis, Lineage
 from tidemark.verify.result import ProofPart
 
 _AT_ONCE = 5_000
-_CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +40,7 @@ class ListedRange:
 class Derived:
     """``batches`` by log, writer and batch, those of replaced ranges too. ``rows`` are the offsets with a row of the
     day, by log, of what the version is made of; ``copies`` counts those rows with all their copies; ``late`` those that
-    came later. ``undated`` are offsets of adopted objects with rows of several days: of which day each is, only Spark
-    can tell."""
+    came later."""
 
     manifests: int = 0
     objects: int = 0
@@ -56,7 +50,6 @@ class Derived:
     batches: dict[TopicPartition, dict[str, dict[int, ListedRange]]] = field(default_factory=dict)
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     copies: dict[TopicPartition, int] = field(default_factory=dict)
-    undated: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
 
     def windows(self) -> dict[TopicPartition, OffsetRange]:
         """The offsets that were looked at, by log."""
@@ -203,8 +196,6 @@ class ArchiveReader:
         """One object against its manifest; its rows of the day into ``found``, those in ``late`` only counted."""
         checksum = RowChecksum(SCHEMA.names) if file.checksum.startswith(ALGORITHM) else None
         columns = ["offset", "event_time"] if checksum is None else SCHEMA.names
-        connect = is_connect_key(file.key)
-        undated = connect and {rows.day for rows in file.days} != {self._day}
         rows, of_day, first, last = 0, 0, None, None
         listed = next((item.rows for item in file.days if item.day == self._day), 0)
         try:
@@ -221,10 +212,7 @@ class ArchiveReader:
                 first = int(offsets[0]) if first is None else first
                 last = int(offsets[-1])
                 rows += batch.num_rows
-                if undated:
-                    found.undated.setdefault(file.log, OffsetBits(found.rows[file.log].window)).add(offsets)
-                    continue
-                own = offsets if connect else offsets[self._of_day(batch)]
+                own = offsets[self._of_day(batch)]
                 of_day += len(own)
                 for span in late:
                     inside = (own >= span.start) & (own < span.end)
@@ -238,12 +226,9 @@ class ArchiveReader:
         check.equal("rows of an object", expected=file.rows, found=rows, where=file.key)
         expected = (file.first_offset, file.last_offset)
         check.equal("first and last offset of an object", expected=expected, found=(first, last), where=file.key)
-        if not undated:
-            check.equal("rows of the day in an object", expected=listed, found=of_day, where=file.key)
+        check.equal("rows of the day in an object", expected=listed, found=of_day, where=file.key)
         if checksum is not None:
             check.equal("checksum of an object's rows", expected=file.checksum, found=checksum.value, where=file.key)
-        elif connect:
-            self._hash(file, check)
         else:
             check.notes.append(f"no checksum that can be compared: {file.key} has {file.checksum!r}")
 
@@ -252,15 +237,6 @@ class ArchiveReader:
         times = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
         of_day: npt.NDArray[np.bool_] = (times >= self._span[0]) & (times < self._span[1])
         return of_day
-
-    def _hash(self, file: DataFile, check: ProofPart) -> None:
-        """Of an adopted object the manifest keeps the SHA-256 of its bytes."""
-        found = hashlib.sha256()
-        with ObjectBody(self._store, file.key) as body, io.BufferedReader(body, _CHUNK) as reader:
-            while piece := reader.read(_CHUNK):
-                found.update(piece)
-        expected = file.checksum.partition(":")[2].partition(" ")[0]
-        check.equal("SHA-256 of an adopted object", expected=expected, found=found.hexdigest(), where=file.key)
 
 
 def _windows(files: Sequence[DataFile]) -> Mapping[TopicPartition, OffsetRange]:

@@ -94,7 +94,7 @@ def _basis(seal: Seal) -> Basis:
 def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPart) -> None:
     """The ranges of every log tile what the seal proves of it, and the batches it names are committed as it says."""
     for item in seal.logs:
-        whole = range_or_none(item.origin, item.end)
+        whole = range_or_none(item.start, item.end)
         batches = archive.batches.get(item.log, {})
         committed = archive.committed(item.log)
         lost = [gap.range for gap in item.gaps]

@@ -7,9 +7,10 @@ from itertools import islice
 
 from tidemark.core.days import micros
 from tidemark.core.errors import ServiceError
+from tidemark.core.hole_evidence import RANGES_MAX
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
 from tidemark.kafka.log_reader import LogReader
-from tidemark.kafka.offset_evidence import RANGES_MAX, Inquiry, Told
+from tidemark.kafka.offset_evidence import OffsetClassifier, OffsetFindings
 from tidemark.kafka.positions import positions_at
 from tidemark.kafka.topics import topic_config
 from tidemark.objects.bits import OffsetBits
@@ -86,8 +87,8 @@ def compare_with_kafka(
     """
     log, held, found = side.log, side.held, Held()
     compacted = held is not None and "compact" in topic_config(side.bootstrap, log.topic)["cleanup.policy"]
-    told = Told()
-    with LogReader(side.bootstrap, log, committed=True) as reader, Inquiry(side.bootstrap, log) as inquiry:
+    told = OffsetFindings()
+    with LogReader(side.bootstrap, log, committed=True) as reader, OffsetClassifier(side.bootstrap, log) as classifier:
         for window in _pieces(stretches):
             own = side.archived(window)
             there = held.intersect(window) if held is not None else None
@@ -107,8 +108,8 @@ def compare_with_kafka(
             found.sealed += count(gone) - count(left)
             found.unexplained += count(left)
             found.ranges += left[: RANGES_MAX - len(found.ranges)]
-            told = told.plus(inquiry.ask(subtract(holes, gone)))
-        evidence = inquiry.nature().evidence(told)
+            told = told.plus(classifier.classify(subtract(holes, gone)))
+        evidence = classifier.gap_cause().evidence(told)
     found.unexplained += evidence.unexplained
     found.ranges = sorted([*found.ranges, *evidence.ranges])[:RANGES_MAX]
     if found.offsets >= LIMIT_OFFSETS:

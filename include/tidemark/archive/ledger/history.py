@@ -1,10 +1,10 @@
-"""Everything committed, in columns, and what of it a plan must look at one by one.
+"""All committed ranges in columns, and the part of them that a plan must examine one by one.
 
-Most of a long history is dull: ranges in a row, by one writer, that nothing overlaps, each complete or with holes that
-a seal has found to be transactional (tidemark.core.transaction_holes). A cover takes each of them whole, so the planner
-may see such a row as one range; and of files it needs those with rows of the days at hand.
-Both are picked here with numpy, in time linear in the history with a tiny factor; the decisions stay in the pure
-planner (tidemark.core.planner), which then costs what is new plus what is read.
+Most of a long history is regular: adjacent ranges of one writer that nothing overlaps, each complete, or with holes
+that a seal has proven transactional (tidemark.core.transaction_holes). A cover uses each of them completely, so the
+planner may see a sequence of them as one range. Of the files it needs those with rows of the planned days. Both are
+selected here with numpy, in time linear in the history. The decisions are in the pure planner (tidemark.core.planner),
+whose cost then depends on what is new and what is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched
+from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched, within
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
-from tidemark.core.manifest import ADOPTED, DataFile, DayRows
+from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
-from tidemark.core.planner import Committed, latest_of
-from tidemark.core.seal import Seal, SealedLog
-from tidemark.core.transaction_holes import BatchSpan, spans
+from tidemark.core.planner import Committed
+from tidemark.core.seen import SeenDay, SeenLog
+from tidemark.core.transaction_holes import BatchSpan, Spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class CommittedRef:
 
 
 class History:
-    """The ranges, files and rows per day of every manifest that the parts were made of, without replaced ranges."""
+    """The ranges, files and rows per day of all manifests in the parts, without replaced ranges."""
 
     def __init__(self, parts: Sequence[Tables]) -> None:
         self._parts = tuple(parts)
@@ -56,7 +56,7 @@ class History:
         tables, days = [part.ranges for part in parts], [part.days for part in parts]
 
         def numbered(tables: Sequence[pa.Table]) -> tuple[Ints, Ints]:
-            """Log and writer of each row of some of the parts' tables, as places in everybody's lists."""
+            """Log and writer of each row, as positions in the common lists; one table per part."""
             pairs = list(zip(parts, tables, strict=True))
             return (
                 joined([renumbered(ints(table, "log"), [logs[log] for log in part.logs]) for part, table in pairs]),
@@ -77,15 +77,15 @@ class History:
         self._day, self._day_rows, self._day_first, self._day_last = (
             joined([ints(table, name) for table in days]) for name in ("day", "rows", "first_offset", "last_offset")
         )
-        self._kept: npt.NDArray[np.bool_] | None = None  # of the parts' ranges; None for all of them
+        self._kept: npt.NDArray[np.bool_] | None = None  # which of the parts' ranges; None for all
         if any(part.replaced.num_rows for part in parts):
             replaced = [part.replaced for part in parts]
             self._leave_out(*numbered(replaced), joined([ints(table, "batch") for table in replaced]))
 
     def _leave_out(self, log: Ints, writer: Ints, batch: Ints) -> None:
-        """Forget the ranges of these logs, writers and batches, with their rows per day."""
+        """Remove the ranges of these logs, writers and batches, with their rows per day."""
         own = len(self._batch)
-        # One number per range: batches are renumbered first, so that the product can't overflow.
+        # One number per range. Batches are renumbered first, so the product can't overflow.
         _, places = np.unique(np.append(self._batch, batch), return_inverse=True)
         logs, writers = np.append(self._log, log), np.append(self._writer, writer)
         numbers = (writers * len(self._logs) + logs) * len(places) + places
@@ -99,7 +99,7 @@ class History:
             setattr(self, name, getattr(self, name)[rows])
 
     def __len__(self) -> int:
-        """How many ranges there are."""
+        """The number of ranges."""
         return len(self._start)
 
     def extents(self) -> dict[TopicPartition, tuple[int, int]]:
@@ -112,29 +112,29 @@ class History:
         return found
 
     def newest_day(self, log: TopicPartition) -> date | None:
-        """The latest day that the log has an archived row of."""
+        """The latest day with an archived row of the log."""
         if log not in self._logs:
             return None
         days = self._day[self._log[self._day_range] == self._logs.index(log)]
         return date.fromordinal(int(days.max()) + EPOCH_DAY) if len(days) else None
 
     def first_missing(self, log: TopicPartition, start: int) -> int:
-        """The first offset at or behind ``start`` that no range of the log holds."""
+        """The first offset at or after ``start`` that no range of the log holds."""
         if log not in self._logs:
             return start
         own = np.flatnonzero(self._log == self._logs.index(log))
         own = own[np.argsort(self._start[own], kind="stable")]
         reach = np.maximum.accumulate(np.append([np.int64(start)], self._end[own]))
-        apart = np.flatnonzero(self._start[own] > reach[:-1])
-        return int(reach[apart[0]] if len(apart) else reach[-1])
+        after_gap = np.flatnonzero(self._start[own] > reach[:-1])
+        return int(reach[after_gap[0]] if len(after_gap) else reach[-1])
 
-    def holding(self, topic: str, partition: int, offset: int) -> list[tuple[str, int]]:
-        """Writer and batch of every manifest that commits the offset, whatever the topic's id; sorted."""
+    def manifests_with(self, topic: str, partition: int, offset: int) -> list[tuple[str, int]]:
+        """Writer and batch of every manifest that commits the offset, under any topic id; sorted."""
         logs = [at for at, log in enumerate(self._logs) if (log.topic, log.partition) == (topic, partition)]
         rows = np.flatnonzero(np.isin(self._log, logs) & (self._start <= offset) & (self._end > offset))
         return sorted({(self._writers[self._writer[at]], int(self._batch[at])) for at in rows})
 
-    def sharing(self, log: TopicPartition, within: OffsetRange) -> list[Committed]:
+    def overlapping(self, log: TopicPartition, within: OffsetRange) -> list[Committed]:
         """The log's ranges that share an offset with ``within``, each with all of its files."""
         if log not in self._logs:
             return []
@@ -145,7 +145,6 @@ class History:
             Committed(
                 range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
                 rows=int(self._rows[row]),
-                values_only=self._writers[self._writer[row]].startswith(ADOPTED),
                 writer=self._writers[self._writer[row]],
                 batch=int(self._batch[row]),
                 files=files.get(row, ()),
@@ -156,11 +155,10 @@ class History:
     def small_neighbours(
         self, bytes_max: int, rows_max: int
     ) -> Iterator[tuple[TopicPartition, tuple[CommittedRef, ...]]]:
-        """Rows of two and more ranges of a log, each complete, shared with no other, starting where the one before it
-        ends, and with files of at most so many bytes and rows."""
+        """Sequences of two or more adjacent ranges of a log: complete, overlapping no other, with small files only."""
         for log, rows in self._small_in_a_row(bytes_max, rows_max):
-            whole = ~self._holed(rows)
-            for group in np.split(rows, np.flatnonzero(~(whole[1:] & whole[:-1])) + 1):
+            complete = ~self._has_holes(rows)
+            for group in np.split(rows, np.flatnonzero(~(complete[1:] & complete[:-1])) + 1):
                 if len(group) > 1:
                     yield (
                         log,
@@ -174,13 +172,13 @@ class History:
                         ),
                     )
 
-    def holed_neighbours(self, bytes_max: int, rows_max: int) -> int:
-        """How many ranges with holes would be of such rows, were they complete."""
+    def neighbours_with_holes(self, bytes_max: int, rows_max: int) -> int:
+        """How many ranges ``small_neighbours`` leaves out only because they have holes."""
         rows = self._small_in_a_row(bytes_max, rows_max)
-        return sum(int(self._holed(group).sum()) for _, group in rows if len(group) > 1)
+        return sum(int(self._has_holes(group).sum()) for _, group in rows if len(group) > 1)
 
     def _small_in_a_row(self, bytes_max: int, rows_max: int) -> Iterator[tuple[TopicPartition, Ints]]:
-        """``small_neighbours`` of one range and more, those with holes among them."""
+        """As ``small_neighbours``, but with single ranges and ranges with holes."""
         small = np.ones(self._first_range[-1], dtype=bool)
         for part, first in zip(self._parts, self._first_range, strict=False):
             files = part.all_files(["range", "bytes", "rows"])
@@ -196,67 +194,69 @@ class History:
             for group in np.split(rows, np.flatnonzero(end[:-1] != start[1:]) + 1):
                 yield log, group
 
-    def _holed(self, rows: Ints) -> npt.NDArray[np.bool_]:
+    def _has_holes(self, rows: Ints) -> npt.NDArray[np.bool_]:
         found: npt.NDArray[np.bool_] = self._rows[rows] < self._end[rows] - self._start[rows]
         return found
 
     def _place(self, writer: str) -> int:
-        """Of a writer in the columns; -1, which is nobody's, where it has no range."""
+        """The writer's number in the columns; -1 if it has no range."""
         return self._writers.index(writer) if writer in self._writers else -1
 
     def _in_order(self, rows: Ints) -> Ints:
-        """By range, writer and batch."""
+        """Sorted by range, writer and batch."""
         found: Ints = rows[np.lexsort((self._batch[rows], self._writer[rows], self._end[rows], self._start[rows]))]
         return found
 
     def committed(
-        self, targets: Sequence[Target], requested: Sequence[date], seals: Sequence[Seal], *, force: bool = False
+        self,
+        targets: Sequence[Target],
+        requested: Sequence[date],
+        seen: Mapping[date, SeenDay],
+        *,
+        transactional: Spans | None = None,
+        force: bool = False,
     ) -> dict[TopicPartition, list[Committed]]:
-        """What ``plan_committed`` needs of each target's log: its ranges, and their files with rows of affected days.
+        """The input of ``plan_committed`` per target: the ranges inside it, with their files of the affected days.
 
-        Sorted by range, writer and batch. Ranges outside their target are left out.
+        Sorted by range, writer and batch. Ranges outside their target are left out; those of the ``transactional``
+        spans that seals prove come as one.
         """
-        latest = latest_of(seals)
-        late = self._late_days(targets, latest)
-        days = late | {day for day in requested if force or day not in latest}
+        days = self._late_days(targets, seen) | {day for day in requested if force or day not in seen}
         files = self._files(days, {target.log for target in targets})
-        settled = spans(seals)
-        return {target.log: self._ranges(target, files, settled.get(target.log, {})) for target in targets}
+        spans = transactional or {}
+        return {target.log: self._ranges(target, files, spans.get(target.log, {})) for target in targets}
 
-    def _late_days(self, targets: Sequence[Target], latest: Mapping[date, Seal]) -> set[date]:
-        """The sealed days with late rows, as ``plan_committed`` will find them."""
-        if not latest:
+    def _late_days(self, targets: Sequence[Target], seen: Mapping[date, SeenDay]) -> set[date]:
+        """The days seen before that have late rows, as ``plan_committed`` will find them."""
+        if not seen:
             return set()
         order = np.argsort(self._day, kind="stable")
         ordered = self._day[order]
         late = set()
-        for day, seal in latest.items():
+        for day, read in seen.items():
             number = day.toordinal() - EPOCH_DAY
             rows = order[np.searchsorted(ordered, number) : np.searchsorted(ordered, number, "right")]
-            if any(self._is_late(rows, target, seal.log(target.log)) for target in targets):
+            if any(self._is_late(rows, target, read.logs.get(target.log)) for target in targets):
                 late.add(day)
         return late
 
-    def _is_late(self, rows: Ints, target: Target, sealed: SealedLog | None) -> bool:
-        """Whether any of these rows of the days table, all of one sealed day, may bring what the seal has not read."""
+    def _is_late(self, rows: Ints, target: Target, read: SeenLog | None) -> bool:
+        """Whether any of these rows of the days table, all of one day, may bring what the day has not read."""
         if target.log not in self._logs:
             return False
         own = rows[self._log[self._day_range[rows]] == self._logs.index(target.log)]
-        start = np.maximum(self._day_first[own], target.origin)
+        start = np.maximum(self._day_first[own], target.start)
         end = np.minimum(self._day_last[own] + 1, target.end)
         inside = start < end
         own, start, end = own[inside], start[inside], end[inside]
-        if sealed is None or not len(own):
+        if read is None or not len(own):
             return bool(len(own))
-        outside = (end > sealed.end) | (start < sealed.origin)
-        if outside.any() or touched([gap.range for gap in sealed.gaps], start, end).any():
+        if not within(read.ranges, start, end).all():
             return True
-        # A hole's copy may have been as dense as this one, which only the seal can tell.
-        doubtful = np.flatnonzero(touched([hole.range for hole in sealed.holes if not hole.settled], start, end))
+        # A hole's copy may have been as dense as this one.
+        doubtful = np.flatnonzero(touched([hole.range for hole in read.holes], start, end))
         return any(
-            sealed.unseen(
-                OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]]))
-            )
+            read.is_new(OffsetRange(start=int(start[at]), end=int(end[at])), self._copy(int(self._day_range[own[at]])))
             for at in doubtful
         )
 
@@ -265,17 +265,19 @@ class History:
         return Copy(range=span, rows=int(self._rows[row]))
 
     def _files(self, days: set[date], logs: set[TopicPartition]) -> dict[int, tuple[DataFile, ...]]:
-        """By row of the ranges table: its files with rows of the days."""
+        """The files with rows of the days, by row of the ranges table."""
         wanted = np.isin(self._day, [day.toordinal() - EPOCH_DAY for day in days])
         wanted &= np.isin(self._log[self._day_range], [at for at, log in enumerate(self._logs) if log in logs])
         return self._data_files(wanted)
 
-    def holed_files(
+    def files_with_holes(
         self, start_us: int, end_us: int
     ) -> dict[tuple[str, int, TopicPartition, OffsetRange], tuple[DataFile, ...]]:
-        """Of ranges with holes the files that may have records stamped ``start_us <= t < end_us``, in µs since the
-        epoch: by writer, batch, log and range."""
-        found = self._data_files(self._holed(self._day_range), (start_us, end_us))
+        """The files of ranges with holes that may have timestamps ``start_us <= t < end_us``, µs since the epoch.
+
+        By writer, batch, log and range.
+        """
+        found = self._data_files(self._has_holes(self._day_range), (start_us, end_us))
         return {
             (
                 self._writers[self._writer[at]],
@@ -287,9 +289,9 @@ class History:
         }
 
     def _data_files(
-        self, wanted: npt.NDArray[np.bool_], stamped: tuple[int, int] | None = None
+        self, wanted: npt.NDArray[np.bool_], timestamps_us: tuple[int, int] | None = None
     ) -> dict[int, tuple[DataFile, ...]]:
-        """By row of the ranges table: its files with wanted rows of the days table, and with timestamps inside."""
+        """The files with wanted rows of the days table and with timestamps inside, by row of the ranges table."""
         chosen = np.zeros(self._first_file[-1], dtype=bool)
         chosen[self._day_file[wanted]] = True
         rows = np.flatnonzero(chosen[self._day_file])
@@ -307,7 +309,9 @@ class History:
         range_of = dict(zip(self._day_file[rows].tolist(), self._day_range[rows].tolist(), strict=True))
         found: dict[int, list[DataFile]] = {}
         for file, raw in self._raw_files(np.flatnonzero(chosen)):
-            if stamped is not None and not (raw["min_us"] < stamped[1] and raw["max_us"] >= stamped[0]):
+            if timestamps_us is not None and not (
+                raw["min_us"] < timestamps_us[1] and raw["max_us"] >= timestamps_us[0]
+            ):
                 continue
             at = range_of[file]
             found.setdefault(at, []).append(
@@ -328,58 +332,57 @@ class History:
         return {at: tuple(files) for at, files in found.items()}
 
     def _raw_files(self, chosen: Ints) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Rows of the files tables, each with its number over all of them; ``chosen`` are such numbers, ascending."""
+        """The chosen rows of the files tables with their numbers, which count through all parts; ascending."""
         for part, start, end in zip(self._parts, self._first_file, self._first_file[1:], strict=False):
             own = chosen[(chosen >= start) & (chosen < end)]
             if len(own):
                 yield from zip(own.tolist(), part.take_files((own - start).tolist()).to_pylist(), strict=True)
 
     def _ranges(
-        self, target: Target, files: Mapping[int, tuple[DataFile, ...]], settled: Mapping[str, Sequence[BatchSpan]]
+        self, target: Target, files: Mapping[int, tuple[DataFile, ...]], proven: Mapping[str, Sequence[BatchSpan]]
     ) -> list[Committed]:
         if target.log not in self._logs:
             return []
         own = self._log == self._logs.index(target.log)
-        rows = self._in_order(np.flatnonzero(own & (self._start < target.end) & (self._end > target.origin)))
+        rows = self._in_order(np.flatnonzero(own & (self._start < target.end) & (self._end > target.start)))
         if not len(rows):
             return []
         start, end, batch, writer = self._start[rows], self._end[rows], self._batch[rows], self._writer[rows]
         with_files = np.zeros(len(self), dtype=bool)
         with_files[np.fromiter(files, np.int64, len(files))] = True
         span = np.full(len(rows), -1, dtype=np.int64)
-        for name, own in settled.items():
-            # With rows of a day at hand it is seen by itself: how dense it is tells whether another copy is better.
-            # So is one without any row: the first and the last batch of several tell the times around a loss.
+        for name, own in proven.items():
+            # A range with rows of a planned day stays single: its density decides whether another copy is better.
+            # A range without rows stays single: the first and last batch of a sequence give the times around a loss.
             by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows] & (self._rows[rows] > 0))
             span[by_writer] = _span_of(own, start[by_writer], end[by_writer], batch[by_writer])
         whole = (self._rows[rows] >= end - start) | (span >= 0)
-        dull = alone(start, end) & whole & (start >= target.origin) & (end <= target.end)
-        # Across the end of a span the evidence on its holes would be that of a part.
-        joined = dull[1:] & dull[:-1] & (end[:-1] == start[1:]) & (span[:-1] == span[1:])
+        regular = alone(start, end) & whole & (start >= target.start) & (end <= target.end)
+        # A sequence ends with its span: the evidence on its holes covers the span only.
+        joined = regular[1:] & regular[:-1] & (end[:-1] == start[1:]) & (span[:-1] == span[1:])
         joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])
         firsts = np.flatnonzero(np.append([True], ~joined))
         lasts = np.append(firsts[1:], len(rows)) - 1
         found = []
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            behind = rows[first : last + 1]
+            members = rows[first : last + 1]
             found.append(
                 Committed(
                     range=OffsetRange(start=int(start[first]), end=int(end[last])),
-                    rows=int(self._rows[behind].sum()),
-                    values_only=self._writers[writer[first]].startswith(ADOPTED),
+                    rows=int(self._rows[members].sum()),
                     writer=self._writers[writer[first]],
                     batch=int(batch[first]),
                     last_batch=int(batch[last]) if last > first else None,
-                    files=tuple(file for row in behind[with_files[behind]].tolist() for file in files[row]),
+                    files=tuple(file for row in members[with_files[members]].tolist() for file in files[row]),
                 )
             )
         return found
 
 
-def _span_of(settled: Sequence[BatchSpan], start: Ints, end: Ints, batch: Ints) -> Ints:
-    """In which of its writer's spans, which are apart and in offset order, each range lies; -1 for none."""
+def _span_of(proven: Sequence[BatchSpan], start: Ints, end: Ints, batch: Ints) -> Ints:
+    """The number of the writer's span that each range lies in; -1 for none. Spans are disjoint and in offset order."""
     starts, ends, firsts, lasts = np.array(
-        [(item.range.start, item.range.end, item.batch, item.last_batch) for item in settled], dtype=np.int64
+        [(item.range.start, item.range.end, item.batch, item.last_batch) for item in proven], dtype=np.int64
     ).T
     at = np.searchsorted(starts, start, "right") - 1
     inside = (at >= 0) & (end <= ends[at]) & (batch >= firsts[at]) & (batch <= lasts[at])

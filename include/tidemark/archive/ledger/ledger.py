@@ -1,10 +1,10 @@
-"""The ledger: what the manifests say, compacted, so that planning reads only what is new.
+"""The ledger: an index of the manifests, so that planning reads only new manifests.
 
-Segments are numbered, immutable and linked: each names the one it continues by number and SHA-256, and the newest
-decides. A compaction writes what it read as the next number, with ``If-None-Match: *``: of two at once one wins, and
-the other's work is dropped. There is no head beside the listing, so nothing can fall between the two. A compaction
-that repeats small segments inside a large one links past them; those stay, unread.
-Manifests stay the truth: they are never removed, and a new ledger can be made of them at any time.
+Segments are numbered, immutable and linked. Each names the segment that it continues by number and SHA-256, and the
+newest one counts. A compaction writes the next number with ``If-None-Match: *``: of two at once one wins, and the other
+one's work is dropped. No other object names the newest segment; the listing does. A compaction that merges small
+segments into a large one links past them; they stay, unread. The manifests are the truth: they are never removed, and
+the ledger can be rebuilt from them at any time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, digest, parse_manifest
 from tidemark.core.manifest_chain import BrokenLink, broken_links
-from tidemark.core.planner import require_origin
+from tidemark.core.seal import require_origin
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore
 
-# Behind this many uncompacted manifests planning compacts: some 3 s of reading, against a second for the segment.
+# Planning compacts when it had to read more new manifests: that takes some 3 s, a segment one second.
 COMPACT_AFTER = 1_000
 _LISTING_PAGE = 1_000
 _AT_ONCE = 5_000
@@ -44,10 +44,10 @@ _AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """Everything committed, as it was read: the ledger's segments, oldest first, and what is behind them.
+    """Everything committed: the ledger's segments, oldest first, and the manifests after them.
 
-    ``newest`` is the highest number of any segment, 0 without one; ``new`` counts the manifests behind the ledger, and
-    ``tables``, ``positions`` and ``broken`` are what came out of those (positions of all writers).
+    ``newest`` is the highest number of any segment, 0 without one. ``new`` counts the manifests after the ledger;
+    ``tables`` and ``broken`` are theirs. ``positions`` are those of all writers.
     """
 
     segments: tuple[Segment, ...]
@@ -60,31 +60,31 @@ class Archived:
 
     @property
     def manifests(self) -> int:
-        """How many manifests there are in all."""
+        """How many manifests there are."""
         return sum(item.manifests for item in self.segments) + self.new
 
     @property
     def broken_links(self) -> tuple[BrokenLink, ...]:
         """Every broken link in a writer's chain, by writer and batch."""
-        found = [link for segment in self.segments for link in segment.broken]
+        found = [link for segment in self.segments for link in segment.broken_links]
         return tuple(sorted([*found, *self.broken], key=lambda link: (link.writer, link.batch)))
 
     def history(self) -> History:
-        """The ranges, files and days of all of it."""
+        """All ranges, files and days."""
         return History([*(item.tables for item in self.segments), *self.tables])
 
 
 def read_archived(store: ObjectStore, layout: Layout, stream: Stream, progress: Progress = lambda _: None) -> Archived:
-    """The ledger, then the manifests behind its positions, of which ``progress`` is called with the number so far.
+    """Read the ledger, then the manifests after its positions; ``progress`` is called with their number so far.
 
-    Raises FormatError for a segment or manifest that does not parse, IncompleteError for a segment that is missing,
-    and ConflictError for one that is another's, or where a writer's last compacted manifest is no longer the same.
+    Raises FormatError if a segment or manifest does not parse, and IncompleteError if a segment is missing. Raises
+    ConflictError if a segment belongs to another stream, or a writer's last compacted manifest has changed.
     """
     numbers = _numbers(store, layout)
     newest = max(numbers, default=0)
     segments, digests = _chain(store, layout, stream, newest)
     positions = segments[-1].positions if segments else {}
-    found = _read_behind(store, layout, stream, positions, progress)
+    found = _read_after(store, layout, stream, positions, progress)
     _require_same(store, layout, positions, found.positions)
     return Archived(
         segments=segments,
@@ -98,7 +98,7 @@ def read_archived(store: ObjectStore, layout: Layout, stream: Stream, progress: 
 
 
 def read_and_compact(store: ObjectStore, layout: Layout, stream: Stream) -> Archived:
-    """``read_archived``, and a new segment where planning had to read more than ``COMPACT_AFTER`` manifests."""
+    """``read_archived``; writes a new segment if it read more than ``COMPACT_AFTER`` manifests."""
     archived = read_archived(store, layout, stream)
     if archived.new > COMPACT_AFTER:
         compact(store, layout, stream, archived)
@@ -106,9 +106,9 @@ def read_and_compact(store: ObjectStore, layout: Layout, stream: Stream) -> Arch
 
 
 def compact(store: ObjectStore, layout: Layout, stream: Stream, archived: Archived) -> Segment | None:
-    """Write what was read behind the ledger as its next segment; None where nothing was, or somebody else was first.
+    """Write the new manifests as the ledger's next segment; None if there are none, or if another writer was first.
 
-    Segments that are small beside the new one are taken into it, so that their number grows with the logarithm.
+    Segments that are small compared to the new one are merged into it, so their number grows with the logarithm.
     """
     if not archived.new:
         return None
@@ -124,7 +124,7 @@ def compact(store: ObjectStore, layout: Layout, stream: Stream, archived: Archiv
         previous=(archived.segments[keep - 1].number, archived.digests[keep - 1]) if keep else None,
         manifests=manifests,
         positions=dict(archived.positions),
-        broken=(*(link for item in merged for link in item.broken), *archived.broken),
+        broken_links=(*(link for item in merged for link in item.broken_links), *archived.broken),
         tables=merge_tables([*(item.tables for item in merged), *archived.tables]),
     )
     wrote = store.put_if_absent(
@@ -134,11 +134,11 @@ def compact(store: ObjectStore, layout: Layout, stream: Stream, archived: Archiv
 
 
 def rebuild(store: ObjectStore, layout: Layout, stream: Stream, progress: Progress = lambda _: None) -> Segment:
-    """A ledger of one segment, made of the manifests alone; it replaces every other one, whatever state that is in.
+    """Write a ledger of one segment from the manifests alone; it replaces the ledger that is there, damaged or not.
 
     ``progress`` is called with the number of manifests so far.
     """
-    found = _read_behind(store, layout, stream, {}, progress)
+    found = _read_after(store, layout, stream, {}, progress)
     while True:
         segment = Segment(
             stream=stream.name,
@@ -147,7 +147,7 @@ def rebuild(store: ObjectStore, layout: Layout, stream: Stream, progress: Progre
             previous=None,
             manifests=found.manifests,
             positions=found.positions,
-            broken=tuple(found.broken),
+            broken_links=tuple(found.broken),
             tables=merge_tables(found.tables),
         )
         key = layout.ledger_key(segment.number)
@@ -156,7 +156,7 @@ def rebuild(store: ObjectStore, layout: Layout, stream: Stream, progress: Progre
 
 
 def require_agreement(segments: Sequence[Segment], manifests: Iterable[Manifest]) -> None:
-    """Raises ConflictError, naming the writer, where the ledger is not what the manifests up to its positions say."""
+    """Raise ConflictError, naming the writer, if the ledger differs from the manifests up to its positions."""
     if not segments:
         return
     actual: dict[str, Position] = {}
@@ -164,7 +164,7 @@ def require_agreement(segments: Sequence[Segment], manifests: Iterable[Manifest]
     for item in manifests:
         position = positions.get(item.writer)
         if position is not None and item.batch <= position.batch:
-            actual[item.writer] = Position.behind(actual.get(item.writer), item.batch, digest(item.to_json()))
+            actual[item.writer] = Position.following(actual.get(item.writer), item.batch, digest(item.to_json()))
     for writer, position in positions.items():
         found = actual.get(writer)
         if found != position:
@@ -178,7 +178,7 @@ def require_agreement(segments: Sequence[Segment], manifests: Iterable[Manifest]
 
 
 def merge_tables(parts: Sequence[Tables]) -> Tables:
-    """The tables one behind the other, as one."""
+    """All tables as one, in order."""
     logs = sorted({log for part in parts for log in part.logs})
     writers = sorted({writer for part in parts for writer in part.writers})
     ranges, files, days, replaced = [], [], [], []
@@ -234,7 +234,7 @@ def _chain(
         if body is None:
             raise IncompleteError(
                 "a ledger segment is missing",
-                expected=f"what segment {segments[-1].number} continues" if segments else "the newest segment",
+                expected=f"the segment before {segments[-1].number}" if segments else "the newest segment",
                 found="no object",
                 where=f"s3://{store.bucket}/{key}",
                 hint=REBUILD,
@@ -245,7 +245,7 @@ def _chain(
         )
         if segment.number != number or (expected and found != expected):
             raise ConflictError(
-                "a ledger segment is not the one that the next one continues",
+                "a ledger segment is not the one that the next segment names",
                 expected=f"segment {number}, SHA-256 {expected or 'of any kind'}",
                 found=f"segment {segment.number}, SHA-256 {found}",
                 where=f"s3://{store.bucket}/{key}",
@@ -259,7 +259,7 @@ def _chain(
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What reading manifests gave, so far."""
+    """What was read from manifests so far."""
 
     positions: dict[str, Position]
     manifests: int
@@ -267,21 +267,21 @@ class _Found:
     broken: list[BrokenLink]
 
 
-def _read_behind(
+def _read_after(
     store: ObjectStore, layout: Layout, stream: Stream, positions: Mapping[str, Position], progress: Progress
 ) -> _Found:
-    """The manifests behind the positions, turned into columns some thousand at a time: values of all would not fit."""
+    """The manifests after the positions as columns, some thousand at a time: all manifests would not fit in memory."""
     found = _Found(positions=dict(positions), manifests=0, tables=[], broken=[])
-    for bodies in manifest_bodies(store, _listed_behind(store, layout, positions), at_once=_AT_ONCE):
+    for bodies in manifest_bodies(store, _listed_after(store, layout, positions), at_once=_AT_ONCE):
         manifests = []
-        behind = {writer: (item.batch, item.digest) for writer, item in found.positions.items()}
+        last = {writer: (item.batch, item.digest) for writer, item in found.positions.items()}
         for key, body in bodies:
-            if body is None:  # removed since it was listed
+            if body is None:  # removed since the listing
                 continue
             item = parse_manifest(body, where=key)
             if (item.writer, item.batch) != layout.parse_manifest_key(key):
                 raise ConflictError(
-                    "a manifest lies under another's key",
+                    "a manifest has another manifest's key",
                     expected=layout.manifest_key(item.writer, item.batch),
                     found=key,
                     where=f"s3://{store.bucket}/{key}",
@@ -289,16 +289,16 @@ def _read_behind(
             require_origin(stream.name, stream.time_zone, item.stream, item.time_zone, f"manifest {key}")
             manifests.append(item)
             before = found.positions.get(item.writer)
-            found.positions[item.writer] = Position.behind(before, item.batch, digest(body))
-        found.broken += broken_links(manifests, behind)
+            found.positions[item.writer] = Position.following(before, item.batch, digest(body))
+        found.broken += broken_links(manifests, last)
         found.manifests += len(manifests)
         progress(found.manifests)
         found.tables.append(Tables.build(manifests))
     return found
 
 
-def _listed_behind(store: ObjectStore, layout: Layout, positions: Mapping[str, Position]) -> Iterator[ObjectInfo]:
-    """The manifests behind the positions. The listing leaps over a writer with more than a page of old ones."""
+def _listed_after(store: ObjectStore, layout: Layout, positions: Mapping[str, Position]) -> Iterator[ObjectInfo]:
+    """The manifests after the positions. The listing skips a writer's old manifests if they fill more than a page."""
     after: str | None = ""
     while after is not None:
         start, after = after, None
@@ -315,7 +315,7 @@ def _listed_behind(store: ObjectStore, layout: Layout, positions: Mapping[str, P
 def _require_same(
     store: ObjectStore, layout: Layout, positions: Mapping[str, Position], reached: Mapping[str, Position]
 ) -> None:
-    """The last compacted manifest of every writer that went on must still be what the ledger took it for."""
+    """Raise ConflictError if the last compacted manifest of a writer with new manifests has changed."""
     for writer, position in positions.items():
         if reached[writer] == position:
             continue

@@ -1,9 +1,7 @@
-"""One ledger segment as bytes: a line with format and SHA-256, a line of JSON, three Parquet tables.
+"""One ledger segment as bytes: a line with format and SHA-256, a line of JSON, four Parquet tables.
 
-The tables hold what the manifests say of ranges, files and rows per day, in columns: a million of them are read in
-less than a second, where a million manifests would take an hour. ``Tables.build`` makes them, of manifests.
-Where some of the manifests replace ranges there is a fourth table, of those, and the format is another: who does not
-know of that must refuse the segment.
+The tables hold the manifests' ranges, files, rows per day and replaced ranges in columns. A million ranges are read in
+less than a second; a million manifests would take an hour. ``Tables.build`` makes the tables from manifests.
 """
 
 import io
@@ -22,13 +20,13 @@ from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, Manifest, canonical_json
 from tidemark.core.manifest_chain import BrokenLink
 from tidemark.core.offsets import TopicPartition
-from tidemark.core.planner import files_by_range, require_origin
+from tidemark.core.planner import files_by_range
+from tidemark.core.seal import require_origin
 
 FORMAT = 1
-FORMAT_REPLACED = 2
 MAGIC = b"tidemark-ledger"
 REBUILD = "The manifests are the truth: 'tidemark maintain STREAM --rebuild-ledger' makes a new ledger from them"
-# Files of a few days lie together in the ledger: small row groups spare the reading of the others' keys.
+# Files of a few days lie together in the ledger: with small row groups the keys of other days are not read.
 _GROUP_ROWS = 32_768
 
 _INT = pa.int64()
@@ -43,9 +41,10 @@ REPLACED = pa.schema([(name, _INT) for name in ("log", "writer", "batch")])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """How far the ledger holds a writer: up to manifest ``batch`` with SHA-256 ``digest``, the ``manifests``-th.
+    """The last manifest of a writer that the ledger holds: its ``batch`` and its SHA-256 ``digest``.
 
-    ``rollup`` is the SHA-256 over the one before it (nothing for the first) and this digest: it stands for all of them.
+    ``manifests`` counts the writer's manifests up to it. ``rollup`` is the SHA-256 over the previous rollup (empty for
+    the first) and this digest, so it covers all of them.
     """
 
     batch: int
@@ -54,8 +53,8 @@ class Position:
     rollup: str
 
     @staticmethod
-    def behind(before: "Position | None", batch: int, digest: str) -> "Position":
-        """The position one manifest further."""
+    def following(before: "Position | None", batch: int, digest: str) -> "Position":
+        """The position one manifest after ``before``."""
         return Position(
             batch=batch,
             digest=digest,
@@ -66,11 +65,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Ranges, files and days in columns. ``log`` and ``writer`` are places in ``logs`` and ``writers``; ``range`` and
-    ``file`` are rows of the other tables, ``day`` is in days since 1970-01-01. ``replaced`` are ranges of these or of
-    other tables, that are no longer to be used.
+    """Ranges, files and days in columns.
 
-    A segment's ``files`` are read when they are wanted, so they come from ``take_files``.
+    Columns ``log`` and ``writer`` are positions in ``logs`` and ``writers``; ``range`` and ``file`` are rows of the
+    other tables; ``day`` counts days since 1970-01-01. ``replaced`` lists ranges, of these or of other tables, that
+    must not be used any more. A segment's files are read only on demand, by ``take_files``.
     """
 
     logs: tuple[TopicPartition, ...]
@@ -83,7 +82,7 @@ class Tables:
 
     @staticmethod
     def build(manifests: Sequence[Manifest]) -> "Tables":
-        """The manifests in columns, in their order; raises FormatError for a file of none of its manifest's ranges."""
+        """The manifests in columns, in order; raises FormatError if a file belongs to none of its manifest's ranges."""
         logs: dict[TopicPartition, int] = {}
         writers: dict[str, int] = {}
         ranges: list[tuple[int, ...]] = []
@@ -123,7 +122,7 @@ class Tables:
         )
 
     def take_files(self, rows: Sequence[int]) -> pa.Table:
-        """Rows of the files table, ascending; only the row groups that hold some of them are read."""
+        """Rows of the files table, ascending; only the row groups that hold them are read."""
         if self.files is not None:
             return self.files.take(pa.array(rows, _INT))
         source = pq.ParquetFile(pa.BufferReader(self.files_body))
@@ -155,10 +154,10 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of manifests of every writer, behind segment ``previous`` (its number and SHA-256; None for the first).
+    """The manifests of all writers after segment ``previous`` (its number and SHA-256; None for the first).
 
-    ``positions`` are those behind this segment, of all writers; ``broken`` the chain's findings inside it and at its
-    seam to the one before; ``manifests`` counts its own.
+    ``positions`` holds every writer's last manifest up to and including this segment. ``broken_links`` are those found
+    in it, its link to the segment before included. ``manifests`` counts its own.
     """
 
     stream: str
@@ -167,15 +166,13 @@ class Segment:
     previous: tuple[int, str] | None
     manifests: int
     positions: dict[str, Position]
-    broken: tuple[BrokenLink, ...]
+    broken_links: tuple[BrokenLink, ...]
     tables: Tables
 
     def to_bytes(self) -> bytes:
-        """What ``parse_segment`` reads back; the same for the same segment."""
+        """Bytes for ``parse_segment``; always the same for the same segment."""
         tables = self.tables
-        parts = [_parquet(item) for item in (tables.ranges, tables.all_files(), tables.days)]
-        if tables.replaced.num_rows:
-            parts.append(_parquet(tables.replaced))
+        parts = [_parquet(item) for item in (tables.ranges, tables.all_files(), tables.days, tables.replaced)]
         header = canonical_json(
             {
                 "stream": self.stream,
@@ -184,25 +181,26 @@ class Segment:
                 "previous": list(self.previous) if self.previous else None,
                 "manifests": self.manifests,
                 "positions": {writer: encode(item) for writer, item in self.positions.items()},
-                "broken": [encode(item) for item in self.broken],
+                "broken_links": [encode(item) for item in self.broken_links],
                 "logs": [encode(item) for item in tables.logs],
                 "writers": list(tables.writers),
                 "bytes": [len(part) for part in parts],
             }
         )
         body = b"".join([header, *parts])
-        form = FORMAT_REPLACED if tables.replaced.num_rows else FORMAT
-        return b"%s %d %s\n%s" % (MAGIC, form, sha256(body).hexdigest().encode(), body)
+        return b"%s %d %s\n%s" % (MAGIC, FORMAT, sha256(body).hexdigest().encode(), body)
 
 
 def segment_digest(body: bytes) -> str:
-    """What ``previous`` of the next segment names: the SHA-256 that the body's first line claims and parsing checks."""
+    """The SHA-256 in the body's first line, which ``parse_segment`` checks and the next segment names."""
     return body.partition(b"\n")[0].split(b" ")[-1].decode("ascii", "replace")
 
 
 def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Segment:
-    """The segment in ``body``. Raises FormatError, naming ``where``, for another format or a changed byte, and
-    ConflictError for another stream's or time zone's."""
+    """The segment in ``body``.
+
+    Raises FormatError for another format or a changed byte, ConflictError for another stream or time zone.
+    """
     line, _, rest = body.partition(b"\n")
     match line.split(b" "):
         case [magic, form, found] if magic == MAGIC and form.isdigit():
@@ -211,9 +209,8 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
             raise FormatError(
                 "not a ledger segment", expected=MAGIC.decode(), found=line[:40], where=where, hint=REBUILD
             )
-    if int(form) not in {FORMAT, FORMAT_REPLACED}:
-        expected = f"{FORMAT} or {FORMAT_REPLACED}"
-        raise FormatError("unknown ledger format", expected=expected, found=int(form), where=where, hint=REBUILD)
+    if int(form) != FORMAT:
+        raise FormatError("unknown ledger format", expected=FORMAT, found=int(form), where=where, hint=REBUILD)
     actual = sha256(rest).hexdigest()
     if actual.encode() != found:
         raise FormatError(
@@ -230,11 +227,7 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
     for size in raw["bytes"]:
         parts.append(whole.slice(at, size))
         at += size
-    ranges, files, days, *replaced = parts
-    if bool(replaced) != (int(form) == FORMAT_REPLACED):
-        own = FORMAT_REPLACED if replaced else FORMAT
-        told = f"a ledger segment of {len(parts)} tables has another format"
-        raise FormatError(told, expected=own, found=int(form), where=where, hint=REBUILD)
+    ranges, files, days, replaced = parts
     return Segment(
         stream=raw["stream"],
         time_zone=raw["time_zone"],
@@ -244,13 +237,13 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
         positions={
             writer: decode(Position, item, where=f"{where}.positions") for writer, item in raw["positions"].items()
         },
-        broken=tuple(decode(BrokenLink, item, where=f"{where}.broken") for item in raw["broken"]),
+        broken_links=tuple(decode(BrokenLink, item, where=f"{where}.broken_links") for item in raw["broken_links"]),
         tables=Tables(
             logs=tuple(decode(TopicPartition, item, where=f"{where}.logs") for item in raw["logs"]),
             writers=tuple(raw["writers"]),
             ranges=_read(ranges),
             days=_read(days),
-            replaced=_read(replaced[0]) if replaced else REPLACED.empty_table(),
+            replaced=_read(replaced),
             files_body=files,
         ),
     )
@@ -278,12 +271,12 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _read(body: pa.Buffer, columns: Sequence[str] | None = None) -> pa.Table:
-    # pq.read_table would do as well, but imports half of pyarrow first.
+    # pq.read_table would import half of pyarrow first.
     return pq.ParquetFile(pa.BufferReader(body)).read(None if columns is None else list(columns))
 
 
 def _parquet(table: pa.Table) -> bytes:
-    """Offsets as differences, keys without what they share with the one before."""
+    """Encoded as differences: offsets to the one before, keys without their common prefix."""
     encodings = {
         field.name: "DELTA_BYTE_ARRAY" if field.type == pa.string() else "DELTA_BINARY_PACKED" for field in table.schema
     }

@@ -1,4 +1,4 @@
-"""Does the S3 server keep its word on ``If-None-Match: *``? The archive rests on it: asked once at each start."""
+"""Check at each start that the S3 server honours ``If-None-Match: *``. The archive relies on it."""
 
 from contextlib import suppress
 
@@ -11,10 +11,10 @@ _BODY = b"Tidemark writes this object twice to see whether the server refuses th
 
 
 def require_conditional_writes(store: ObjectStore, prefix: str) -> None:
-    """Write one small object twice, whole and in parts; the second and the third time must be refused.
+    """Write one small object by PutObject, then again, then as a multipart upload; the server must refuse to overwrite.
 
-    Five calls, four once the object is there. Raises ConfigError, naming the server and what it did, where it overwrote
-    the object: it would let a zombie replace what its successor committed. ServiceError where it fails otherwise.
+    Takes five calls at most. Raises ConfigError if the server overwrote the object: a zombie could then replace what
+    its successor committed. Raises ServiceError if the server fails otherwise.
     """
     key = f"{prefix}/conditional-writes.probe" if prefix else "conditional-writes.probe"
     if store.put_if_absent(key, _BODY, content_type="text/plain") and store.put_if_absent(key, _BODY):
@@ -24,7 +24,7 @@ def require_conditional_writes(store: ObjectStore, prefix: str) -> None:
 
 
 def _complete(store: ObjectStore, key: str) -> bool:
-    """Whether an upload in parts could replace the object."""
+    """Whether a multipart upload could replace the object."""
     client, bucket = store.client, store.bucket
     try:
         upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
@@ -41,12 +41,12 @@ def _complete(store: ObjectStore, key: str) -> bool:
                 )
             )
         finally:
-            with suppress(ClientError, BotoCoreError):  # ended already, or maintenance removes it
+            with suppress(ClientError, BotoCoreError):  # it has ended, or maintenance removes it
                 client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
     except (ClientError, BotoCoreError) as error:
         code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
         raise ServiceError(
-            "S3 could not be asked whether it honours If-None-Match",
+            "the check of If-None-Match failed",
             found=f"{code}: {error}",
             where=f"s3://{store.bucket}/{key}",
         ) from error
@@ -58,5 +58,5 @@ def _ignored(store: ObjectStore, key: str, did: str) -> ConfigError:
         expected="'If-None-Match: *' refused with 412 for a key that is taken",
         found=f"{store.client.meta.endpoint_url} {did}",
         where=f"s3://{store.bucket}/{key}",
-        hint="Use a server that honours them, as Amazon S3 does: else a second writer could overwrite the archive",
+        hint="Use a server that honours them, as Amazon S3 does: otherwise a second writer could overwrite the archive",
     )

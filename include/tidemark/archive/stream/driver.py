@@ -1,7 +1,7 @@
-"""The archive stream: Kafka to S3, a micro-batch at a time, each committed by its manifest.
+"""The archive stream: Kafka to S3 in micro-batches, each committed by its manifest.
 
-Spark fixes a batch's range in its write-ahead log; the tasks upload; the driver writes the manifest; Spark commits. A
-crash anywhere repeats the very same range, and finds what is there already.
+Spark fixes a batch's range in its write-ahead log. The tasks upload the objects. The driver writes the manifest. Then
+Spark commits. After a crash the same range is repeated, and finds the objects that are there already.
 """
 
 import time
@@ -39,16 +39,16 @@ from tidemark.spark.streaming import (
 )
 
 POLL_S = 1
-LEASE_CHECK_S = 5  # while no batch comes
+LEASE_CHECK_S = 5  # between batches
 
-# Spark's error class where a file of its write-ahead log is there already.
+# Spark's error class for a file of its write-ahead log that exists already.
 _PLANNED_TWICE = "CONCURRENT_STREAM_LOG_UPDATE"
 
 
 def run_archive(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
-    """Run until SIGTERM or SIGINT (the batch in hand is finished first), or until everything there was is archived.
+    """Run until SIGTERM or SIGINT, which let the current batch finish; or until all current records are archived.
 
-    Raises a TidemarkError that names what stopped the stream; nothing that was committed is ever undone.
+    Raises a TidemarkError that names what stopped the stream. Nothing committed is ever undone.
     """
     with stream_session(settings, f"tidemark-archive-{stream.name}") as spark:
         archive(spark, stream, settings, available_now=available_now)
@@ -57,19 +57,19 @@ def run_archive(stream: Stream, settings: Settings, *, available_now: bool = Fal
 def archive(
     spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False, alarm: Alarm | None = None
 ) -> None:
-    """``run_archive`` in a session that is there already; ``alarm`` replaces that of the stream's schedule."""
+    """``run_archive`` in an existing session; ``alarm`` replaces that of the stream's schedule."""
     with Monitor(stream, settings, layer="archive") as monitor:
         driver = _Driver.start(spark, stream, settings, monitor)
         if available_now:
             driver.run(everything=True)
         else:
-            driver.run_on(alarm or Alarm.of(stream))
+            driver.run_until_stopped(alarm or Alarm.of(stream))
     log_event("stopped", layer="archive", stream=stream.name)
 
 
 @dataclass(kw_only=True)
 class _Driver:
-    """Runs the stream's query, one after another where a schedule wants that, always on the same checkpoint."""
+    """Runs the stream's queries on one checkpoint, one after the other if the stream has a schedule."""
 
     spark: SparkSession
     stream: Stream
@@ -79,11 +79,11 @@ class _Driver:
     url: str
     lease: Lease
     batches: Batches
-    told: bool = False
+    start_logged: bool = False
 
     @classmethod
     def start(cls, spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor) -> "_Driver":
-        """Check that the checkpoint fits Kafka's topic, then take it over."""
+        """Check that the checkpoint belongs to Kafka's topic, then take its lease."""
         store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
         require_conditional_writes(store, settings.prefix)
         checkpoint = Checkpoint.of(store, layout, stream.topic)
@@ -105,26 +105,28 @@ class _Driver:
             batches=Batches(stream, settings, checkpoint, lease, monitor),
         )
 
-    def run_on(self, alarm: Alarm | None) -> None:
-        """Until a stop is asked for. Everything there is gets archived at the start, which makes up for moments that
-        passed before, and whenever the alarm rings."""
+    def run_until_stopped(self, alarm: Alarm | None) -> None:
+        """Run until a stop is requested. With an alarm, archive all records at the start and whenever it rings."""
         rang = True
         while rang:
             if alarm is not None:
-                alarm.set()  # before the run looks what there is: it serves every moment up to here
+                alarm.set()  # before the run reads the topic's end: the run serves all times up to now
                 self.run(everything=True)
                 if stop_requested():
                     return
             rang = self.run(everything=False, alarm=alarm)
 
     def run(self, *, everything: bool, alarm: Alarm | None = None) -> bool:
-        """One query: until everything there was is archived, or else until a stop or the alarm, which gives True."""
+        """Run one query: until all current records are archived, else until a stop or the alarm.
+
+        Returns whether the alarm ended it.
+        """
         position = self.checkpoint.position() or {}
         self.batches.begin()
         query = self._query(everything=everything)
         self.monitor.started(str(query.id), position)
-        if not self.told:
-            self.told = True
+        if not self.start_logged:
+            self.start_logged = True
             log_event(
                 "started",
                 layer="archive",
@@ -139,9 +141,9 @@ class _Driver:
             if not self.batches.refused.is_set():
                 self._explain(error)
         except Py4JError as error:
-            raise ServiceError("Spark's JVM is gone", found=error, where=f"archive of {self.stream.name}") from error
+            raise ServiceError("Spark's JVM died", found=error, where=f"archive of {self.stream.name}") from error
         finally:
-            with suppress(Py4JError, OSError):  # with the JVM gone there is nothing to stop
+            with suppress(Py4JError, OSError):  # without the JVM there is nothing to stop
                 query.stop()
         return self.batches.pause.is_set() and not stop_requested()
 
@@ -153,7 +155,7 @@ class _Driver:
             self.settings,
             fail_on_data_loss=archive.on_loss == "stop",
             max_offsets_per_trigger=archive.max_offsets_per_trigger,
-            # Spark would leave a tail below the minimum even where it is to read all there is.
+            # Even with availableNow Spark would leave a rest below the minimum unread.
             min_offsets_per_trigger=None if everything else archive.min_offsets_per_trigger,
             max_trigger_delay_seconds=archive.max_trigger_delay_seconds,
         )
@@ -166,13 +168,13 @@ class _Driver:
         return start_query(self.spark, query)
 
     def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
-        """Until the query ends, or it is to stop and no batch is in hand any more."""
-        batches, looked_at = self.batches, time.monotonic()
+        """Wait until the query ends, or until it shall stop and no batch runs."""
+        batches, checked_at = self.batches, time.monotonic()
         while not query.awaitTermination(POLL_S):
             self.monitor.beat()
-            if time.monotonic() - looked_at >= LEASE_CHECK_S:
-                looked_at = time.monotonic()
-                with suppress(ServiceError):  # the next batch looks again, and can't do without an answer
+            if time.monotonic() - checked_at >= LEASE_CHECK_S:
+                checked_at = time.monotonic()
+                with suppress(ServiceError):  # the next batch checks it too, and fails without an answer
                     self.lease.check()
             if alarm is not None and alarm.rings():
                 batches.pause.set()
@@ -181,32 +183,32 @@ class _Driver:
                 return
 
     def _explain(self, error: StreamingQueryException) -> None:
-        """Raise what made the query fail, as far as it can be told; return where a stop was asked for anyway."""
+        """Raise the cause of the query's failure; return if a stop was requested anyway."""
         failure = self.batches.failure
         if stop_requested() and isinstance(failure, ServiceError):
-            # The signal reached the Python workers too. Nothing of the batch shows; the next start repeats it.
+            # The signal reached the Python workers too. Nothing of the batch is visible; the next start repeats it.
             log_event("batch given up", layer="archive", stream=self.stream.name, cause=str(failure))
             return
-        told: TidemarkError = failure or task_error(error, where=f"archive of {self.stream.name}")
+        cause: TidemarkError = failure or task_error(error, where=f"archive of {self.stream.name}")
         if _PLANNED_TWICE in str(error):
-            told = ConflictError(
+            cause = ConflictError(
                 "another writer planned this checkpoint's next batch",
                 expected="one writer",
-                found=told.found,
+                found=cause.found,
                 where=self.url,
                 hint="Stop the other one, then start this one again: it archives that batch first, and nothing is lost",
             )
-        # The usual reasons. What can't be asked now does not hide what was told.
+        # A lost lease and retention are usual causes. A check that fails now must not hide the known cause.
         with suppress(ServiceError):
             self.lease.check()
-        if isinstance(told, ServiceError):
+        if isinstance(cause, ServiceError):
             with suppress(ServiceError):
                 _require_held(self.checkpoint, self.stream, self.settings)
-        raise told from error
+        raise cause from error
 
 
 def _require_held(checkpoint: Checkpoint, stream: Stream, settings: Settings) -> None:
     position = checkpoint.position()
     if position is not None:
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-        require_held(position, logs, settings.kafka_bootstrap, continue_on_loss=stream.archive.on_loss == "continue")
+        require_held(position, logs, settings.kafka_bootstrap, allow_loss=stream.archive.on_loss == "continue")

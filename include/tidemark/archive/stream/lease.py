@@ -1,8 +1,8 @@
-"""Who may write with a checkpoint: the one who started last.
+"""The lease of a checkpoint: only the writer that started last may use it.
 
-A lease is an object in the checkpoint's folder, replaced by a conditional write at every start. A writer looks at it
-before and after it reads a batch and before Spark may commit it. What a writer does between its last look and the next
-can't do harm: a manifest is written once, says what its writer read, and has the ranges of the write-ahead log.
+A lease is an object in the checkpoint's folder. Every start replaces it by a conditional write. A writer checks it
+before and after it reads a batch, and before Spark may commit the batch. Between two checks a writer can do no harm: a
+manifest is written once, lists what its writer read, and has the ranges of the write-ahead log.
 """
 
 import json
@@ -15,13 +15,13 @@ from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import canonical_json
 from tidemark.s3 import ObjectStore
 
-# A try fails only when somebody else starts in the same instant.
+# A try fails only if another writer starts at the same moment.
 _TRIES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """One start of a writer. ``epoch`` counts the checkpoint's starts; ``body`` is the object that says so."""
+    """One start of a writer. ``epoch`` counts the checkpoint's starts; ``body`` is the lease object's content."""
 
     store: ObjectStore
     key: str
@@ -30,7 +30,7 @@ class Lease:
 
     @classmethod
     def take(cls, store: ObjectStore, checkpoint_prefix: str) -> "Lease":
-        """Take the checkpoint over from whoever has it. Raises FormatError where its lease does not parse."""
+        """Take the checkpoint from its current holder. Raises FormatError if the current lease does not parse."""
         key = f"{checkpoint_prefix}lease.json"
         for _ in range(_TRIES):
             found = store.get(key)
@@ -39,39 +39,39 @@ class Lease:
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             body = canonical_json({"epoch": epoch, "holder": holder, "started_at": started_at})
             store.replace(key, body, expected=found)
-            # What is there decides: a refusal may be the answer to a first try that went through, and S3Proxy, whose
-            # conditions are not atomic, tells two writers at one instant that they won.
+            # The object decides, not the answer. A refusal may answer the repetition of a request that succeeded. And
+            # S3Proxy, whose conditions are not atomic, may accept two writers at the same moment.
             if store.get(key) == body:
                 return cls(store=store, key=key, epoch=epoch, body=body)
         raise ConflictError(
-            "a checkpoint is taken over again and again",
+            "other writers keep taking a checkpoint",
             expected="a lease that stays for a moment",
             found=f"{_TRIES} others",
             where=f"s3://{store.bucket}/{key}",
-            hint="Find out who starts this stream over and over, and stop all but one",
+            hint="Find out what starts this stream repeatedly, and stop all writers but one",
         )
 
     def check(self) -> None:
-        """Raise ConflictError where the checkpoint is somebody else's by now, naming both, or is gone."""
+        """Raise ConflictError if another writer has taken the checkpoint, or if the lease is missing."""
         found = self.store.get(self.key)
         if found == self.body:
             return
         where = f"s3://{self.store.bucket}/{self.key}"
         if found is None:
             raise ConflictError(
-                "the checkpoint was removed under a running stream",
-                expected=_told(self.body),
+                "the checkpoint of a running stream was removed",
+                expected=_describe(self.body),
                 found="no lease",
                 where=where,
                 hint="Start the stream again: it reads the topic from its start, and planning trims the overlap",
             )
         raise ConflictError(
-            "the checkpoint is another writer's now",
-            expected=_told(self.body),
-            found=_told(found),
+            "another writer has taken the checkpoint",
+            expected=_describe(self.body),
+            found=_describe(found),
             where=where,
-            hint="The writer that started last goes on, and nothing is lost. A stream needs one: find out who started"
-            " the other, and start this one again only when that one was stopped",
+            hint="The writer that started last continues, and nothing is lost. A stream needs one writer: find out what"
+            " started the other one, and start this one again only after that one is stopped",
         )
 
 
@@ -85,7 +85,7 @@ def _epoch(body: bytes, *, where: str) -> int:
     return epoch
 
 
-def _told(body: bytes) -> str:
+def _describe(body: bytes) -> str:
     try:
         lease = json.loads(body)
         return f"{lease['holder']}, started {lease['started_at']}, start {lease['epoch']}"

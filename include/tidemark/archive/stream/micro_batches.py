@@ -1,4 +1,4 @@
-"""What happens to each micro-batch of the archive stream: read, uploaded, committed by its manifest."""
+"""A micro-batch of the archive stream: read from Kafka, uploaded to S3, committed by its manifest."""
 
 import time
 from datetime import UTC, datetime
@@ -6,10 +6,10 @@ from threading import Event
 
 from pyspark.sql import DataFrame
 
-from tidemark.archive.loss import Held, log_starts, split_at
+from tidemark.archive.loss import RangeOfLog, log_starts, split_at
 from tidemark.archive.manifests import commit_batch, find_manifest, last_manifest
 from tidemark.archive.stream.lease import Lease
-from tidemark.archive.stream.progress import Progress
+from tidemark.archive.stream.progress import BatchProgress
 from tidemark.archive.write.sink import write_range
 from tidemark.core.errors import ConflictError, PositionError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
@@ -19,15 +19,19 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
-from tidemark.spark.kafka_source import ranges_read, read_ranges
+from tidemark.spark.kafka_source import read_ranges
+from tidemark.spark.kafka_tasks import ranges_read
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.records import records
 from tidemark.spark.streaming import log_event, stop_requested
 
 
 class Batches:
-    """One stream's batches. Called on Spark's thread; the events tell the main thread how far it is, and ``pause`` set
-    there makes it refuse the next batch, which then comes again in the next query."""
+    """One stream's batches, archived on Spark's thread.
+
+    The main thread reads ``busy`` and ``refused``. It sets ``pause`` to refuse the next batch, which the next query
+    repeats.
+    """
 
     def __init__(
         self, stream: Stream, settings: Settings, checkpoint: Checkpoint, lease: Lease, monitor: Monitor
@@ -40,24 +44,24 @@ class Batches:
         self._store, self._layout = checkpoint.store, Layout(prefix=settings.prefix, stream=stream.name)
         self._checkpoint = checkpoint
         self._lease = lease
-        self._progress = Progress(checkpoint.store, monitor)
+        self._progress = BatchProgress(checkpoint.store, monitor)
         self._writer: str | None = None
-        self._fits = False  # what Spark goes on from is what was archived
+        self._start_checked = False  # Spark continues where the archived batch ends
 
     def begin(self) -> None:
-        """Forget the query before; a new one is about to start."""
+        """Reset before a new query starts."""
         self.pause.clear()
         self.refused.clear()
         self.failure = None
-        self._fits = False
+        self._start_checked = False
 
     def archive(self, frame: DataFrame, batch: int) -> None:
-        """For ``foreachBatch``. The lease is looked at before anything is read, before the manifest is written, and
-        at last before Spark may commit."""
+        """For ``foreachBatch``. Checks the lease before it reads, before it writes the manifest, and before Spark may
+        commit."""
         self.busy.set()
         try:
             if stop_requested() or self.pause.is_set():
-                # Returning would let Spark commit a batch nobody wrote; it is in the write-ahead log and comes again.
+                # After a return Spark would commit a batch that was not written. The next query repeats it.
                 self.refused.set()
                 raise ServiceError("the stream is stopping", where=f"batch {batch}")
             self._lease.check()
@@ -74,7 +78,7 @@ class Batches:
         writer = self._writer = self._writer or self._checkpoint.writer()
         if writer is None:
             raise ConflictError(
-                "a checkpoint vanished under a running stream",
+                "the checkpoint of a running stream is missing",
                 expected="metadata with the query's id",
                 found="nothing",
                 where=f"s3://{self._store.bucket}/{self._checkpoint.prefix}",
@@ -82,17 +86,17 @@ class Batches:
         logs = self._logs(writer, batch)
         planned = self._checkpoint.ranges(batch)
         self._require_own(planned, ranges_read(frame), batch)
-        if batch > 0 and not self._fits:
-            # A zombie's request may put its plan over that of a batch which is done. Spark then starts behind the
-            # zombie's range, whose end nobody archived. In the same query the line above notices.
+        if batch > 0 and not self._start_checked:
+            # A zombie's request may have replaced the plan of a finished batch. Spark then starts after the zombie's
+            # range, whose end is not archived. Within one query the line above detects it.
             self._manifest(writer, batch - 1, _by_log(self._checkpoint.ranges(batch - 1), logs))
-            self._fits = True
+            self._start_checked = True
         ranges = _by_log(planned, logs)
         manifest = self._manifest(writer, batch, ranges)
-        again = manifest is not None
+        repeated = manifest is not None
         if manifest is None:
             held, files = self._read(frame, batch, ranges)
-            if not ranges.keys() <= set(self._logs(writer, batch)):  # made again while it was read
+            if not ranges.keys() <= set(self._logs(writer, batch)):  # recreated during the read
                 raise ConflictError("the topic changed while a batch was read", where=f"{self._stream.topic}, {batch=}")
             self._lease.check()
             manifest = commit_batch(
@@ -105,10 +109,10 @@ class Batches:
                 files=files,
                 now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
             )
-        self._progress.batch(manifest, seconds=time.monotonic() - started, again=again)
+        self._progress.batch(manifest, seconds=time.monotonic() - started, repeated=repeated)
 
-    def _manifest(self, writer: str, batch: int, ranges: Held) -> Manifest | None:
-        """The batch's manifest, if there is one; ConflictError where it differs from what the write-ahead log says."""
+    def _manifest(self, writer: str, batch: int, ranges: RangeOfLog) -> Manifest | None:
+        """The batch's manifest, if there is one; raises ConflictError if it differs from the write-ahead log."""
         return find_manifest(
             self._store,
             self._layout,
@@ -118,12 +122,12 @@ class Batches:
             log_starts=lambda: log_starts(self._settings.kafka_bootstrap, ranges),
         )
 
-    def _read(self, frame: DataFrame, batch: int, ranges: Held) -> tuple[Held, tuple[DataFile, ...]]:
-        """The ranges whose records are all in the files, and the files: all of ``ranges``, or the batch fails.
+    def _read(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> tuple[RangeOfLog, tuple[DataFile, ...]]:
+        """Write the files. Returns the ranges whose records are all in them, and the files.
 
-        With ``on_loss: continue`` it is what Kafka still holds of them. This is read apart from the query, whose frame
-        skips deleted offsets silently. This reading fails instead; if retention explains the failure, the rest is read
-        again.
+        That is all of ``ranges``, or the batch fails. Under ``on_loss: continue`` it is what Kafka still holds of them,
+        read by a query of its own: the streaming query would silently skip offsets that retention deletes, while this
+        one fails. After a failure that retention explains, the rest is read again.
         """
         if self._stream.archive.on_loss == "stop":
             return ranges, self._write(frame, batch, ranges)
@@ -137,14 +141,14 @@ class Batches:
                 if not split_at(log_starts(self._settings.kafka_bootstrap, ranges), ranges)[1]:
                     raise
 
-    def _write(self, frame: DataFrame, batch: int, ranges: Held) -> tuple[DataFile, ...]:
+    def _write(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> tuple[DataFile, ...]:
         if not ranges:
             return ()
         rows = records(frame, self._stream)
         clock_us = self._checkpoint.batch_time_us(batch)
         return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task)
 
-    def _report(self, batch: int, lost: Held) -> None:
+    def _report(self, batch: int, lost: RangeOfLog) -> None:
         for log, item in lost.items():
             log_event(
                 "lost",
@@ -159,9 +163,11 @@ class Batches:
             )
 
     def _require_own(self, planned: dict[int, OffsetRange], read: dict[int, OffsetRange], batch: int) -> None:
-        """The write-ahead log must say what this very query reads: another writer may have put its own there, because
-        creating that file is not atomic on S3."""
-        # Spark starts a new partition at its log's start, where the write-ahead log leaves 0 to be understood.
+        """Raise ConflictError unless the write-ahead log has the ranges that this query reads.
+
+        Another writer may have replaced its file, because Spark's creation of it is not atomic on S3.
+        """
+        # Spark starts a new partition at its log's start, but the write-ahead log implies 0.
         may_start_later = self._stream.archive.on_loss == "continue"
         if not read.keys() <= planned.keys() or not all(
             read.get(partition) == item
@@ -169,30 +175,30 @@ class Batches:
             for partition, item in planned.items()
         ):
             raise ConflictError(
-                "the write-ahead log has another batch than the one this query reads",
-                expected=_told(read),
-                found=_told(planned),
+                "the write-ahead log has other ranges than this query reads",
+                expected=_format_ranges(read),
+                found=_format_ranges(planned),
                 where=f"s3://{self._store.bucket}/{self._checkpoint.prefix}offsets/{batch}",
-                hint="Another writer uses this checkpoint: stop it, then start this one again; nothing of this batch is"
+                hint="Another writer uses this checkpoint: stop it, then start this one again. Nothing of this batch is"
                 " archived yet",
             )
 
     def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
-        """The topic's logs as Kafka knows them now; ConflictError where they are not those the writer archived."""
+        """The topic's current logs; raises ConflictError unless the writer archived these."""
         logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
         require_same_topic(last_manifest(self._store, self._layout, writer, before=batch), logs)
         return logs
 
 
 def require_same_topic(last: Manifest | None, logs: tuple[TopicPartition, ...]) -> None:
-    """Kafka's topic must be the very one this writer archived so far: its positions count that log."""
+    """Raise ConflictError unless this is the topic that the writer has archived: its positions belong to that log."""
     archived = {(item.log.topic, item.log.topic_id) for item in last.ranges} if last else set()
     now = (logs[0].topic, logs[0].topic_id)
     if last is None or not archived or archived == {now}:
         return
     same_name = {topic for topic, _ in archived} == {logs[0].topic}
     raise ConflictError(
-        "the topic was made again" if same_name else "a checkpoint belongs to another topic",
+        "the topic was recreated" if same_name else "a checkpoint belongs to another topic",
         expected=", ".join(f"topic {topic}, id {topic_id}" for topic, topic_id in sorted(archived)),
         found=f"topic {now[0]}, id {now[1]}",
         where=f"archive of {last.stream}, after batch {last.batch}",
@@ -200,12 +206,12 @@ def require_same_topic(last: Manifest | None, logs: tuple[TopicPartition, ...]) 
     )
 
 
-def _by_log(ranges: dict[int, OffsetRange], logs: tuple[TopicPartition, ...]) -> Held:
+def _by_log(ranges: dict[int, OffsetRange], logs: tuple[TopicPartition, ...]) -> RangeOfLog:
     known = {log.partition: log for log in logs}
     missing = ranges.keys() - known.keys()
     if missing:
         raise PositionError(
-            "a batch has partitions that the topic has not",
+            "a batch has partitions that the topic does not have",
             expected=f"partitions {sorted(known)}",
             found=f"partitions {sorted(ranges)}",
             where=logs[0].topic,
@@ -213,5 +219,5 @@ def _by_log(ranges: dict[int, OffsetRange], logs: tuple[TopicPartition, ...]) ->
     return {known[partition]: item for partition, item in ranges.items()}
 
 
-def _told(ranges: dict[int, OffsetRange]) -> str:
+def _format_ranges(ranges: dict[int, OffsetRange]) -> str:
     return ", ".join(f"partition {partition} {ranges[partition]}" for partition in sorted(ranges)) or "no offsets"

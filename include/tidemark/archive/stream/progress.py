@@ -1,4 +1,4 @@
-"""What the archive stream tells about each batch it committed: a log line, and figures for its monitor."""
+"""The report of each committed batch of the archive stream: a log line, and figures for its monitor."""
 
 from statistics import median
 
@@ -9,8 +9,8 @@ from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.streaming import log_event
 
 
-class Progress:
-    """One stream's account of its batches. Called on Spark's thread, after a batch's manifest is there."""
+class BatchProgress:
+    """Reports one stream's batches. Called on Spark's thread, after a batch's manifest is written."""
 
     def __init__(self, store: ObjectStore, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -19,11 +19,11 @@ class Progress:
         self._driver.listen(store.client)
 
     def task(self, metrics: TaskMetrics) -> None:
-        """Take in one task of the batch in hand."""
+        """Add the metrics of one task of the current batch."""
         self._tasks.append(metrics)
 
-    def batch(self, manifest: Manifest, *, seconds: float, again: bool) -> None:
-        """Tell of a batch; ``again`` where an earlier attempt had committed it, which then counts no records twice."""
+    def batch(self, manifest: Manifest, *, seconds: float, repeated: bool) -> None:
+        """Report a batch. ``repeated``: an earlier attempt committed it, so its records are not counted again."""
         tasks, self._tasks = self._tasks, []
         uploads = tuple(second for task in tasks for second in task.upload_seconds)
         records, size = sum(item.rows for item in manifest.ranges), sum(file.bytes for file in manifest.files)
@@ -31,9 +31,9 @@ class Progress:
             batch=manifest.batch,
             ends={item.log.partition: item.range.end for item in manifest.ranges},
             seconds=seconds,
-            records=0 if again else records,
-            bytes=0 if again else size,
-            files=0 if again else len(manifest.files),
+            records=0 if repeated else records,
+            bytes=0 if repeated else size,
+            files=0 if repeated else len(manifest.files),
             open_files=max((task.open_files for task in tasks), default=0),
             upload_seconds=uploads,
             retries=sum(task.retries for task in tasks) + self._driver.take().retries,
@@ -56,7 +56,7 @@ class Progress:
             retries=figures.retries,
             lag=lag.records,
             lag_seconds=lag.seconds,
-            again=again,
+            repeated=repeated,
         )
 
 

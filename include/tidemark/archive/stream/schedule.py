@@ -1,4 +1,4 @@
-"""Moments by the wall clock: a cron expression in a time zone, and what has to be done since the last one."""
+"""Times by the wall clock: a cron expression in a time zone, and an alarm that rings when one has passed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from croniter import croniter
 
 from tidemark.definitions.stream import Stream
 
-# As far from a change of clocks its times may be out of order; no clock was ever put forward or back by more.
+# Within this distance of a clock change local times may be out of order. No change was ever larger.
 _NEAR = timedelta(hours=25)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The moments at which a clock in ``zone`` shows a time that ``cron`` names.
+    """The moments at which a clock in ``zone`` shows a time that matches ``cron``.
 
-    A time that the clock shows twice is two moments. One that it leaps over is made up for: the moment as far behind
-    the leap as the time is.
+    A time that the clock shows twice is two moments. A time that it skips is shifted: it lies as far after the clock
+    change as the time lies after the start of the skipped hour.
     """
 
     cron: str
     zone: ZoneInfo
 
     def next(self, after: datetime) -> datetime:
-        """The first moment behind ``after`` (with a zone), in UTC."""
+        """The first moment after ``after`` (with a zone), in UTC."""
         start = after.astimezone(self.zone).replace(tzinfo=None) - self._shift(after)
         times = croniter(self.cron, start)
         first: datetime | None = None
@@ -39,17 +39,17 @@ class Schedule:
                     first, last = moment, time + self._shift(moment)
 
     def _shift(self, moment: datetime) -> timedelta:
-        """By how much clocks change around the moment; mostly not at all."""
+        """By how much clocks change around the moment; usually 0."""
         offsets = [(moment + near).astimezone(self.zone).utcoffset() or timedelta() for near in (-_NEAR, _NEAR)]
         return abs(offsets[0] - offsets[1])
 
     def _moments(self, time: datetime) -> list[datetime]:
-        once, again = (time.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-        return [once, again] if again > once else [once]
+        first, second = (time.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        return [first, second] if second > first else [first]
 
 
 class Alarm:
-    """Tells that a moment passed since it was last set, however many did."""
+    """Rings if at least one moment of the schedule has passed since it was set."""
 
     def __init__(self, schedule: Schedule, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._schedule = schedule
@@ -58,12 +58,12 @@ class Alarm:
 
     @classmethod
     def of(cls, stream: Stream) -> "Alarm | None":
-        """The alarm of the stream's ``rotate_schedule``; None where it has none."""
+        """The alarm of the stream's ``rotate_schedule``; None if it has none."""
         cron = stream.archive.rotate_schedule
         return None if cron is None else cls(Schedule(cron=cron, zone=stream.zone))
 
     def set(self) -> None:
-        """From here on it waits for the next moment."""
+        """Wait for the next moment from now on."""
         self._next = self._schedule.next(self._clock())
 
     def rings(self) -> bool:

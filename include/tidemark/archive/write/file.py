@@ -1,4 +1,4 @@
-"""One open data file: rows in, a whole object and its receipt out."""
+"""One open data file: takes rows, gives a complete object and its ``DataFile``."""
 
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -27,10 +27,10 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTarget:
-    """Where a task's files go, the size of their parts in bytes, the archive settings' fingerprint, a meter.
+    """Where a task's files go. ``settings`` is the archive settings' fingerprint.
 
-    ``apart`` passes over every name that is taken, an earlier attempt's too. So it is behind a name that is taken since
-    before ``oldest``, which has a zone.
+    ``new_names`` skips every name that is taken, by an earlier attempt too. A name taken before ``oldest`` (with a
+    zone) has the same effect on the names after it.
     """
 
     store: ObjectStore
@@ -39,7 +39,7 @@ class FileTarget:
     settings: str
     meter: TaskMeter = field(default_factory=TaskMeter)
     storage: Storage = field(default_factory=Storage)
-    apart: bool = False
+    new_names: bool = False
     oldest: datetime | None = None
 
 
@@ -50,7 +50,7 @@ class _Days:
     found: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, days: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> None:
-        """``offsets`` ascend, so the first and last row of a day hold its first and last offset."""
+        """Add rows; ``offsets`` ascend, so a day's first and last row have its first and last offset."""
         if days[0] == days[-1] and (days == days[0]).all():
             self._merge(int(days[0]), len(days), int(offsets[0]), int(offsets[-1]))
             return
@@ -71,13 +71,13 @@ class _Days:
 
 
 class OpenFile:
-    """Rows of one log and path, up to a cut the sink decides. Memory: the encoder's and one upload part."""
+    """Rows of one log and path. The task decides where the file ends. Memory: the encoder's and one upload part."""
 
     def __init__(self, target: FileTarget, log: TopicPartition, name: DataName) -> None:
         self.name = _free_name(target, log, name)
         self.key = target.layout.data_key(self.name)
         self.rows = 0
-        self.payload_bytes = 0  # of keys and values: what max_bytes counts
+        self.payload_bytes = 0  # of keys and values, which max_bytes limits
         self._target = target
         self._log = log
         self._upload = Upload(target.store, self.key, part_bytes=target.part_bytes, storage=target.storage)
@@ -88,7 +88,7 @@ class OpenFile:
         self._timestamps: tuple[int, int] | None = None
 
     def add(self, batch: pa.RecordBatch, days: npt.NDArray[np.int32], payload_bytes: int) -> None:
-        """Append rows of SCHEMA with the day of each; raises PositionError unless offsets ascend."""
+        """Append rows of SCHEMA with the day of each; raises PositionError unless their offsets ascend."""
         offsets = batch.column("offset").to_numpy()
         before = self._offsets[1] if self._offsets else -1
         if offsets[0] <= before or (np.diff(offsets) <= 0).any():
@@ -110,15 +110,15 @@ class OpenFile:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of keys, values and headers that wait in memory to be encoded with more rows."""
+        """Bytes of keys, values and headers in memory that are not encoded yet."""
         return self._encoder.waiting_bytes
 
     def flush(self) -> None:
-        """Encode them now, in a smaller row group."""
+        """Encode the waiting rows now, in a smaller row group."""
         self._encoder.flush()
 
     def finish(self) -> DataFile:
-        """Complete the object, or find that an earlier attempt did; raises ConflictError where another one is there."""
+        """Complete the object, or find that an earlier attempt did. Raises ConflictError if another object is there."""
         if self._offsets is None or self._timestamps is None:
             raise ValueError("a file without rows is never opened")
         try:
@@ -152,7 +152,7 @@ class OpenFile:
         )
 
     def abort(self) -> None:
-        """Give the file up; nothing of it becomes visible."""
+        """Abort the upload; nothing of the file becomes visible."""
         self._upload.abort()
 
     def _same_object(self, ours: Footer) -> Stored:
@@ -161,10 +161,10 @@ class OpenFile:
         if stored is None:
             raise ServiceError(
                 "an upload was lost",
-                expected="an object, because S3 says that the key is taken or the upload ended",
+                expected="an object, because S3 reports that the key is taken or the upload ended",
                 found="none",
                 where=where,
-                hint="Something removed the upload or the object meanwhile; the batch is repeated at the next start",
+                hint="Something removed the upload or the object. Start the stream again: it repeats the batch",
             )
         if stored.footer != ours:
             raise ConflictError(
@@ -172,27 +172,28 @@ class OpenFile:
                 expected=ours,
                 found=stored.footer,
                 where=where,
-                hint="Kafka never changes a record, so one of the two was not written from this log. Compare them",
+                hint="Kafka never changes a record, so one of the two does not come from this log. Compare them",
             )
         found = checksum_of_rows(self._target.store, self.key)
         if found != ours.checksum:
             raise ConflictError(
                 "the object of an earlier attempt is damaged",
-                expected=f"rows of checksum {ours.checksum}, as its footer says",
+                expected=f"rows of checksum {ours.checksum}, as in its footer",
                 found=found,
                 where=where,
-                hint="Delete it: the next attempt writes it anew",
+                hint="Delete it: the next attempt writes it again",
             )
         return stored
 
 
 def _free_name(target: FileTarget, log: TopicPartition, name: DataName) -> DataName:
-    """The first name in seq order that no file cut by other settings, or of the topic's former self, has taken.
+    """The first name in seq order that is free, or taken by an earlier attempt of ours.
 
-    Such a file has other rows by right. One of our own settings and log is an earlier attempt's: ``finish`` compares.
-    Behind one that is too old none is taken: a younger one may have been cut as its next.
+    A file of other archive settings, or of the topic before it was recreated, may have other rows: its name is skipped.
+    A file of the same settings and log is from an earlier attempt, and ``finish`` compares it. After a file that is too
+    old only free names are used: the next file may have been written by the same attempt.
     """
-    own = None if target.apart else (target.settings, log.topic_id)
+    own = None if target.new_names else (target.settings, log.topic_id)
     while True:
         stored = read_footer(target.store, target.layout.data_key(name))
         if stored is None:

@@ -1,4 +1,4 @@
-"""What a task counts beside the rows: how many files were open at once, how S3 answered."""
+"""What a task counts besides rows: open files, upload times, retries."""
 
 import time
 from collections.abc import Mapping
@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-# The calls that carry a data object's bytes or make it appear.
+# The calls that send a data object's bytes or make it visible.
 UPLOADS = frozenset({"PutObject", "UploadPart", "CompleteMultipartUpload"})
 _STARTED = "tidemark_started_s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetrics:
-    """One task's account. ``upload_seconds`` has one entry per answered uploading call, its retries and their pauses
-    included; ``retries`` counts repeated requests of every kind of call; ``open_files`` is the most at once."""
+    """One task's metrics.
+
+    ``open_files`` is the most at once. ``upload_seconds`` has one entry per answered uploading call, including retries
+    and pauses. ``retries`` counts the repeated requests of all calls.
+    """
 
     open_files: int
     upload_seconds: tuple[float, ...]
@@ -34,16 +37,16 @@ class TaskMeter:
         self._retries = 0
 
     def listen(self, client: "S3Client") -> None:
-        """Count the client's calls from here on. One that got no answer at all is left out: it fails what called it."""
+        """Count the client's calls from now on. A call without any answer is left out: its caller fails."""
         client.meta.events.register("before-call.s3", self._before)
         client.meta.events.register("after-call.s3", self._after)
 
     def see_open_files(self, number: int) -> None:
-        """So many are open now."""
+        """Note the number of files that are open now."""
         self._open_files = max(self._open_files, number)
 
     def take(self) -> TaskMetrics:
-        """What was counted since the last ``take``."""
+        """The metrics since the last ``take``."""
         with self._lock:
             taken = TaskMetrics(
                 open_files=self._open_files, upload_seconds=tuple(self._upload_seconds), retries=self._retries
@@ -52,7 +55,7 @@ class TaskMeter:
             self._upload_seconds.clear()
         return taken
 
-    # botocore's events. A handler that returns nothing lets the call go on.
+    # botocore's events. A handler that returns nothing lets the call continue.
 
     @staticmethod
     def _before(context: dict[str, Any], **_: Any) -> None:

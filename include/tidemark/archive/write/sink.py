@@ -1,7 +1,7 @@
-"""The sink: rows of a data frame become objects of the archive, one receipt per object.
+"""The sink: writes the rows of a data frame as objects of the archive, and returns a ``DataFile`` per object.
 
-Runs as ``mapInArrow``, narrow from the Kafka source: one task per log, rows in offset order. What a task does with
-them is in ``tidemark.archive.write.task``.
+Runs as ``mapInArrow``, without a shuffle after the Kafka source: one task per log, rows in offset order. The task is
+in ``tidemark.archive.write.task``.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Row
 
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.metrics import TaskMetrics
-from tidemark.archive.write.task import Cuts, write_files
+from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
@@ -36,9 +36,9 @@ from tidemark.spark.records import day
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _ROWS = "file string, task string"  # a row per file, and one per task
-# A deletion that runs beside a batch may not see its manifest, and what it deletes is MIN_AGE + KEPT_FOR old at least.
-# So no batch takes an earlier attempt's, or writer's, object that could become as old before the manifest lists it: two
-# days are for the batch, and for clocks that differ.
+# A deletion at the same time may not see the batch's manifest. It deletes objects that are MIN_AGE + KEPT_FOR old. So a
+# batch reuses no object that could reach that age before the manifest lists it. Two days allow for the duration of the
+# batch and for clocks that differ.
 REUSED_FOR = MIN_AGE + KEPT_FOR - timedelta(days=2)
 
 
@@ -53,14 +53,15 @@ def write_range(
 ) -> tuple[DataFile, ...]:
     """Write rows of ARCHIVE_SCHEMA, all inside ``ranges``, and return the objects that hold them, sorted by key.
 
-    The objects exist when this returns, but are part of the archive only once a manifest lists them. Writing the same
-    rows again gives the same objects, but for those that are ``REUSED_FOR`` old in an archive that was ever compacted.
-    ``clock_us`` is the batch's own time, µs UTC, which every retry must give alike: wall-clock paths follow it.
-    ``on_task`` is called with each task's account. Of a compacted topic an earlier attempt may have read more than
-    there still is: then the rows get names of their own. Raises PositionError for a row outside ``ranges``,
-    ConflictError for a key that holds something else, ServiceError where S3 or the source fails.
+    The objects are part of the archive only once a manifest lists them. Writing the same rows again gives the same
+    objects, except those older than ``REUSED_FOR`` in an archive that was ever compacted. ``clock_us`` is the batch's
+    time, µs UTC, the same for every retry: wall-clock paths depend on it. ``on_task`` is called with each task's
+    metrics. An earlier attempt may have read records that a compacted topic no longer has; then the rows get new names.
+
+    Raises PositionError for a row outside ``ranges``, ConflictError if a key holds another object, and ServiceError if
+    S3 or the source fails.
     """
-    # What is the same all over a log, its topic and the default folder, is cheaper to add in Python.
+    # Topic and default folder are the same for a whole log: adding them in Python is cheaper.
     names = [name for name in SCHEMA.names if name != "topic"]
     path = partition_path(stream, clock_us)
     paths = [] if path is None else [path.alias("path")]
@@ -70,18 +71,18 @@ def write_range(
     except ConflictError as conflict:
         if not _compacted(stream, settings, conflict):
             raise
-        rows = _written(frame, tuple(ranges.items()), stream, settings, apart=True)
+        rows = _written(frame, tuple(ranges.items()), stream, settings, new_names=True)
     for row in rows:
         if on_task is not None and row.task is not None:
-            on_task(decode(TaskMetrics, json.loads(row.task), where="a task's account"))
-    files = (decode(DataFile, json.loads(row.file), where="a task's receipt") for row in rows if row.file is not None)
+            on_task(decode(TaskMetrics, json.loads(row.task), where="a task's metrics"))
+    files = (decode(DataFile, json.loads(row.file), where="a task's file") for row in rows if row.file is not None)
     return tuple(sorted(files, key=lambda file: file.key))
 
 
 def _written(
-    frame: DataFrame, ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool = False
+    frame: DataFrame, ranges: _Ranges, stream: Stream, settings: Settings, *, new_names: bool = False
 ) -> list[Row]:
-    write = _writer(ranges, stream, settings, apart=apart, oldest=_oldest(stream, settings))
+    write = _writer(ranges, stream, settings, new_names=new_names, oldest=_oldest(stream, settings))
     try:
         with bounded_batches(frame.sparkSession):
             return frame.mapInArrow(write, _ROWS).collect()
@@ -91,20 +92,19 @@ def _written(
 
 @lru_cache(maxsize=1)
 def _store(settings: Settings) -> ObjectStore:
-    """One client for all batches: to make one takes longer than to ask."""
+    """One client for all batches: creating one takes longer than a request."""
     return ObjectStore(settings)
 
 
 def _oldest(stream: Stream, settings: Settings) -> datetime | None:
-    """Since when an object must be there to be taken for our own; None in an archive that was never compacted, for
-    nothing is deleted there."""
+    """The age limit of objects that may be reused; None in an archive that was never compacted: nothing is deleted."""
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     compactions = _store(settings).list(f"{layout.manifest_prefix}{COMPACTION}/")
     return None if next(iter(compactions), None) is None else datetime.now(UTC) - REUSED_FOR
 
 
 def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> bool:
-    """Whether Kafka removes records of the topic; where it does not tell, the conflict stands."""
+    """Whether Kafka compacts the topic; raises the conflict if Kafka does not answer."""
     try:
         return "compact" in topic_config(settings.kafka_bootstrap, stream.topic)["cleanup.policy"]
     except ServiceError as error:
@@ -112,7 +112,7 @@ def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> b
 
 
 def _writer(
-    ranges: _Ranges, stream: Stream, settings: Settings, *, apart: bool, oldest: datetime | None
+    ranges: _Ranges, stream: Stream, settings: Settings, *, new_names: bool, oldest: datetime | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         target = FileTarget(
@@ -121,21 +121,21 @@ def _writer(
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
             storage=stream.archive.storage,
-            apart=apart,
+            new_names=new_names,
             oldest=oldest,
         )
         target.meter.listen(target.store.client)
-        files = write_files(_complete(join(batches), stream.topic), ranges, target, Cuts.of(stream.archive))
-        receipts = [json.dumps(encode(file)) for file in files]
-        account = json.dumps(encode(target.meter.take()))
-        columns = ([*receipts, None], [*(None for _ in receipts), account])
+        files = write_files(_complete(join(batches), stream.topic), ranges, target, FileLimits.of(stream.archive))
+        written = [json.dumps(encode(file)) for file in files]
+        metrics = json.dumps(encode(target.meter.take()))
+        columns = ([*written, None], [*(None for _ in written), metrics])
         yield pa.record_batch([pa.array(column, pa.string()) for column in columns], names=["file", "task"])
 
     return write
 
 
 def _complete(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
-    """With the topic, and with the default partitioner's folder where the rows came without one."""
+    """Add the topic, and the default partitioner's folder if the rows have no path."""
     for batch in batches:
         rows = batch.append_column("topic", pa.repeat(topic, batch.num_rows))
         if "path" not in rows.schema.names:

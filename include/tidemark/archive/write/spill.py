@@ -1,6 +1,6 @@
 """Rows that wait on local disk until fewer files are open.
 
-The files have no name: whatever ends the task, a kill too, they are gone with it.
+The files have no name, so the system deletes them when the task ends, even by a kill.
 """
 
 import os
@@ -17,9 +17,9 @@ BUCKETS = 64
 
 
 class Spill:
-    """Record batches of one schema, kept apart in at most BUCKETS temporary files. A context manager: closes them.
+    """Record batches of one schema in at most BUCKETS temporary files, which the context manager closes.
 
-    Memory: none beyond the rows of one ``add``. Raises OSError where the disk is full.
+    Memory: the rows of one ``add``. Raises OSError if the disk is full.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Spill:
         self._open.clear()
 
     def add(self, rows: pa.RecordBatch, buckets: npt.NDArray[np.int64]) -> None:
-        """Append rows to the bucket (0 to BUCKETS - 1) of each; within a bucket they keep their order."""
+        """Append each row to its bucket (0 to BUCKETS - 1); within a bucket rows keep their order."""
         order = np.argsort(buckets.astype(np.int16), kind="stable")
         kinds, starts = np.unique(buckets[order], return_index=True)
         ends = [*starts[1:], len(order)]
@@ -44,7 +44,7 @@ class Spill:
             self._writer(bucket, rows.schema).write_batch(rows.take(pa.array(order[start:end])))
 
     def drain(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Each bucket's rows; a bucket's file is gone when the next one is asked for."""
+        """Each bucket's rows; a bucket's file is closed before the next one is read."""
         for bucket in sorted(self._open):
             file, writer = self._open[bucket]
             writer.close()
@@ -56,7 +56,7 @@ class Spill:
 
     def _writer(self, bucket: int, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
         if bucket not in self._open:
-            folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None  # as Spark tells its workers
+            folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None  # Spark's setting for workers
             file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with the spill
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._open[bucket] = (file, pa.ipc.new_stream(file, schema, options=options))

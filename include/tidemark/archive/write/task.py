@@ -1,6 +1,6 @@
-"""One task's rows become files: which rows share one, where it ends, and how many are open at a time.
+"""One task's rows become files: which rows share a file, where it ends, and how many files are open at a time.
 
-All of it depends on the rows alone, never on how Arrow batched them: a retry writes the same files.
+This depends only on the rows, never on Arrow's batches: a retry writes the same files.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,10 +21,10 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Archive
 from tidemark.objects.schema import SCHEMA
 
-# Rows are grouped by path so many at a time: a group costs the same for one row as for a thousand.
+# So many rows are grouped by path at a time: a group costs the same for one row as for a thousand.
 CHUNK_ROWS = 64 * 1024
 CHUNK_BYTES = 16 * 1024 * 1024
-# Row groups in the making, of all open files together. Those with the most rows are written first, and early.
+# Rows not encoded yet, of all open files together. Above it the files with the most are flushed first.
 WAITING_BYTES = 128 * 1024 * 1024
 _FOREVER_US = 2**63 - 1
 
@@ -33,12 +33,12 @@ _Logs = Mapping[tuple[str, int], tuple[TopicPartition, OffsetRange]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuts:
+class FileLimits:
     """Where a file ends, and how many may be open at a time.
 
-    It ends behind the row that makes its rows reach ``flush_size`` or its keys and values ``max_bytes``; and before a
-    row whose event time is ``rotate_interval_us`` or more behind that of the file's first row. A row from before that,
-    however late, ends no file.
+    A file ends after the row with which its rows reach ``flush_size``, or its keys and values ``max_bytes``. It ends
+    before a row whose event time is ``rotate_interval_us`` or more after that of the file's first row. A row with an
+    earlier event time, however late, ends no file.
     """
 
     flush_size: int
@@ -48,7 +48,7 @@ class Cuts:
 
     @classmethod
     def of(cls, archive: Archive) -> Self:
-        """The cuts of a stream's definition."""
+        """The limits in a stream's definition."""
         seconds = archive.rotate_interval_seconds
         return cls(
             flush_size=archive.flush_size,
@@ -62,20 +62,22 @@ def write_files(
     batches: Iterable[pa.RecordBatch],
     ranges: Iterable[tuple[TopicPartition, OffsetRange]],
     target: FileTarget,
-    cuts: Cuts,
+    limits: FileLimits,
 ) -> list[DataFile]:
     """Write one task's rows: the columns of SCHEMA, ``path`` and ``day``. On failure every open upload is aborted.
 
-    Rows of the first ``cuts.max_open_files`` paths are written as they come. Those of further paths wait on local disk
-    until the input ends and those files are finished, so that no file ends early because there are too many paths.
+    Rows of the first ``limits.max_open_files`` paths are written as they come. Rows of further paths wait on local disk
+    until those files are finished, so no file ends early because there are too many paths.
     """
     logs = {(log.topic, log.partition): (log, item) for log, item in ranges}
-    return list(_write(batches, logs, target, cuts))
+    return list(_write(batches, logs, target, limits))
 
 
-def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, cuts: Cuts) -> Iterator[DataFile]:
+def _write(
+    batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, limits: FileLimits
+) -> Iterator[DataFile]:
     with Spill() as spill:
-        task = _Pass(logs, target, cuts, spill)
+        task = _Pass(logs, target, limits, spill)
         try:
             for chunk in _chunks(batches):
                 task.add(chunk)
@@ -84,16 +86,16 @@ def _write(batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, c
             task.abort()
             raise
         for rows in spill.drain():
-            yield from _write(rows, logs, target, cuts)
+            yield from _write(rows, logs, target, limits)
 
 
 class _Pass:
-    """The files of the first ``max_open_files`` paths of some rows; all other rows go to ``spill``."""
+    """The files of the first ``max_open_files`` paths; rows of other paths go to ``spill``."""
 
-    def __init__(self, logs: _Logs, target: FileTarget, cuts: Cuts, spill: Spill) -> None:
-        self._logs, self._target, self._cuts, self._spill = logs, target, cuts, spill
+    def __init__(self, logs: _Logs, target: FileTarget, limits: FileLimits, spill: Spill) -> None:
+        self._logs, self._target, self._limits, self._spill = logs, target, limits, spill
         self._paths: dict[Key, _Path] = {}
-        self._buckets: dict[Key, int] = {}  # of the paths that wait
+        self._buckets: dict[Key, int] = {}  # of the waiting paths
 
     def add(self, rows: pa.RecordBatch) -> None:
         keys, codes = _keys(rows)
@@ -111,7 +113,7 @@ class _Pass:
         ends = np.cumsum(np.bincount(codes, minlength=len(keys)))
         for key, bucket, start, end in zip(keys, buckets, [0, *ends[:-1]], ends, strict=True):
             if bucket < 0:
-                # A copy, not a slice: a rare path's few rows would keep whole chunks in memory until its file ends.
+                # A copy, not a slice: a rare path's few rows would keep the chunk in memory until its file ends.
                 self._paths[key].add(rows.take(pa.array(order[start:end])))
         of_row = buckets[codes]
         wait = np.flatnonzero(of_row >= 0)
@@ -139,19 +141,19 @@ class _Pass:
             path.abort()
 
     def _bucket(self, key: Key) -> int:
-        """Where the path waits; -1 for one that is written in this pass."""
+        """The bucket where the path waits; -1 if it is written in this pass."""
         if key in self._paths:
             return -1
         if key not in self._buckets:
-            if len(self._paths) < self._cuts.max_open_files:
-                self._paths[key] = _Path(self._target, self._cuts, *self._logs[key[:2]], key[2])
+            if len(self._paths) < self._limits.max_open_files:
+                self._paths[key] = _Path(self._target, self._limits, *self._logs[key[:2]], key[2])
                 self._target.meter.see_open_files(len(self._paths))
                 return -1
             self._buckets[key] = len(self._buckets) % BUCKETS
         return self._buckets[key]
 
     def _check(self, rows: pa.RecordBatch, keys: list[Key], codes: npt.NDArray[np.int32]) -> None:
-        """Raise PositionError for a row outside its log's range."""
+        """Raise PositionError if a row is outside its log's range."""
         offsets = rows.column("offset").to_numpy()
         numbers: dict[tuple[str, int], list[int]] = {}
         for code, (topic, partition, _) in enumerate(keys):
@@ -170,14 +172,16 @@ class _Pass:
 
 
 class _Path:
-    """The files of one log and path, one behind the other."""
+    """The files of one log and path, one after the other."""
 
-    def __init__(self, target: FileTarget, cuts: Cuts, log: TopicPartition, allowed: OffsetRange, path: str) -> None:
+    def __init__(
+        self, target: FileTarget, limits: FileLimits, log: TopicPartition, allowed: OffsetRange, path: str
+    ) -> None:
         self.done: list[DataFile] = []
-        self._target, self._cuts, self._log = target, cuts, log
+        self._target, self._limits, self._log = target, limits, log
         self._name = DataName(path=path, topic=log.topic, partition=log.partition, range=allowed, seq=0)
         self._file: OpenFile | None = None
-        self._until_us = _FOREVER_US  # the event time that is too late for the open file
+        self._until_us = _FOREVER_US  # an event time from here on ends the open file
 
     def add(self, rows: pa.RecordBatch) -> None:
         days = rows.column("day").cast(pa.int32()).to_numpy()
@@ -188,26 +192,26 @@ class _Path:
         while start < len(times):
             file = self._file or self._open(int(times[start]))
             before = int(total[start - 1]) if start else 0
-            # Up to and including the row that reaches max_bytes, no further than flush_size, and short of rotation.
-            reaches = int(np.searchsorted(total, before + self._cuts.max_bytes - file.payload_bytes)) + 1
-            full = min(reaches, start + self._cuts.flush_size - file.rows, len(times))
+            # Up to and including the row that reaches max_bytes, at most to flush_size, and before the rotation.
+            reaches = int(np.searchsorted(total, before + self._limits.max_bytes - file.payload_bytes)) + 1
+            full = min(reaches, start + self._limits.flush_size - file.rows, len(times))
             end = _first_at_least(times, self._until_us, start, full)
             if end > start:
                 rows_of_file = batch.slice(start, end - start)
-                if start and end == len(times):  # it may wait for more: a copy, as it would keep the whole batch
+                if start and end == len(times):  # a copy: a waiting slice would keep the whole batch in memory
                     rows_of_file = pa.concat_batches([rows_of_file])
                 file.add(rows_of_file, days[start:end], int(total[end - 1]) - before)
-            if end < full or file.rows >= self._cuts.flush_size or file.payload_bytes >= self._cuts.max_bytes:
+            if end < full or file.rows >= self._limits.flush_size or file.payload_bytes >= self._limits.max_bytes:
                 self.close()
             start = end
 
     @property
     def waiting_bytes(self) -> int:
-        """Of the open file's keys, values and headers, in memory."""
+        """Bytes of the open file that are not encoded yet."""
         return 0 if self._file is None else self._file.waiting_bytes
 
     def flush(self) -> None:
-        """Encode them now."""
+        """Encode the waiting rows now."""
         if self._file is not None:
             self._file.flush()
 
@@ -224,16 +228,16 @@ class _Path:
     def _open(self, first_us: int) -> OpenFile:
         self._file = OpenFile(self._target, self._log, self._name)
         self._name = replace(self._file.name, seq=self._file.name.seq + 1)
-        if self._cuts.rotate_interval_us is not None:
-            self._until_us = min(first_us + self._cuts.rotate_interval_us, _FOREVER_US)
+        if self._limits.rotate_interval_us is not None:
+            self._until_us = min(first_us + self._limits.rotate_interval_us, _FOREVER_US)
         return self._file
 
 
 def _first_at_least(values: npt.NDArray[np.int64], limit: int, start: int, end: int) -> int:
-    """The first index in [start, end) whose value is ``limit`` or more; ``end`` where there is none."""
+    """The first index in [start, end) whose value is ``limit`` or more; ``end`` if there is none."""
     if limit == _FOREVER_US:
         return end
-    # In growing steps: a short file must not cost a look at every row that is left.
+    # In growing steps: a short file must not cost a scan of all rows left.
     step = 256
     while start < end:
         stop = min(start + step, end)
@@ -245,7 +249,7 @@ def _first_at_least(values: npt.NDArray[np.int64], limit: int, start: int, end: 
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of some size, copied: a row kept for later keeps no more than its own chunk."""
+    """The same rows in larger batches, copied: a row that waits keeps only its own chunk in memory."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -262,7 +266,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _keys(rows: pa.RecordBatch) -> tuple[list[Key], npt.NDArray[np.int32]]:
-    """The distinct topics, partitions and paths in order of appearance, and each row's number in that list."""
+    """The distinct topics, partitions and paths in order of appearance, and each row's position in that list."""
     columns = [rows.column(name).dictionary_encode() for name in ("topic", "partition", "path")]
     values = [column.dictionary.to_pylist() for column in columns]
     codes = [column.indices.to_numpy() for column in columns]
@@ -283,7 +287,7 @@ def _keys(rows: pa.RecordBatch) -> tuple[list[Key], npt.NDArray[np.int32]]:
 
 
 def _conform(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of SCHEMA with its very types."""
+    """The columns of SCHEMA with exactly its types."""
     arrays = [rows.column(item.name) for item in SCHEMA]
     return pa.RecordBatch.from_arrays(
         [
@@ -295,7 +299,7 @@ def _conform(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _payload_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of key and value per row; a null has none."""
+    """Bytes of key and value per row; 0 for null."""
     lengths = (pc.fill_null(pc.binary_length(rows.column(name)), 0) for name in ("key", "value"))
     key, value = (item.to_numpy(zero_copy_only=False).astype(np.int64) for item in lengths)
     total: npt.NDArray[np.int64] = key + value

@@ -1,7 +1,7 @@
 """A quality check and its outcome as plain values, and their JSON form. No Spark here: the report reads them too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal, Self
 
@@ -19,7 +19,7 @@ class Expected:
     """One check to make: an expectation's snake-case name and arguments."""
 
     expectation: str
-    kwargs: Mapping[str, Any]
+    kwargs: dict[str, Any]
     severity: Literal["critical", "warning"]
     built_in: bool
     about: str = ""
@@ -27,7 +27,7 @@ class Expected:
     @classmethod
     def of(cls, check: Check) -> Self:
         """A check of the stream's definition."""
-        return cls(expectation=check.expectation, kwargs=check.kwargs, severity=check.severity, built_in=False)
+        return cls(expectation=check.expectation, kwargs=dict(check.kwargs), severity=check.severity, built_in=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +48,9 @@ class CheckOutcome:
     def blocks(self) -> bool:
         return self.expected.severity == "critical" and self.success is not True
 
-    def value(self) -> dict[str, Any]:
-        """The check's object in audit.json."""
-        return {
-            "expectation": self.expected.expectation,
-            "kwargs": safe(self.expected.kwargs),
-            "severity": self.expected.severity,
-            "built_in": self.expected.built_in,
-            "about": self.expected.about,
-            "day": None if self.day is None else self.day.isoformat(),
-            "success": self.success,
-            "observed": self.observed,
-            "exception": self.exception,
-            "examples": list(self.examples),
-        }
+    def for_json(self) -> Self:
+        """The outcome with arguments that fit for JSON."""
+        return replace(self, expected=replace(self.expected, kwargs=safe(self.expected.kwargs)))
 
 
 def observed_text(value: Any) -> str:

@@ -17,6 +17,7 @@ from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
 from tidemark.core.plan import LogPlan, Neighbours, Plan, Target, Used
 from tidemark.core.seal import Seal
+from tidemark.core.targets import first_requested, reach_back, without_known_start
 from tidemark.kafka.positions import FirstRecord, first_records
 from tidemark.kafka.topics import logs_of
 from tidemark.run import Run
@@ -34,32 +35,21 @@ def bound_losses(run: Run, plan: Plan) -> Plan:
     return replace(plan, logs=logs)
 
 
-def reach_back(run: Run, plan: Plan, seals: Iterable[Seal]) -> tuple[Target, ...]:
-    """The plan's targets; from offset 0 where the first record that is known of a log is of a requested day already.
-
-    What retention took in front of that record may be of the day as well. Where the first record is from before the
-    days, or none is known, what was there before is nobody's loss; so where a day before them is sealed with the log
-    from there on, as one that retention had emptied by then.
-    """
-    days = [item.day for item in plan.days if item.reason == "requested"]
-    if not days:
+def find_earlier_losses(run: Run, plan: Plan, seals: Iterable[Seal]) -> tuple[Target, ...]:
+    """The plan's targets, from offset 0 where retention may have taken records of a requested day before the first
+    known one (``tidemark.core.targets.reach_back``)."""
+    logs = without_known_start(plan, seals)
+    first = first_requested(plan)
+    if first is None or not logs:
         return tuple(item.target for item in plan.logs)
-    start_us = micros(day_start(min(days), run.stream.zone))
-    known = {(log.log, log.origin) for seal in seals if seal.day < min(days) for log in seal.logs}
-    return tuple(
-        replace(item.target, origin=0)
-        if (item.target.log, item.target.origin) not in known and _begins_behind(run, item, start_us)
-        else item.target
-        for item in plan.logs
-    )
+    found = {item.target.log: _first_record_us(run, item) for item in logs}
+    return reach_back(plan, found, micros(day_start(first, run.stream.zone)))
 
 
-def _begins_behind(run: Run, item: LogPlan, moment_us: int) -> bool:
-    log, origin = item.target.log, item.target.origin
-    if not origin:
-        return False
-    first = _neighbours(None, _behind(run, log, item.used, origin), _held_behind(run, log, origin)).behind_us
-    return first is not None and first >= moment_us
+def _first_record_us(run: Run, item: LogPlan) -> int | None:
+    """The timestamp of the first record that is known of a log, in µs since the epoch; None without one."""
+    log, start = item.target.log, item.target.start
+    return _neighbours(None, _behind(run, log, item.used, start), _held_behind(run, log, start)).behind_us
 
 
 def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:

@@ -1,24 +1,33 @@
-"""Steps ``plan`` and ``settled``: what a run refills and rebuilds; then, after the refill, that nothing is missing."""
+"""Steps ``plan``, what a run refills and rebuilds, and ``finalize_plan``: that nothing is missing after the refill."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
-from typing import Any
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
-from tidemark.core.codec import encode
 from tidemark.core.errors import IncompleteError, ServiceError
+from tidemark.core.hole_evidence import KnownEvidence
 from tidemark.core.loss_text import loss_text
-from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import Plan, Target
+from tidemark.core.plan import LogRange, Plan, Target
 from tidemark.core.planner import plan_committed
-from tidemark.core.seal import Seal
-from tidemark.reconcile.plan.holes import LogRanges, classify_holes
-from tidemark.reconcile.plan.losses import bound_losses, new_losses, reach_back
-from tidemark.reconcile.plan.targets import make_targets, raise_log_starts, reach_seals
+from tidemark.core.seal import Seal, seen_days
+from tidemark.core.transaction_holes import spans
+from tidemark.reconcile.plan.holes import classify_holes
+from tidemark.reconcile.plan.losses import bound_losses, find_earlier_losses, new_losses
+from tidemark.reconcile.plan.targets import make_targets, raise_log_starts
+from tidemark.reconcile.results import (
+    FINALIZE_PLAN,
+    PLAN,
+    ArchiveState,
+    FinalizeResult,
+    HoleSearch,
+    PlanResult,
+    RefillRange,
+    RetentionNote,
+)
 from tidemark.run import Run
 from tidemark.tables.seals import latest_seals
 from tidemark.tables.snapshots import main_snapshots
@@ -29,146 +38,145 @@ _logger = logging.getLogger(__name__)
 def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
-    The result also lists the ranges to refill and every broken link in a writer's chain of manifests; neither stops
-    the run. To refill are the gaps, and of holes what Kafka gives committed records at (``in_hole``): the archive may
-    lack those for good once retention has passed. Raises what ``read_archived``, ``make_targets`` and
+    The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
+    run. To refill are the gaps, and in holes the offsets at which Kafka has committed records (``in_hole``): once
+    retention has passed, the archive would lack those for good. Raises what ``read_archived``, ``make_targets`` and
     ``plan_committed`` raise.
     """
-    with run.step("plan") as out:
-        requested = sorted(set(days))
-        out |= {"requested": [day.isoformat() for day in requested], "force": force}
+    with run.step(PLAN) as attempt:
+        requested = tuple(sorted(set(days)))
+        # Before anything is read: publication is refused where another run publishes one of the days after this.
+        main = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        history = archived.history()
-        targets = make_targets(run.stream, run.settings, requested, history, seals)
-        planned = partial(_plan, run, out, archived, history=history, requested=requested, seals=seals, force=force)
-        plan = planned(targets=targets)
-        if (reaching := reach_back(run, plan, seals)) != targets:
-            plan = planned(targets=reaching)
-        lacked: LogRanges = ()
+        planner = _Planner(run, archived.history(), requested, seals, force)
+        targets = make_targets(run.stream, run.settings, requested, planner.history, seals)
+        plan = planner.plan(targets)
+        if (reaching := find_earlier_losses(run, plan, seals)) != targets:
+            plan = planner.plan(reaching)
+        holes: HoleSearch | None = None
+        lacked: tuple[LogRange, ...] = ()
         if plan.days:
-            plan, out["holes"], lacked = classify_holes(run, plan, seals)
-            out["plan"] = encode(plan)
-            for note in out["holes"]["notes"]:
+            plan, holes, lacked = classify_holes(run, plan, KnownEvidence.of(seals))
+            for note in holes.notes:
                 _logger.warning("holes: %s", note)
-        ranges = sorted([*((*gap, False) for gap in _unfilled(plan)), *((*part, True) for part in lacked)])
-        out["refill"] = [
-            {**encode(log), "start": part.start, "end": part.end, "in_hole": in_hole} for log, part, in_hole in ranges
+        refill = [
+            *(RefillRange(log=gap.log, range=gap.range, in_hole=False) for gap in _unfilled(plan)),
+            *(RefillRange(log=part.log, range=part.range, in_hole=True) for part in lacked),
         ]
+        attempt.result = PlanResult(
+            requested=requested,
+            force=force,
+            main=main,
+            plan=plan,
+            archive=_state(archived),
+            holes=holes,
+            refill=tuple(sorted(refill, key=lambda item: (item.log, item.range))),
+        )
         return plan
 
 
-def settle_run(run: Run) -> Plan:
-    """Step ``settled``: plan the very same targets again, with what the refill and the stream archived since.
+def finalize_plan_run(run: Run) -> Plan:
+    """Step ``finalize_plan``: plan the very same targets again, with what the refill and the stream archived since.
 
-    They are raised to what others have sealed since (``reach_seals``), or this run's version would have fewer rows than
-    the one before it.
-
-    Holes that are new since step ``plan``, or that the refill went into, get their evidence here (``classify_holes``).
-    What Kafka gives of those is the next run's to refill.
+    Holes that are new since step ``plan``, or that the refill went into, get their evidence here. What Kafka has in
+    those is the next run's to refill.
 
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
-    accept to lose (``batch.accept_loss``) and no seal has told of; the plan is saved all the same.
+    accept to lose (``batch.accept_loss``) and that no seal records; the plan is saved all the same.
     """
-    with run.step("settled") as out:
-        planned = run.require("plan")
-        out |= {"requested": planned["requested"], "force": planned["force"], "planned_at": planned["started_at"]}
-        requested = [date.fromisoformat(day) for day in planned["requested"]]
-        # What readers see before anything is read: publication refuses where another run moves a day from here on.
-        out["main"] = main_snapshots(run.settings, run.stream)
-        # Before the archive: so it holds all that they have sealed.
+    with run.step(FINALIZE_PLAN) as attempt:
+        planned = run.require(PLAN)
+        planned_at = run.outcome(PLAN)
+        assert planned_at is not None
         seals = latest_seals(run.store, run.layout)
-        first = run.plan("plan")
-        targets = reach_seals([item.target for item in first.logs], seals)
         archived = read_and_compact(run.store, run.layout, run.stream)
-        history = archived.history()
-        out["retention"] = _retention(run, history)
-        settle = partial(
-            _plan, run, out, archived, history=history, requested=requested, seals=seals, force=planned["force"]
-        )
-        plan = settle(targets=targets)
+        planner = _Planner(run, archived.history(), planned.requested, seals, planned.force)
+        targets = [item.target for item in planned.plan.logs]
+        plan = planner.plan(targets)
         if _unfilled(plan):  # retention may have taken them since they were planned: then they are lost
-            plan = settle(targets=raise_log_starts(run.settings.kafka_bootstrap, targets))
+            plan = planner.plan(raise_log_starts(run.settings.kafka_bootstrap, targets))
+        result = attempt.result = FinalizeResult(
+            planned_at=planned_at.started_at,
+            force=planned.force,
+            plan=plan,
+            archive=_state(archived),
+            holes=None,
+            retention=_retention(run, planner.history),
+        )
         _require_whole(run, plan, seals)
         if plan.days:
-            refilled = _ranges(item for item in planned["refill"] if item["in_hole"])
-            plan, out["holes"], _ = classify_holes(run, plan, seals, looked=first.logs, refilled=refilled)
-            out["plan"] = encode(plan)
+            refilled = [LogRange(log=item.log, range=item.range) for item in planned.refill if item.in_hole]
+            evidence = KnownEvidence.of(seals, planned.plan.logs, refilled)
+            plan, holes, _ = classify_holes(run, plan, evidence)
+            attempt.result = replace(result, plan=plan, holes=holes)
         return plan
 
 
-def refill_ranges(run: Run) -> LogRanges:
-    """The ranges to fetch from Kafka, by log and position, as step ``plan`` has saved them."""
-    return _ranges(run.require("plan")["refill"])
+@dataclass(frozen=True)
+class _Planner:
+    """The inputs of a run's plans that do not change with its targets."""
 
+    run: Run
+    history: History
+    requested: Sequence[date]
+    seals: Sequence[Seal]
+    force: bool
 
-def _ranges(items: Iterable[Mapping[str, Any]]) -> LogRanges:
-    return tuple(
-        (
-            TopicPartition(topic=item["topic"], topic_id=item["topic_id"], partition=item["partition"]),
-            OffsetRange(start=item["start"], end=item["end"]),
+    def plan(self, targets: Sequence[Target]) -> Plan:
+        stream = self.run.stream
+        seen = seen_days(self.seals, stream=stream.name, time_zone=stream.time_zone)
+        back = stream.batch.reopen_days
+        transactional = spans(self.seals)
+        plan = plan_committed(
+            stream=stream.name,
+            run=self.run.name,
+            requested=self.requested,
+            targets=targets,
+            committed=self.history.committed(
+                targets, self.requested, seen, transactional=transactional, force=self.force
+            ),
+            seen=seen,
+            force=self.force,
+            reopen_from=None if back is None else max(self.requested) - timedelta(days=back),
         )
-        for item in items
-    )
+        return bound_losses(self.run, plan)
 
 
-def _unfilled(plan: Plan) -> LogRanges:
+def _state(archived: Archived) -> ArchiveState:
+    return ArchiveState(manifests=archived.manifests, broken_links=tuple(archived.broken_links))
+
+
+def _unfilled(plan: Plan) -> list[LogRange]:
     """The gaps that Kafka can fill, by log and position."""
-    return tuple((item.target.log, gap.range) for item in plan.logs for gap in item.gaps if gap.kind == "refill")
+    return [
+        LogRange(log=item.target.log, range=gap.range)
+        for item in plan.logs
+        for gap in item.gaps
+        if gap.kind == "refill"
+    ]
 
 
-def _plan(
-    run: Run,
-    out: dict[str, Any],
-    archived: Archived,
-    *,
-    history: History,
-    requested: Sequence[date],
-    targets: Sequence[Target],
-    seals: Sequence[Seal],
-    force: bool,
-) -> Plan:
-    back = run.stream.batch.reopen_days
-    plan = plan_committed(
-        stream=run.stream.name,
-        time_zone=run.stream.time_zone,
-        run=run.name,
-        requested=requested,
-        targets=targets,
-        committed=history.committed(targets, requested, seals, force=force),
-        seals=seals,
-        force=force,
-        reopen_from=None if back is None else max(requested) - timedelta(days=back),
-    )
-    plan = bound_losses(run, plan)
-    out |= {
-        "plan": encode(plan),
-        "manifests": archived.manifests,
-        "broken_chains": [{**encode(link), "finding": str(link)} for link in archived.broken_links],
-    }
-    return plan
-
-
-def _retention(run: Run, history: History) -> dict[str, Any]:
-    """What waits in Kafka behind the run, for the report; that it can't be told does not end the run."""
+def _retention(run: Run, history: History) -> RetentionNote:
+    """What Kafka holds after the run's end, for the report; an error of Kafka does not end the run."""
     try:
         found = read_retention(run.settings.kafka_bootstrap, run.stream, history, datetime.now(UTC))
     except ServiceError as error:
-        return {"told": f"unknown: {error}", "alarm": False, "lines": []}
+        return RetentionNote(summary=f"unknown: {error}", alarm=False, lines=())
     for line in found.lines():
         _logger.warning("retention: %s", line)
-    return {"told": found.told, "alarm": bool(found.late), "lines": list(found.lines())}
+    return RetentionNote(summary=found.summary, alarm=bool(found.late), lines=tuple(found.lines()))
 
 
 def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
     """No gap may be left. A loss must be one that the stream accepts, or has accepted before: then a seal has it."""
-    unfilled = [f"{log} {gap} not refilled" for log, gap in _unfilled(plan)]
+    unfilled = [f"{gap} not refilled" for gap in _unfilled(plan)]
     lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
     if not unfilled and not lost:
         return
     accept = (
-        "Set batch.accept_loss to seal the days without the lost records, and run them again; a loss that a seal has is"
-        " known from then on, and the setting may be taken back"
+        "Set batch.accept_loss to seal the days without the lost records, and run them again. Losses recorded in a seal"
+        " are accepted from then on, and the setting may be taken back"
     )
     raise IncompleteError(
         "the archive does not hold every offset of the run's targets",
@@ -180,13 +188,13 @@ def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
 
 
 def _lost(run: Run, plan: Plan, seals: Sequence[Seal]) -> list[str]:
-    """A sentence for each loss that no seal has."""
-    told = []
+    """A sentence for each loss that no seal records."""
+    found = []
     for item in plan.logs:
         new = new_losses(item, seals)
-        told += [
+        found += [
             loss_text(item.target.log, gap, run.stream.zone)
             for gap in item.gaps
             if gap.kind == "lost" and any(gap.range.intersect(span) for span in new)
         ]
-    return told
+    return found

@@ -1,7 +1,7 @@
 """What a run must prove of each log, and whether the archive has come that far."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
@@ -9,11 +9,12 @@ from typing import NamedTuple
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.core.days import day_end, day_of, micros
-from tidemark.core.errors import ConfigError, IncompleteError
+from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
+from tidemark.core.targets import DayEnd, decide_targets, seal_extents
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.log_reader import LogReader
 from tidemark.kafka.positions import Watermarks, positions_at, watermarks
@@ -23,116 +24,40 @@ from tidemark.settings import Settings
 
 _logger = logging.getLogger(__name__)
 _A_BATCH = timedelta(minutes=5)
-Extents = Mapping[TopicPartition, tuple[int, int]]
 
 
 def make_targets(
     stream: Stream, settings: Settings, days: Sequence[date], history: History, seals: Sequence[Seal]
 ) -> tuple[Target, ...]:
-    """One target per log of the topic, and one per other log that was archived.
+    """Ask Kafka where the days end in each log, then decide (``tidemark.core.targets.decide_targets``).
 
-    A log's end is where the last of the days ends in Kafka, or as far as it was archived or sealed, whichever is
-    higher: later ranges may hold late rows of the days. In Kafka a day ends at the first offset whose timestamp is
-    past it; records of the day behind that one which are not archived yet are late and will reopen it. Where that one
-    is stamped in the future, by a wrong clock, it ends no day, and everything that Kafka holds is the target. Nor does
-    any stamp end a day where a field of the value tells the day: then all counts that was stamped until a moment ago,
-    behind which a stream that runs may have archived nothing yet, and that committed readers are given.
+    In Kafka a day ends at the first offset whose timestamp is after it. Records of the day after that offset that are
+    not archived yet are late and will reopen the day. A record with a future timestamp (clock skew) is ignored when
+    looking for the end of the day: everything that Kafka holds is the target then. Where a field of the value gives the
+    day, no timestamp ends it: the target is everything with a timestamp until a moment ago, because a running stream
+    may not have archived what is newer.
 
     ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
-    here, unless the log has lost records. Of a log that is gone (its topic was deleted, or made again) everything
-    archived is the target, and whatever is missing of it is lost. A topic that the stream does not read any more, but
-    that Kafka has, ends with the day on which it was archived last (``_earlier_ends``).
+    here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
+    day on which it was archived last (``_earlier_ends``).
 
-    A log that is in no seal, while others of its topic are, came since, as a partition that was added or with a topic
-    that was made again: it is answerable for from offset 0.
-
-    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and
-    IncompleteError where an open transaction hides a part of the days, as whether it will ever be read is not decided
-    yet, or where a log ends in front of what is archived of it.
+    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and what
+    ``decide_targets`` raises.
     """
-    archived, sealed = history.extents(), _sealed(seals)
+    archived = history.extents()
     ends = _day_ends(stream, settings, days)
-    ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
-    hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
-    if hidden:
-        raise IncompleteError(
-            "an open transaction hides a part of the days",
-            expected="every record up to their end committed or aborted",
-            found=", ".join(f"{log} undecided from offset {part.start} to {part.end}" for log, part in hidden.items()),
-            where=f"stream {stream.name}",
-            hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
-            " one that nobody will end. Then run the days again",
-        )
-    known_topics = {log.topic for log in sealed}
-    targets = []
-    for log, found in ends.items():
-        extents = [known[log] for known in (archived, sealed) if log in known]
-        reached = max((end for _, end in extents), default=0)
-        if reached > found.high_watermark:
-            raise IncompleteError(
-                "a log ends in front of what is archived of it: Kafka has lost records that it had",
-                expected=f"offset {reached} at least",
-                found=f"end offset {found.high_watermark}",
-                where=str(log),
-                hint="A broker that was just restarted may need a moment: run the days again. If it stays so (an"
-                " unclean leader election, a lost disk), new records take offsets that are archived already: give the"
-                " producers another topic, and the stream with it, before they do",
-            )
-        position = found.position
-        if found.ahead:
-            position = found.high_watermark
+    ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | seal_extents(seals).keys())
+    targets = decide_targets(stream.name, ends, archived, seals)
+    for item in targets:
+        if item.log in ends and ends[item.log].ahead:
             _logger.warning(
-                "%s: the record at offset %d, behind which nothing else of the days is sought, is stamped in the"
-                " future; so the target is everything up to offset %d. Look after the clocks of its producers",
-                log,
-                found.position,
-                position,
+                "%s: the record at offset %d, where the days end, has a future timestamp. The target is everything up"
+                " to offset %d. Check the clocks of its producers",
+                item.log,
+                ends[item.log].position,
+                item.end,
             )
-        targets.append(
-            Target(
-                log=log,
-                origin=0
-                if log not in sealed and log.topic in known_topics
-                else min([found.log_start, *(start for start, _ in extents)]),
-                end=max(position, reached),
-                log_start=found.log_start,
-                high_watermark=found.high_watermark,
-            )
-        )
-    for log in (archived.keys() | sealed.keys()) - ends.keys():
-        extents = [found[log] for found in (archived, sealed) if log in found]
-        end = max(end for _, end in extents)
-        targets.append(
-            Target(log=log, origin=min(start for start, _ in extents), end=end, log_start=end, high_watermark=end)
-        )
-    return tuple(sorted(targets, key=lambda item: item.log))
-
-
-def reach_seals(targets: Sequence[Target], seals: Sequence[Seal]) -> tuple[Target, ...]:
-    """The targets, reaching as far as the seals do: a run never proves less of a log than readers have proof of.
-
-    A seal goes further where another run made it since the targets were: with late records, or of a log that is new.
-    Nothing in it has to be refilled: it is archived, or retention had taken it, and then the log starts behind that.
-    """
-    found = {item.log: item for item in targets}
-    lost = _extents(
-        (item.log, gap.range.start, gap.range.end) for seal in seals for item in seal.logs for gap in item.gaps
-    )
-    for log, (origin, end) in _sealed(seals).items():
-        there = found.get(log)
-        if there is None:
-            there = Target(log=log, origin=origin, end=origin, log_start=origin, high_watermark=origin)
-        elif there.origin <= origin and end <= there.end:
-            continue
-        _, behind_losses = lost.get(log, (origin, origin))
-        found[log] = Target(
-            log=log,
-            origin=min(there.origin, origin),
-            end=max(there.end, end),
-            log_start=max(there.log_start, behind_losses),
-            high_watermark=max(there.high_watermark, end),
-        )
-    return tuple(sorted(found.values(), key=lambda item: item.log))
+    return targets
 
 
 def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -162,19 +87,7 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
     )
 
 
-class _DayEnd(NamedTuple):
-    """Where the last day ends in a log: at the high watermark if nothing came after. ``ahead``: the record there is
-    stamped in the future, so that records of the day may well lie behind it. ``hidden``: offsets in front of the day's
-    end that no committed reader is given yet, for a transaction is open."""
-
-    log_start: int
-    position: int
-    high_watermark: int
-    ahead: bool
-    hidden: OffsetRange | None
-
-
-def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, _DayEnd]:
+def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, DayEnd]:
     if not days:
         raise ConfigError("a run needs at least one day", expected="a day", found="none", where=stream.name)
     now = datetime.now(UTC)
@@ -194,7 +107,7 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
 
 def _earlier_ends(
     stream: Stream, settings: Settings, last: date, history: History, known: set[TopicPartition]
-) -> dict[TopicPartition, _DayEnd]:
+) -> dict[TopicPartition, DayEnd]:
     """Of topics that the stream read before and Kafka still has: where the day ends of which the last records are that
     were archived of them, or the last of the run's days, if that is earlier.
 
@@ -202,7 +115,7 @@ def _earlier_ends(
     is stamped later is not the stream's: it may well be that others go on with the topic.
     """
     bootstrap = settings.kafka_bootstrap
-    found: dict[TopicPartition, _DayEnd] = {}
+    found: dict[TopicPartition, DayEnd] = {}
     for topic in sorted({log.topic for log in known} - {stream.topic}):
         logs = logs_of(bootstrap, topic)
         if known.isdisjoint(logs):  # it is gone, and what has its name now was never the stream's
@@ -215,7 +128,7 @@ def _earlier_ends(
 
 def _ends(
     bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, end: datetime
-) -> dict[TopicPartition, _DayEnd]:
+) -> dict[TopicPartition, DayEnd]:
     """Where the logs end for days up to ``end``, as far as a record's stamp can tell: at ``moment``."""
     positions = positions_at(bootstrap, logs, moment)
     future = positions_at(bootstrap, logs, datetime.now(UTC))
@@ -227,7 +140,7 @@ def _ends(
         position = positions[mark.log]
         # A position found by time may lie behind the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
-        ends[mark.log] = _DayEnd(
+        ends[mark.log] = DayEnd(
             log_start=mark.log_start,
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
@@ -245,7 +158,7 @@ def _a_moment(stream: Stream) -> timedelta:
 
 
 class _Whole(NamedTuple):
-    """Where the days end among records of whatever transaction; ``ahead`` as in ``_DayEnd``."""
+    """Where the days end among records of whatever transaction; ``ahead`` as in ``DayEnd``."""
 
     end: int
     ahead: bool
@@ -278,17 +191,3 @@ def _hidden(bootstrap: str, mark: Watermarks, whole: _Whole, moment: datetime) -
         if len(stamps) and stamps[0] >= micros(moment) // 1000:
             return None
     return OffsetRange(start=mark.high_watermark, end=whole.end)
-
-
-def _sealed(seals: Sequence[Seal]) -> dict[TopicPartition, tuple[int, int]]:
-    """Per log the lowest origin and the highest end of the seals."""
-    return _extents((item.log, item.origin, item.end) for seal in seals for item in seal.logs)
-
-
-def _extents(ranges: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
-    """Per log the lowest start and the highest end."""
-    extents: dict[TopicPartition, tuple[int, int]] = {}
-    for log, start, end in ranges:
-        lowest, highest = extents.get(log, (start, end))
-        extents[log] = (min(lowest, start), max(highest, end))
-    return extents

@@ -8,13 +8,12 @@ Only a stream with a key has its rows read once more before, to find duplicates.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial, reduce
 from math import ceil
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -27,15 +26,23 @@ from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import Plan, Slice
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.fingerprints import plan_fingerprint, rows_fingerprint
-from tidemark.reconcile.held_days import spoiled, without
+from tidemark.reconcile.held_days import days_to_hold_back, without
+from tidemark.reconcile.rebuild.row_counts import (
+    RowsRead,
+    day_counts,
+    log_counts,
+    require_conserved,
+    require_known_days,
+)
 from tidemark.reconcile.rebuild.version_diff import version_differences
+from tidemark.reconcile.results import REBUILD, DeduplicatedBy, HeldDay, RebuildResult, StagedRows, final_plan
 from tidemark.run import Run
 from tidemark.spark import records
 from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 from tidemark.tables.columns import DAY, QUARANTINE_SCHEMA, branch_name, identity
 from tidemark.tables.deduplicate import Duplicates, find_duplicates, keyed
-from tidemark.tables.iceberg import IcebergTable, Staged
+from tidemark.tables.iceberg import IcebergTable
 
 ROWS_PER_TASK = 500_000
 FILES_MAX = 64
@@ -57,14 +64,6 @@ class Source:
     counter: "_Counter | None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """Rows that were read: per day and per log, each adding up to all of them."""
-
-    days: Mapping[date, int]
-    logs: Mapping[TopicPartition, int]
-
-
 def write_layout(offsets: int, days: int) -> tuple[int, str]:
     """``(tasks, distribution mode)`` for a rebuild of at most ``offsets`` rows over ``days`` days.
 
@@ -76,7 +75,7 @@ def write_layout(offsets: int, days: int) -> tuple[int, str]:
 
 
 def rebuild_run(run: Run, spark: SparkSession) -> None:
-    """Write the plan's days to branch ``audit_<run>`` of the published and the quarantine table; save rebuild.json.
+    """Write the plan's days to branch ``audit_<run>`` of the published and the quarantine table.
 
     A day that can't be rebuilt is ``held`` where late records alone have reopened it, and the others are rebuilt again
     without it: readers keep the version they have.
@@ -84,32 +83,50 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
     Raises IncompleteError when rows were lost or multiplied on the way, ConfigError when the transformation breaks
     its contract, fails on a record or no longer fits the table, FormatError when an object of the archive is damaged.
     """
-    with run.step("rebuild") as out:
-        left = run.plan()
-        out |= {"plan": plan_fingerprint(left), "held": [], "columns_changed": []}
-        out["deduplicate"] = run.stream.batch.deduplicate.model_dump(mode="json")
-        out.update(dict.fromkeys(("branch", "base_snapshot", "staged_snapshot")))
-        out.update(dict.fromkeys(("quarantine_base_snapshot", "quarantine_staged_snapshot")))
+    with run.step(REBUILD) as attempt:
+        plan = left = final_plan(run)
+        by = run.stream.batch.deduplicate
+        held: list[HeldDay] = []
+        columns_changed: list[str] = []
         while True:
-            out |= {"inputs": rows_fingerprint(run, left), "days": {}, "logs": []}
+            started = attempt.result = RebuildResult(
+                plan=plan_fingerprint(plan),
+                inputs=rows_fingerprint(run, left),
+                deduplicated_by=DeduplicatedBy(key=tuple(by.key), keep=by.keep),
+                held=tuple(held),
+                branch=branch_name(run.name) if left.days else None,
+            )
             if not left.days:
                 return
-            out["branch"] = branch_name(run.name)
             try:
-                with _told_by_tasks(run):
-                    _rebuild(run, spark, left, out)
-                    return
+                with _as_our_error(run):
+                    rebuilt = attempt.result = _rebuild(run, spark, left, started, columns_changed)
+                    require_conserved(rebuilt)
+                    differences = version_differences(
+                        run,
+                        IcebergTable(spark, run.settings, run.stream.table),
+                        branch_name(run.name),
+                        {item.day: item.version for item in left.days},
+                    )
+                attempt.result = replace(rebuilt, differences=differences)
             except TidemarkError as error:
-                held = spoiled(run, left, error)
-                if not held:
+                unable = days_to_hold_back(run, left, error)
+                if not unable:
                     raise
-            out["held"] += [{"day": day.isoformat(), "because": because} for day, because in held.items()]
-            left = without(left, held)
+            else:
+                return
+            held += unable
+            left = without(left, {item.day for item in unable})
 
 
-def _rebuild(run: Run, spark: SparkSession, plan: Plan, out: dict[str, Any]) -> None:
-    """Rebuild all days of ``plan``, and fill in what is to be saved of it."""
-    branch, days = out["branch"], tuple(item.day for item in plan.days)
+def _rebuild(
+    run: Run, spark: SparkSession, plan: Plan, result: RebuildResult, columns_changed: list[str]
+) -> RebuildResult:
+    """Write all days of ``plan``; the result with what was written.
+
+    ``columns_changed`` collects the table's changes over attempts, because the next attempt finds them made.
+    """
+    branch, days = branch_name(run.name), tuple(item.day for item in plan.days)
     tasks, distribution = write_layout(count(item.range for item in plan.slices), len(days))
     sources = _sources(run, spark, plan, days)
     table = IcebergTable(spark, run.settings, run.stream.table)
@@ -117,9 +134,8 @@ def _rebuild(run: Run, spark: SparkSession, plan: Plan, out: dict[str, Any]) -> 
     keys = [item.keyed for item in sources if item.keyed is not None]
     with find_duplicates(together(keys) if keys else None, run.stream.batch.deduplicate) as duplicates:
         good = duplicates.leave_out(together([item.good for item in sources])).coalesce(tasks)
-        out["columns_changed"] += [str(item) for item in table.ensure(good.schema, run.stream.renamed)]
+        columns_changed += [str(item) for item in table.ensure(good.schema, run.stream.renamed)]
         staged = table.stage(branch, good, days, distribution=distribution)
-        out |= {"base_snapshot": staged.base, "staged_snapshot": staged.snapshot, "files": staged.files}
         read = _counted(sources, plan, days)
 
         aside = None
@@ -128,18 +144,21 @@ def _rebuild(run: Run, spark: SparkSession, plan: Plan, out: dict[str, Any]) -> 
             aside = _aside(spark, sources, duplicates, run.stream).coalesce(tasks)
         quarantine.ensure(QUARANTINE_SCHEMA, {})
         kept = quarantine.stage(branch, aside, days, distribution=distribution)
-    out |= {"quarantine_base_snapshot": kept.base, "quarantine_staged_snapshot": kept.snapshot}
-
     removed = _removed(quarantine, branch, duplicates) if duplicates.days else {}
-    out["days"] = _day_counts(plan, read, staged, kept, removed)
-    out["logs"] = _log_counts(plan, read)
-    _require_conserved(out["days"], staged, kept)
-    _require_within(out["logs"])
-    out["differences"] = version_differences(run, table, branch, {item.day: item.version for item in plan.days})
+    require_known_days(days, staged.rows, kept.rows)
+    return replace(
+        result,
+        columns_changed=tuple(columns_changed),
+        staged=StagedRows(base=staged.base, snapshot=staged.snapshot),
+        quarantine=StagedRows(base=kept.base, snapshot=kept.snapshot),
+        files=staged.files,
+        days=day_counts(plan, read, staged.rows, kept.rows, removed),
+        logs=log_counts(plan, read),
+    )
 
 
 @contextmanager
-def _told_by_tasks(run: Run) -> Iterator[None]:
+def _as_our_error(run: Run) -> Iterator[None]:
     """A job's failure as an error of ours."""
     try:
         yield
@@ -159,7 +178,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
     for topic_id in topic_ids or [""]:
         slices = [item for item in plan.slices if item.log.topic_id == topic_id]
         counter = _Counter(day, days, slices) if not all(item.counted for item in slices) else None
-        read = partial(read_slices, spark, run.settings, run.stream, slices)
+        read = partial(read_slices, spark, run.settings, slices)
         processed = process(read(_step(days, within, counter.within if counter else within)), run.stream, transform)
         again = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
         lineage = identity(day, topic_id)
@@ -255,8 +274,8 @@ def _removed(quarantine: IcebergTable, branch: str, duplicates: Duplicates) -> d
     return removed
 
 
-def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
-    """What the manifests tell, and what the counters count where they do not."""
+def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> RowsRead:
+    """The rows by the manifests, and by a count of their own where a manifest does not say."""
     per_day: Counter[date] = Counter(dict.fromkeys(days, 0))
     per_log: Counter[TopicPartition] = Counter({item.target.log: 0 for item in plan.logs})
     for item in plan.slices:
@@ -270,84 +289,4 @@ def _counted(sources: list[Source], plan: Plan, days: tuple[date, ...]) -> Read:
             of_days, of_partitions = source.counter.counted()
             per_day.update(of_days)
             per_log.update({logs[source.topic_id, at]: rows for at, rows in of_partitions.items()})
-    return Read(days=per_day, logs=per_log)
-
-
-def _day_counts(
-    plan: Plan, read: Read, staged: Staged, kept: Staged, removed: Mapping[date, int]
-) -> dict[str, dict[str, int]]:
-    return {
-        item.day.isoformat(): {
-            "read": read.days[item.day],
-            "published": staged.rows.get(item.day, 0),
-            "quarantined": kept.rows.get(item.day, 0) - removed.get(item.day, 0),
-            "duplicates_removed": removed.get(item.day, 0),
-            "duplicates_trimmed": item.archived_rows - read.days[item.day],
-        }
-        for item in plan.days
-    }
-
-
-def _log_counts(plan: Plan, read: Read) -> list[dict[str, Any]]:
-    used = {item.target.log: count(part.range for part in item.used) for item in plan.logs}
-    return [
-        {
-            "topic": log.topic,
-            "topic_id": log.topic_id,
-            "partition": log.partition,
-            "rows": rows,
-            "offsets": used.get(log, 0),
-        }
-        for log, rows in sorted(read.logs.items())
-    ]
-
-
-def _require_conserved(days: Mapping[str, Mapping[str, int]], staged: Staged, kept: Staged) -> None:
-    stray = sorted({str(day) for day in {*staged.rows, *kept.rows}} - set(days))
-    if stray:
-        raise IncompleteError(
-            "rows came out on days that are not being rebuilt",
-            expected=f"rows of {', '.join(days)}",
-            found=f"rows of {', '.join(stray)}",
-            hint="A transformation must leave event_time as it is; 'tidemark verify' tells whether an object has other"
-            " rows than its manifest lists",
-        )
-    torn = {
-        day: rows
-        for day, rows in days.items()
-        if rows["read"] != rows["published"] + rows["quarantined"] + rows["duplicates_removed"]
-    }
-    if torn:
-        raise IncompleteError(
-            "rows are not conserved",
-            expected=", ".join(f"{rows['read']} rows read" for rows in torn.values()),
-            found=", ".join(
-                f"{rows['published']} published + {rows['quarantined']} quarantined"
-                f" + {rows['duplicates_removed']} removed as duplicates by key"
-                for rows in torn.values()
-            ),
-            where=", ".join(torn),  # see ``holding``
-            hint="A transformation must return one row per row and mark those it does not want in 'reject';"
-            " 'tidemark verify' tells whether an object has other rows than its manifest lists",
-        )
-    for day, rows in days.items():
-        if rows["duplicates_trimmed"] < 0:
-            raise IncompleteError(
-                "more rows were read than the manifests list",
-                expected=f"at most {rows['read'] + rows['duplicates_trimmed']}",
-                found=rows["read"],
-                where=day,
-                hint="'tidemark verify' tells which object has other rows than its manifest lists",
-            )
-
-
-def _require_within(logs: list[dict[str, Any]]) -> None:
-    for log in logs:
-        if log["rows"] > log["offsets"]:
-            raise IncompleteError(
-                "more rows were read than the used ranges have offsets",
-                expected=f"at most {log['offsets']}",
-                found=log["rows"],
-                where=f"{log['topic']}-{log['partition']}",
-                hint="'tidemark verify' tells which object has an offset twice, or other rows than its manifest lists",
-            )
+    return RowsRead(days=per_day, logs=per_log)

@@ -1,8 +1,8 @@
 """What a version of a day changes for readers: published rows added, removed and changed against the version before.
 
 Rows are compared by their place in the source. Both versions are hashed in buckets of neighbouring offsets first: one
-pass over each, and next to nothing is shuffled. Only rows of buckets that differ are compared one by one, so that a
-few late records cost little more than reading the day twice.
+pass over each, with very little to shuffle. Only rows of buckets that differ are compared one by one, so that a few
+late records cost little more than reading the day twice.
 """
 
 import logging
@@ -19,7 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.core.errors import FormatError
+from tidemark.core.seal import Difference
 from tidemark.reconcile.json_values import safe
+from tidemark.reconcile.results import ChangedRow, ChangedValue, DayDifference
 from tidemark.run import Run
 from tidemark.spark.failures import cause_line
 from tidemark.tables.columns import DAY
@@ -39,16 +41,15 @@ _JSON = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _BUCKET = (DAY, "_topic_id", "_kafka_partition", "_bucket")
-Value = dict[str, Any]
 
 
 def version_differences(
     run: Run, table: IcebergTable, branch: str, versions: Mapping[date, int]
-) -> dict[str, Value | None]:
-    """Per day with a version before the one on the branch: what ``differences`` tells.
+) -> tuple[DayDifference, ...]:
+    """``differences`` of the days with an earlier version than the one on the branch, which ``versions`` has.
 
-    None where the version before is gone, or its files do not read: a rebuild is what mends those. ``versions`` are
-    those of the branch. The rows of the version before are those that its seal names.
+    A day is left out where the earlier version's rows are gone, or its files do not read: a rebuild is what mends
+    those. The earlier rows are those that the version's seal names.
     """
     earlier = {
         day: seal
@@ -56,8 +57,7 @@ def version_differences(
         if version > 1 and (seal := read_seal(run.store, run.layout, day, version - 1)) is not None
     }
     if not earlier:  # most runs: not worth loading the table
-        return {}
-    found: dict[str, Value | None] = {day.isoformat(): None for day in earlier}
+        return ()
     snapshots: dict[int, list[date]] = {}
     loaded = load_table(run.settings, run.stream.table)
     for day, seal in earlier.items():
@@ -69,14 +69,12 @@ def version_differences(
         if snapshot is not None:
             snapshots.setdefault(snapshot, []).append(day)
     later = table.read(branch)
-    for snapshot, days in snapshots.items():
-        told = _told(table.read_at(snapshot), later, days)
-        found |= {day.isoformat(): value for day, value in told.items()}
-    return found
+    found = [item for snapshot, days in snapshots.items() for item in _readable(table.read_at(snapshot), later, days)]
+    return tuple(sorted(found, key=lambda item: item.day))
 
 
-def _told(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> dict[date, Value]:
-    """``differences`` of the days whose rows of before can be read; a warning names each other one."""
+def _readable(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> list[DayDifference]:
+    """``differences`` of the days whose earlier rows can be read; a warning names each other one."""
     before, after = (rows.where(F.col(DAY).isin(list(days))) for rows in (earlier, later))
     try:
         return differences(before, after, days)
@@ -84,9 +82,9 @@ def _told(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> dict[da
         if _reads(before, later):
             raise
         if len(days) > 1:
-            return {day: value for one in days for day, value in _told(earlier, later, [one]).items()}
+            return [item for one in days for item in _readable(earlier, later, [one])]
         _warn(days[0], cause_line(str(error)))
-        return {}
+        return []
 
 
 def _reads(rows: DataFrame, model: DataFrame) -> bool:
@@ -98,26 +96,24 @@ def _reads(rows: DataFrame, model: DataFrame) -> bool:
 
 
 def _warn(day: date, why: object) -> None:
-    _logger.warning(
-        "%s: what the new version changes is not told, as the rows of the one before do not read: %s", day, why
-    )
+    _logger.warning("%s: no difference to the earlier version, because its rows do not read: %s", day, why)
 
 
-def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> dict[date, Value]:
-    """Per day ``added``, ``removed`` and ``changed`` rows, and of the latter ``examples``: place, and what changed.
+def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> list[DayDifference]:
+    """Per day the rows that were added, removed and changed, and examples of the changed ones.
 
-    Both frames have the same columns. An example is ``{"topic_id", "partition", "offset", "columns": {name: [before,
-    after]}}``, with values fit for JSON. Two values of one hash of 64 bits would count as the same.
+    Both frames have the same columns. Two values of one hash of 64 bits would count as the same.
     """
     sides = [_hashed(rows, later) for rows in (earlier, later)]
     before, after = (side.withColumn("_side", F.lit(sign)) for side, sign in zip(sides, (-1, 1), strict=True))
-    # Of a bucket that both sides have alike every hash is there twice, so that their exclusive or is 0.
+    # Of a bucket that is the same on both sides every hash is there twice, so that their exclusive or is 0.
     sums = before.unionAll(after).groupBy(*_BUCKET).agg(F.sum("_side").alias("rows"), F.bit_xor("_row").alias("hash"))
     moved = sums.where("rows <> 0 OR hash <> 0").select(*_BUCKET)
-    found: dict[date, Value] = {day: {"added": 0, "removed": 0, "changed": 0, "examples": []} for day in days}
+    same = Difference(added=0, removed=0, changed=0)
+    found = {day: DayDifference(day=day, rows=same, examples=()) for day in days}
     buckets = moved.toArrow()
     if not buckets.num_rows:
-        return found
+        return list(found.values())
     few = F.broadcast(later.sparkSession.createDataFrame(buckets))
     before, after = (side.join(few, on=list(_BUCKET), how="left_semi") for side in sides)
     pairs = before.select(DAY, *PLACE, F.col("_row").alias("_before")).join(
@@ -132,14 +128,18 @@ def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> d
             F.count_if(changed).alias("changed"),
         )
         for row in per_day.collect():
-            found[row[DAY]] |= {name: row[name] for name in ("added", "removed", "changed")}
+            places = []
             if row["changed"]:
                 first = pairs.where(changed & (F.col(DAY) == row[DAY])).orderBy(*PLACE).limit(EXAMPLES_MAX)
                 places = [tuple(place) for place in first.select(*PLACE).collect()]
-                found[row[DAY]]["examples"] = list(_examples(earlier, later, row[DAY], places))
+            found[row[DAY]] = DayDifference(
+                day=row[DAY],
+                rows=Difference(added=row["added"], removed=row["removed"], changed=row["changed"]),
+                examples=tuple(_examples(earlier, later, row[DAY], places)) if places else (),
+            )
     finally:
         pairs.unpersist()
-    return found
+    return list(found.values())
 
 
 def _hashed(rows: DataFrame, model: DataFrame) -> DataFrame:
@@ -159,7 +159,9 @@ def _hashable(rows: DataFrame, name: str) -> tuple[Column, Column]:
     return column.isNull(), F.to_json(column, _JSON) if nested else column
 
 
-def _examples(earlier: DataFrame, later: DataFrame, day: date, places: Sequence[tuple[Any, ...]]) -> Iterator[Value]:
+def _examples(
+    earlier: DataFrame, later: DataFrame, day: date, places: Sequence[tuple[Any, ...]]
+) -> Iterator[ChangedRow]:
     wanted = reduce(
         or_, (reduce(and_, (F.col(name) == at for name, at in zip(PLACE, place, strict=True))) for place in places)
     )
@@ -169,15 +171,15 @@ def _examples(earlier: DataFrame, later: DataFrame, day: date, places: Sequence[
     )
     for place in places:
         topic_id, partition, offset = place
-        yield {
-            "topic_id": topic_id,
-            "partition": partition,
-            "offset": offset,
-            "columns": dict(_apart(before[place], after[place])),
-        }
+        yield ChangedRow(
+            topic_id=topic_id,
+            partition=partition,
+            offset=offset,
+            values=tuple(_changed_values(before[place], after[place])),
+        )
 
 
-def _apart(before: Row, after: Row) -> Iterator[tuple[str, list[Any]]]:
+def _changed_values(before: Row, after: Row) -> Iterator[ChangedValue]:
     for name, value in after.asDict().items():
         if repr(before[name]) != repr(value):  # by their text, because NaN is not equal to itself
-            yield name, [safe(before[name]), safe(value)]
+            yield ChangedValue(column=name, before=safe(before[name]), after=safe(value))

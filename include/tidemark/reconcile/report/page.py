@@ -78,8 +78,8 @@ def writer_colours(logs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def draw(log: Mapping[str, Any], colours: Mapping[str, str]) -> Drawing:
-    """The log's bar over ``[origin, high watermark)``. Neighbours of one writer are drawn as one piece."""
-    low, high = log["origin"], max(log["high_watermark"], log["end"], log["origin"] + 1)
+    """The log's bar over ``[start, high watermark)``. Neighbours of one writer are drawn as one range."""
+    low, high = log["start"], max(log["high_watermark"], log["end"], log["start"] + 1)
     scale = WIDTH / (high - low)
 
     def segment(kind: str, start: int, end: int, title: str) -> BarSegment:
@@ -124,7 +124,7 @@ def _merged(used: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str, int]
 
 def _marks(log: Mapping[str, Any], low: int, scale: float) -> tuple[tuple[float, str, str], ...]:
     """``(x, text anchor, label)`` of the positions below the bar; the end is left out where it is the watermark."""
-    marks = [(0.0, "start", f"origin {low:,}")]
+    marks = [(0.0, "start", f"start {low:,}")]
     end = round((log["end"] - low) * scale, 2)
     if log["high_watermark"] > log["end"]:
         anchor = "middle" if WIDTH * 0.15 < end < WIDTH * 0.7 else "start" if end < WIDTH / 2 else "end"

@@ -26,7 +26,7 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
-from tidemark.spark.kafka_source import tasks_read
+from tidemark.spark.kafka_tasks import tasks_read
 from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records

@@ -9,6 +9,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.decode import decoded_schema
+from tidemark.spark.java import java_frame
 from tidemark.spark.process import Transform, shape
 
 # Operators that give one row per row, in the same order and the same task. All others are refused.
@@ -76,7 +77,7 @@ def require_partitions(stream: Stream, settings: Settings, partitions: int) -> N
 def _operators(frame: DataFrame) -> list[str]:
     """The names of the plan's operators, the last one first, before Spark inserts shuffles."""
     found = []
-    nodes: list[Any] = [frame._jdf.queryExecution().sparkPlan()]  # noqa: SLF001 - PySpark's way to the plan
+    nodes: list[Any] = [java_frame(frame).queryExecution().sparkPlan()]
     while nodes:
         node = nodes.pop()
         found.append(str(node.nodeName()))

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic, topic_config
@@ -46,6 +47,7 @@ from tidemark.speed.replay.dead_letters import (
 )
 from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_range
 
+REPLAY = RunStep("replay", dict[str, Any])
 TIMEOUT_S = 60
 POLL_S = 0.5
 _ACCOUNT = "skipped bigint, good bigint, dead bigint, transactions bigint, partition bigint"

@@ -1,4 +1,4 @@
-"""A topic written in transactions: ranges told as one by seals and plans, against each batch told by itself (pure)."""
+"""A transactional topic: seals and plans with joined ranges, against seals and plans with single batches (pure)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ from tidemark.core.plan import Evidence, Hole, LogPlan, Target, Used
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.core.transaction_holes import joined, known, spans
 from tidemark.verify.claims import doubtful, proven_by_seal
+
+pytestmark = pytest.mark.conformance(11)
 
 COMPLETE, MARKER, DOUBT = "complete", "marker", "doubt"  # a doubt is a missing offset that Kafka can't explain
 
@@ -45,12 +47,12 @@ class Life:
     seals: list[Seal] = field(default_factory=list)
     asked: Counter[int] = field(default_factory=Counter)
 
-    def run(self, day: date, end: int, *, away: bool) -> tuple[Any, ...]:
-        """Plan, look at holes, seal; what of the plan must not depend on how ranges are told. ``away``: Kafka is."""
+    def run(self, day: date, end: int, *, unavailable: bool) -> tuple[Any, ...]:
+        """Plan, classify holes, seal; returns the parts of the plan that must not depend on the joining of ranges."""
         world = World(
             truths={log(): self.truth},
             manifests=self.manifests,
-            targets=(Target(log=log(), origin=0, end=end, log_start=0, high_watermark=end),),
+            targets=(Target(log=log(), start=0, end=end, log_start=0, high_watermark=end),),
             seals=tuple(self.seals),
             requested=(day,),
             force=False,
@@ -58,7 +60,7 @@ class Life:
         plan = planned(world, [Tables.build(self.manifests)]) if self.as_one else plan_of(world)
         (found,) = plan.logs
         uses = {used.range: used for used in found.used}
-        holes = tuple(self._looked_at(hole, uses[hole.range], away=away) for hole in found.holes)
+        holes = tuple(self._looked_at(hole, uses[hole.range], unavailable=unavailable) for hole in found.holes)
         found = replace(found, holes=holes)
         for used in found.used:  # the times around a loss are those of the first and the last of several batches
             if used.last_batch is not None:
@@ -75,11 +77,11 @@ class Life:
         span = self.batches[batch].range
         return any(day is not None for day in self.truth[span.start : span.end])
 
-    def _looked_at(self, hole: Hole, used: Used, *, away: bool) -> Hole:
+    def _looked_at(self, hole: Hole, used: Used, *, unavailable: bool) -> Hole:
         evidence = known(used, hole, spans(self.seals).get(log(), {})) or self._sealed_before(hole, used)
         if evidence is None:
             assert used.last_batch is None, "nobody can ask for holes of several batches at once"
-            if away:
+            if unavailable:
                 return hole
             missing = [offset for offset in range(hole.range.start, hole.range.end) if self.truth[offset] is None]
             self.asked.update(missing)
@@ -106,7 +108,7 @@ class Life:
     def _sealed(self, found: LogPlan) -> SealedLog:
         used, holes = joined(found.used, found.holes) if self.as_one else (found.used, found.holes)
         target = found.target
-        return SealedLog(log=target.log, origin=target.origin, end=target.end, used=used, gaps=(), holes=holes)
+        return SealedLog(log=target.log, start=target.start, end=target.end, used=used, gaps=(), holes=holes)
 
 
 @st.composite
@@ -127,7 +129,7 @@ def streams(draw: st.DrawFn) -> tuple[list[Batch], tuple[date | None, ...], list
 
 @settings(max_examples=400)
 @given(streams())
-def test_told_as_one_nothing_else_changes_and_kafka_is_asked_no_more_than_once(
+def test_joined_holes_change_nothing_else_and_kafka_is_asked_once(
     stream: tuple[list[Batch], tuple[date | None, ...], list[tuple[int, bool]]],
 ) -> None:
     batches, truth, runs = stream
@@ -135,19 +137,19 @@ def test_told_as_one_nothing_else_changes_and_kafka_is_asked_no_more_than_once(
         manifest_of("stream", item.number, {log(): item.range}, {log(): truth}, "whole") for item in batches
     )
     lives = [Life(batches=batches, truth=truth, manifests=manifests, as_one=as_one) for as_one in (True, False)]
-    for number, (end, away) in enumerate(runs):
+    for number, (end, unavailable) in enumerate(runs):
         day = DAYS[number % len(DAYS)]
-        assert lives[0].run(day, end, away=away) == lives[1].run(day, end, away=away)
+        assert lives[0].run(day, end, unavailable=unavailable) == lives[1].run(day, end, unavailable=unavailable)
     assert lives[0].asked == lives[1].asked
 
     last = lives[0].seals[-1].logs[0] if lives[0].seals else None
     if last is not None and all(hole.evidence is not None for hole in last.holes):
         inside = [item for item in batches if item.range.start < last.end]
-        dull = [item.kind != DOUBT and item.range.end <= last.end for item in inside]
-        assert len(last.used) == sum(len(list(group)) if not key else 1 for key, group in groupby(dull))
+        joinable = [item.kind != DOUBT and item.range.end <= last.end for item in inside]
+        assert len(last.used) == sum(len(list(group)) if not key else 1 for key, group in groupby(joinable))
 
 
-def test_what_was_refilled_is_told_by_itself_and_so_is_what_only_touches_a_span() -> None:
+def test_refilled_ranges_and_ranges_that_touch_a_span_are_not_joined() -> None:
     def used(start: int, writer: str, batch: int) -> Used:
         return Used(range=span(start, start + 10), committed=span(start, start + 10), writer=writer, batch=batch)
 
@@ -166,17 +168,19 @@ def test_what_was_refilled_is_told_by_itself_and_so_is_what_only_touches_a_span(
         (span(20, 40), 2, 2),
         (span(40, 50), 1, 1),
     ]
-    told = spans([seal_of(DAYS[0], [SealedLog(log=log(), origin=0, end=50, used=ranges, gaps=(), holes=found)])])[log()]
-    assert known(used(30, "a", 6), hole(30), told) == Evidence(transactional=1, compacted=0, unexplained=0, ranges=())
+    proven = spans([seal_of(DAYS[0], [SealedLog(log=log(), start=0, end=50, used=ranges, gaps=(), holes=found)])])[
+        log()
+    ]
+    assert known(used(30, "a", 6), hole(30), proven) == Evidence(transactional=1, compacted=0, unexplained=0, ranges=())
     for item in (used(0, "refill-run", 0), used(40, "a", 8), used(30, "a", 7), used(35, "a", 6), used(20, "b", 4)):
-        assert known(item, replace(hole(0), range=item.range), told) is None
+        assert known(item, replace(hole(0), range=item.range), proven) is None
 
 
-def test_a_seals_evidence_is_on_no_more_offsets_than_it_counts() -> None:
+def test_a_seals_evidence_covers_only_the_offsets_that_it_counts() -> None:
     evidence = Evidence(transactional=2, compacted=0, unexplained=0, ranges=())
     hole = Hole(range=span(0, 100), missing=2, cause="transactional", evidence=evidence)
     one = Used(range=span(0, 100), committed=span(0, 100), writer="a", batch=0, last_batch=9)
-    sealed = SealedLog(log=log(), origin=0, end=100, used=(one,), gaps=(), holes=(hole,))
+    sealed = SealedLog(log=log(), start=0, end=100, used=(one,), gaps=(), holes=(hole,))
     assert proven_by_seal(sealed, (span(50, 52), span(100, 101))) == (span(50, 52),)
     assert proven_by_seal(sealed, (span(10, 11), span(50, 52))) == ()
     assert proven_by_seal(sealed, (span(98, 103),)) == (span(98, 100),)
@@ -184,11 +188,12 @@ def test_a_seals_evidence_is_on_no_more_offsets_than_it_counts() -> None:
 
 
 @pytest.mark.parametrize("cause", ["compacted", "unexplained"])
-def test_no_other_cause_is_settled(cause: str) -> None:
+def test_no_other_cause_is_transactional(cause: str) -> None:
     found = {"transactional": 2, "compacted": 0, "unexplained": 0, cause: 1}
     hole = Hole(range=span(0, 10), missing=3, cause="unexplained", evidence=Evidence(**found, ranges=()))
     assert not hole.settled
     assert not replace(hole, evidence=None).settled
-    settled = replace(hole, evidence=Evidence(transactional=3, compacted=0, unexplained=0, ranges=()))
-    assert settled.settled
-    assert not replace(settled, missing=4).settled  # the objects have another number of rows than the manifest says
+    transactional = replace(hole, evidence=Evidence(transactional=3, compacted=0, unexplained=0, ranges=()))
+    assert transactional.settled
+    # The objects have another number of rows than the manifest.
+    assert not replace(transactional, missing=4).settled

@@ -19,11 +19,11 @@ from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.current_view.view import pin
-from tidemark.maintenance import tables as upkeep
+from tidemark.maintenance import tables as maintenance
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
-from tidemark.maintenance.run import maintain_run
-from tidemark.maintenance.tables import look_after_tables
-from tidemark.reconcile.plan.step import plan_run, settle_run
+from tidemark.maintenance.run import MAINTAIN, maintain_run
+from tidemark.maintenance.tables import maintain_tables
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.refill import refill_run
@@ -35,7 +35,7 @@ from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 from tidemark.tables import iceberg
 from tidemark.tables.columns import QUARANTINE_SCHEMA
-from tidemark.tables.iceberg import IcebergTable, _is_neighbour
+from tidemark.tables.iceberg import IcebergTable, _is_concurrent_commit
 from tidemark.tables.reader import load_table
 from tidemark.tables.versions import day_versions
 from tidemark.verify.day import verify_day
@@ -65,7 +65,7 @@ def staged(log: Log, spark: SparkSession, name: str, *days: date, force: bool = 
     run = log.run(name)
     plan_run(run, list(days), force)
     refill_run(run, spark)
-    settle_run(run)
+    finalize_plan_run(run)
     rebuild_run(run, spark)
     return run
 
@@ -110,7 +110,8 @@ def verdict(log: Log, day: date, version: int | None = None) -> str:
     return f"{found.verdict} {[str(one) for item in found.checks for one in item.differences]}"
 
 
-def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhere_else(
+@pytest.mark.conformance(13)
+def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, client = make_stream(), s3_client(settings)
@@ -134,13 +135,13 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
             for item in unfinished_uploads(store, prefix)
         ]
 
-    monkeypatch.setattr(upkeep, "unfinished_uploads", aged)
+    monkeypatch.setattr(maintenance, "unfinished_uploads", aged)
 
     def unfinished() -> set[str]:
         there = client.list_multipart_uploads(Bucket=settings.bucket, Prefix="warehouse/").get("Uploads", ())
         return {item["Key"] for item in there}.intersection(keys)
 
-    shown = look_after_tables(spark, settings, stream, now=datetime.now(UTC), delete=False)
+    shown = maintain_tables(spark, settings, stream, now=datetime.now(UTC), delete=False)
     assert [[upload.key for upload in item.uploads] for item in shown] == [[keys[0]], [keys[2]]]
     assert unfinished() == set(keys)
 
@@ -148,12 +149,13 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders_and_nowhe
     run = Run(stream=stream, settings=settings, store=ObjectStore(settings), layout=layout, name="maintain")
     maintain_run(run, spark)
 
-    saved: dict[str, Any] = run.require("maintain")["tables"]
+    saved: dict[str, Any] = run.require(MAINTAIN)["tables"]
     assert [saved[table]["uploads_aborted"] for table in tables] == [[keys[0]], [keys[2]]]
     assert unfinished() == {keys[1], *keys[3:]}
 
 
-def test_the_tables_lose_what_nobody_needs_and_nothing_else(
+@pytest.mark.conformance(52)
+def test_maintenance_removes_only_what_no_reader_or_run_needs(
     stack: LocalStack, spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, settings = log.stream, log.settings
@@ -190,16 +192,16 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     assert {table: objects(log, table) for table in tables} == before
 
     run = log.run("maintain")
-    maintain_run(run, spark)  # every file looks old, but only the orphans are nobody's
+    maintain_run(run, spark)  # every file looks old, but only orphans may be deleted
 
-    saved: dict[str, Any] = run.require("maintain")["tables"]
+    saved: dict[str, Any] = run.require(MAINTAIN)["tables"]
     for table, orphan in zip(tables, orphans, strict=True):
         assert (saved[table]["branches_dropped"], saved[table]["snapshots_expired"]) == ([], 0)
         assert saved[table]["orphans_deleted"] == [f"s3://{settings.bucket}/{orphan}"]
         assert objects(log, table) == {key: size for key, size in before[table].items() if key != orphan}
     assert (verdict(log, MONDAY), verdict(log, MONDAY, 1), verdict(log, TUESDAY)) == ("proven []",) * 3
 
-    done = look_after_tables(spark, settings, stream, now=datetime.now(UTC) + timedelta(days=100), delete=True)
+    done = maintain_tables(spark, settings, stream, now=datetime.now(UTC) + timedelta(days=100), delete=True)
 
     assert [(set(item.expiry.branches), item.expiry.kept, item.orphans) for item in done] == [
         ({"audit_given-up"}, 1, ())
@@ -210,7 +212,7 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
         assert before[table].keys() - objects(log, table).keys() > {orphan}
     assert set(young) <= {key for table in tables for key in objects(log, table)}
     assert offsets(log) == published
-    # What readers see stays proven, although Tuesday's own snapshot is gone; Monday's first version is gone for good.
+    # What readers see stays proven, although Tuesday's own snapshot and Monday's first version have expired.
     assert (verdict(log, MONDAY), verdict(log, TUESDAY)) == ("proven []",) * 2
     assert verdict(log, MONDAY, 1) == "unknown []"
     view = pin(settings, stream.name)
@@ -228,13 +230,14 @@ def test_the_tables_lose_what_nobody_needs_and_nothing_else(
     assert verdict(log, TUESDAY) == "proven []"
 
 
-def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
+@pytest.mark.conformance(52)
+def test_a_procedure_is_repeated_while_another_writer_locks_the_catalog(
     stack: LocalStack, spark: SparkSession, raw: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = raw
     log.produce(1, at(MONDAY, 9))
     staged(log, spark, "given-up", MONDAY)
-    table = upkeep._Upkept(spark, log.settings, log.stream.table)
+    table = maintenance._MaintainedTable(spark, log.settings, log.stream.table)
     (tip,) = (ref.snapshot_id for name, ref in table_of(log, log.stream.table).metadata.refs.items() if name != "main")
     assert table.drop("audit_given-up", tip)
     asked: list[BaseException] = []
@@ -242,11 +245,11 @@ def test_a_procedure_is_called_again_when_a_neighbour_keeps_the_catalog_busy(
     neighbour.execute("BEGIN IMMEDIATE")
 
     def goes(error: BaseException) -> bool:
-        """Whether it is a neighbour that is in the way, who is gone then."""
+        """Whether another writer caused the error; then it ends."""
         asked.append(error)
         neighbour.close()
-        return _is_neighbour(error)
+        return _is_concurrent_commit(error)
 
-    monkeypatch.setattr(iceberg, "_is_neighbour", goes)
+    monkeypatch.setattr(iceberg, "_is_concurrent_commit", goes)
     assert table.expire((tip,)) > 0
     assert "SQLITE_BUSY" in str(asked[0])

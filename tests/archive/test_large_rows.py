@@ -1,4 +1,4 @@
-"""Large rows in pieces: through Spark and back they are the same rows, and no Arrow batch is large."""
+"""Large rows in chunks: through Spark and back they stay the same, and no Arrow batch is large."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.core.errors import PositionError
 from tidemark.objects.schema import SCHEMA
-from tidemark.spark.large_rows import LEFT, PIECE, ROWS, bounded_batches, join, split
+from tidemark.spark.large_rows import CHUNK_BYTES, LEFT, ROWS, bounded_batches, join, split
 from tidemark.spark.records import ARCHIVE_SCHEMA
 
 WITH_LEFT = SCHEMA.append(pa.field(LEFT, pa.int32()))
@@ -38,8 +38,8 @@ def found(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     return [{key: one[key] for key in keys} for item in join(batches) for one in item.to_pylist()]
 
 
-def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of every Arrow batch its rows, and the most bytes of key, value or headers in one; then the rows joined."""
+def described(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A line per Arrow batch (its rows, the most bytes of a key, value or headers), then a line per joined row."""
     seen: list[pa.RecordBatch] = []
     for item in batches:
         seen.append(item)
@@ -47,19 +47,19 @@ def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             max(len(one["key"] or b""), len(one["value"] or b""), sum(len(h["value"] or b"") for h in one["headers"]))
             for one in item.to_pylist()
         ]
-        yield pa.record_batch({"told": [json.dumps({"rows": item.num_rows, "most": max(widths)})]})
+        yield pa.record_batch({"described": [json.dumps({"rows": item.num_rows, "most": max(widths)})]})
     for one in found(seen):
         text = {
             **one,
             **{name: None if one[name] is None else one[name].hex() for name in ("key", "value")},
             "headers": [[h["key"], None if h["value"] is None else h["value"].hex()] for h in one["headers"]],
         }
-        yield pa.record_batch({"told": [json.dumps(text)]})
+        yield pa.record_batch({"described": [json.dumps(text)]})
 
 
-def test_rows_of_any_size_come_through_spark_unharmed_in_batches_of_bounded_bytes(spark: SparkSession) -> None:
+def test_rows_of_any_size_pass_spark_unchanged_in_batches_of_bounded_size(spark: SparkSession) -> None:
     noise = bytes(range(256)) * 64  # no UTF-8
-    sizes = (0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1, 1_000_000)
+    sizes = (0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 2 * CHUNK_BYTES + 1, 1_000_000)
     contents = [None, *((noise * (size // len(noise) + 1))[:size] for size in sizes)]
     cases: list[tuple[bytes | None, bytes | None, list[Header]]] = [
         *((None, content, []) for content in contents),
@@ -67,7 +67,7 @@ def test_rows_of_any_size_come_through_spark_unharmed_in_batches_of_bounded_byte
         *((b"k", content, [("ü", content), ("none", None), ("", b"")]) for content in contents),
         *((b"k", b"v", _same(noise[:900], count)) for count in (3, 4, 5, 6, 50)),
         (b"k", b"v", [("long name " * 1000, b"")]),
-        *((b"k", b"small again", []) for _ in range(ROWS + 1)),
+        *((b"k", b"small, too", []) for _ in range(ROWS + 1)),
     ]
     rows = [row(offset, *case) for offset, case in enumerate(cases)]
     frame = spark.createDataFrame(
@@ -75,12 +75,12 @@ def test_rows_of_any_size_come_through_spark_unharmed_in_batches_of_bounded_byte
     ).coalesce(1)
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     with bounded_batches(spark):
-        lines = [json.loads(one.told) for one in split(frame).mapInArrow(told, "told string").collect()]
+        lines = [json.loads(one.described) for one in split(frame).mapInArrow(described, "described string").collect()]
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == before
     batches = [line for line in lines if "most" in line]
     assert len(batches) > 1
     assert max(line["rows"] for line in batches) <= ROWS
-    assert max(line["most"] for line in batches) <= PIECE
+    assert max(line["most"] for line in batches) <= CHUNK_BYTES
     back = [line for line in lines if "most" not in line]
     assert [line["offset"] for line in back] == list(range(len(cases)))
     for line, (key, value, headers) in zip(back, cases, strict=True):
@@ -89,14 +89,14 @@ def test_rows_of_any_size_come_through_spark_unharmed_in_batches_of_bounded_byte
 
 
 some_bytes = st.none() | st.binary(max_size=40)
-rows_in_pieces = st.lists(
+rows_in_chunks = st.lists(
     st.tuples(some_bytes, some_bytes, st.lists(st.tuples(st.text(max_size=3), some_bytes), max_size=3), st.booleans()),
     max_size=8,
 )
 
 
-def pieces(one: dict[str, Any], width: int) -> list[dict[str, Any]]:
-    """A row's pieces, cut by hand."""
+def chunks(one: dict[str, Any], width: int) -> list[dict[str, Any]]:
+    """The row's chunks, made without the product."""
     listed = [
         {"key": h["key"], **({} if h["value"] is None else {"value": base64.b64encode(h["value"]).decode()})}
         for h in one["headers"]
@@ -119,29 +119,29 @@ def pieces(one: dict[str, Any], width: int) -> list[dict[str, Any]]:
     ]
 
 
-@given(rows_in_pieces, st.lists(st.integers(1, 5), min_size=1, max_size=60))
-def test_pieces_are_joined_wherever_a_batch_ends(
-    contents: list[tuple[bytes | None, bytes | None, list[Header], bool]], cuts: list[int]
+@given(rows_in_chunks, st.lists(st.integers(1, 5), min_size=1, max_size=60))
+def test_chunks_are_joined_at_any_batch_boundary(
+    contents: list[tuple[bytes | None, bytes | None, list[Header], bool]], sizes: list[int]
 ) -> None:
     whole = [row(offset, key, value, headers) for offset, (key, value, headers, _) in enumerate(contents)]
     sent: list[dict[str, Any]] = []
     for one, (*_, large) in zip(whole, contents, strict=True):
-        parts = pieces(one, 7)
+        parts = chunks(one, 7)
         sent += parts if large and len(parts) > 1 else [{**one, LEFT: 0}]
     batches: list[pa.RecordBatch] = []
     start = 0
     while start < len(sent):
-        size = cuts[len(batches) % len(cuts)]
+        size = sizes[len(batches) % len(sizes)]
         batches.append(batch(sent[start : start + size], WITH_LEFT))
         start += size
     assert found(batches) == whole
 
 
 @pytest.mark.parametrize("missing", [0, 1, 3])
-def test_a_missing_piece_is_an_error(missing: int) -> None:
-    parts = pieces(row(7, None, b"x" * 28), 7)
+def test_a_missing_chunk_is_an_error(missing: int) -> None:
+    parts = chunks(row(7, None, b"x" * 28), 7)
     assert len(parts) == 4
-    with pytest.raises(PositionError, match="pieces do not fit"):
+    with pytest.raises(PositionError, match="chunks do not fit"):
         found(
             [
                 batch(parts[:missing] + parts[missing + 1 :], WITH_LEFT),

@@ -1,1 +1,0 @@
-"""Taking over what Kafka Connect's S3 sinks wrote."""

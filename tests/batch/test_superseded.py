@@ -1,0 +1,97 @@
+"""A run whose day another run moved meanwhile is refused, and a new run of the day succeeds and loses no row."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.batch.logs import MONDAY, Log, Produce, at
+from tests.batch.steps import pass_audit
+from tests.batch.test_table_maintenance import offsets, staged, verdict
+from tests.conftest import MakeStream
+from tidemark.core.errors import ConflictError
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.seal import seal_run
+from tidemark.run import Run
+from tidemark.settings import Settings
+from tidemark.tables.seals import day_seals
+
+pytestmark = pytest.mark.conformance(18)
+
+
+@pytest.fixture
+def log(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
+    """Four records of a Monday, not archived."""
+    stream = make_stream(time_zone="America/New_York", value_format="raw", value_schema=None, batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    log.produce(4, at(MONDAY, 9))
+    return log
+
+
+def audited(log: Log, spark: SparkSession, name: str) -> Run:
+    run = staged(log, spark, name, MONDAY)
+    pass_audit(run, spark)
+    return run
+
+
+def sealed(log: Log) -> list[tuple[str, int, int]]:
+    """Run, version and rows of each seal of the day."""
+    found = day_seals(log.store, log.layout, MONDAY)
+    return [(seal.run, seal.version, seal.rows_published) for seal in found]
+
+
+def refused(run: Run, spark: SparkSession, because: str) -> None:
+    again = f"trigger the DAG reconcile_{run.stream.name} with from_day {MONDAY} and to_day {MONDAY}"
+    with pytest.raises(ConflictError, match=f"expected .*found .*{because}.*{again}"):
+        publish_run(run, spark)
+
+
+def test_a_run_is_refused_a_day_that_another_run_published_after_its_plan(spark: SparkSession, log: Log) -> None:
+    """Also where it finalizes its plan after that publication, which it knows nothing of: it would take rows away."""
+    run = log.run("run")
+    plan_run(run, [MONDAY], True)
+    log.produce(2, at(MONDAY, 20))
+    other = audited(log, spark, "other")
+    publish_run(other, spark)
+    seal_run(other)
+
+    finalize_plan_run(run)
+    rebuild_run(run, spark)
+    pass_audit(run, spark)
+    refused(run, spark, f"run other published {MONDAY} since")
+
+    log.produce(1, at(MONDAY, 21))
+    new = audited(log, spark, "new")
+    publish_run(new, spark)
+    seal_run(new)
+    assert sealed(log) == [("other", 1, 6), ("new", 2, 7)]
+    assert offsets(log) == {MONDAY: [*range(7)]}
+
+
+def test_a_run_whose_version_another_run_sealed_is_refused(spark: SparkSession, log: Log) -> None:
+    """The other published before this run was planned, so only its seal shows it."""
+    other = audited(log, spark, "other")
+    publish_run(other, spark)
+    run = audited(log, spark, "run")
+    seal_run(other)
+
+    refused(run, spark, "that of run other")
+    assert sealed(log) == [("other", 1, 4)]
+
+
+def test_a_day_whose_run_died_before_sealing_it_gets_a_complete_version_by_the_next_run(
+    spark: SparkSession, log: Log
+) -> None:
+    dead = audited(log, spark, "dead")
+    publish_run(dead, spark)
+    log.produce(2, at(MONDAY, 20))
+
+    new = audited(log, spark, "new")
+    publish_run(new, spark)
+    seal_run(new)
+
+    assert sealed(log) == [("new", 1, 6)]
+    assert offsets(log) == {MONDAY: [*range(6)]}
+    assert verdict(log, MONDAY) == "proven []"
+    with pytest.raises(ConflictError, match=r"another run has published the day since: expected .* found .* run new"):
+        seal_run(dead)
