@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import MakeStream, Produce
 from tests.dags.days import SUNDAY, Days
 from tests.dags.runs import ENDED, EVERY_S, read_until, run_states, wait_for_dags, wait_for_end, wait_for_kill
-from tests.speed.letters import letter, source_id
+from tests.speed.dead_letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.definitions.stream import Stream
