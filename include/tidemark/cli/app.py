@@ -171,7 +171,10 @@ def health(
 
 
 @app.command()
-def topics(stream: Annotated[str, typer.Argument(help="The stream's name.")], stack: Stack = None) -> None:
+def topics(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stack: Stack = None,
+) -> None:
     """Show settings of the output topics and their cluster that can lose, refuse or stop records.
 
     Exits 1 if there is such a setting.
@@ -183,7 +186,10 @@ def topics(stream: Annotated[str, typer.Argument(help="The stream's name.")], st
 
 
 @app.command()
-def replay(stream: Annotated[str, typer.Argument(help="The stream's name.")], stack: Stack = None) -> None:
+def replay(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stack: Stack = None,
+) -> None:
     """Send a stream's dead letters through its present transformation, after a fix, each exactly once.
 
     A replay that was killed continues at the next start.
@@ -234,8 +240,7 @@ def maintain(
     compact: Annotated[
         bool,
         typer.Option(
-            "--compact",
-            help="Join small objects, delete those that were replaced a week ago. Default: only show them.",
+            "--compact", help="Compact small files, and delete those replaced a week ago. Without it, only show them."
         ),
     ] = False,
     rebuild_ledger: Annotated[
