@@ -211,7 +211,7 @@ def test_a_batch_that_does_not_read_its_planned_range_is_refused(
 
     batches = run_on(spark, settings, stream, topic_id, replanned)
     assert isinstance(batches.failure, ConflictError)
-    assert "expected [0, 4), found no offsets, of a log that starts at 0" in str(batches.failure)
+    assert "expected [0, 4), found no offsets, in a log that starts at 0" in str(batches.failure)
 
 
 def test_a_live_topic_with_too_few_partitions_is_refused_at_start_and_later(
