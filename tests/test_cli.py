@@ -83,6 +83,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
     assert re.findall(r"(?m)^│ (\w+) ", done.stdout.partition("Commands")[2]) == [
         "up",
         "streams",
+        "reconcile",
         "where",
         "report",
         "days",

@@ -1,15 +1,17 @@
-"""The README's "Add a stream", followed to the letter: its own files, its own record, its own command."""
+"""What the README says: its stream works, its commands exist, its figures and versions are the ones used."""
 
 import ast
 import json
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tests.pages import blocks
 from tests.spark.rows import kafka_rows
 from tidemark.cli.app import app
 from tidemark.definitions.stream import load_stream
@@ -22,61 +24,64 @@ from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.conformance(57)
 
-TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
-STEPS = TEXT.split("## Add a stream\n", 1)[1].split("\n## ", 1)[0]
+PAGE = PROJECT / "README.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+FILES = {block.title: block.text for block in blocks(PAGE) if block.title}
+SENT = {"ride": "r-17", "ended_at": "2024-03-31T01:30:00+01:00", "fare": 12.5, "distance_m": 3400}
+ARRIVES = {"ride": "r-17", "ended_at": "2024-03-31T00:30:00.000000Z", "fare": 12.50, "distance_km": 3.4}
 
 
 @pytest.fixture
 def streams(tmp_path: Path) -> Path:
-    """A folder with the project's streams and the files the steps say to write."""
+    """A folder with the project's streams and the README's."""
     folder = tmp_path / "streams"
     shutil.copytree(PROJECT / "include" / "streams", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    files = re.findall(r"Write `include/streams/([a-z.]+)`:\n\n```[a-z]+\n(.*?)```", STEPS, re.DOTALL)
-    assert [name for name, _ in files] == ["rides.yaml", "rides.py"]
-    for name, text in files:
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, text in FILES.items():
+        (folder / Path(name).name).write_text(text, encoding="utf-8")
     return folder
 
 
-def test_a_stream_added_by_the_readmes_steps_is_checked_processed_by_both_layers_and_has_its_dag(
+def test_the_readmes_stream_passes_its_check_works_in_both_layers_and_has_its_dag(
     settings: Settings, spark: SparkSession, streams: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (command,) = re.findall(r"```sh\n(.*?)\n```", STEPS, re.DOTALL)
-    program, *arguments = command.split()
-    assert program == "tidemark"
     deployment = settings.model_copy(update={"streams_dir": streams})
     monkeypatch.setattr("tidemark.cli.streams.connect", lambda _: deployment)
     monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     monkeypatch.setenv("COLUMNS", "200")
-    told = CliRunner().invoke(app, arguments)
-    assert told.exit_code == 0, told.output
-    assert re.search(r"(?m)^rides +ok: definition, transformation \(4 columns\), 1 check$", told.stdout)
+    checked = CliRunner().invoke(app, ["streams"])
+    assert checked.exit_code == 0, checked.output
+    assert re.search(r"(?m)^rides +ok: definition, transformation \(4 columns\), 1 check$", checked.stdout)
 
     stream = load_stream("rides", streams)
     transform = load_transform(stream, streams)
-    sent, arrives = re.findall(r"```json\n(.*?)\n```", STEPS, re.DOTALL)
-    source = kafka_rows(spark, [sent.encode(), b'{"ride":"r-18"}'])
+    source = kafka_rows(spark, [json.dumps(SENT).encode(), b'{"ride":"r-18"}'])
     limits = RecordLimits(live=1_000_000, dead_letter=1_000_000)
     sent_rows = output(classify(records(source, stream), stream, transform), stream, "an id", record_limits=limits)
     live, dead = sent_rows.orderBy("_good", ascending=False).collect()
-    assert (live.topic, bytes(live.key), json.loads(live.value)) == ("rides.live", b"r-17", json.loads(arrives))
+    assert (live.topic, bytes(live.key), json.loads(live.value)) == ("rides.live", b"r-17", ARRIVES)
     assert (dead.topic, bytes(dead.value)) == ("rides.dead-letter", b'{"ride":"r-18"}')
     assert dict(dead.headers)["tidemark.reason"] == b"no distance"
 
     processed = process(records(source, stream), stream, transform)
     (row,) = processed.good.drop("source", "event_time").collect()
     assert (row.ride, str(row.fare), row.distance_km) == ("r-17", "12.50", 3.4)
-    assert [item.reason for item in processed.rejected.collect()] == ["no distance"]
+    assert [rejected.reason for rejected in processed.rejected.collect()] == ["no distance"]
 
-    (dag,) = re.findall(r"The DAG `(\w+)`", STEPS)
+    (dag,) = re.findall(r"the DAG `(\w+)`", TEXT)
     assert {item.dag_id: item.error for item in reconciles(streams)}[dag] is None
 
 
-def test_the_two_commands_and_the_picture_come_first() -> None:
+def test_the_readmes_stream_is_the_tutorials() -> None:
+    tutorial = {block.title: block.text for block in blocks(PROJECT / "docs" / "tutorial.md")}
+    assert list(FILES) == ["include/streams/rides.yaml", "include/streams/rides.py"]
+    assert FILES.items() <= tutorial.items()
+
+
+def test_the_picture_and_the_two_commands_come_first() -> None:
     first = TEXT.split("## Add a stream", 1)[0]
-    assert re.findall(r"```sh\n(.*?)\n```", first) == ["make demo", "make test"]
-    assert "](docs/flow.svg)" in first
+    assert [block.text for block in blocks(PAGE) if block.language == "sh"] == ["make demo\n", "make test\n"]
+    assert first.index("](docs/flow.svg)") < first.index("make install") < first.index("make demo\n")
 
 
 def test_the_demos_output_shows_every_statement_it_makes() -> None:
@@ -95,3 +100,19 @@ def test_the_demos_output_shows_every_statement_it_makes() -> None:
         shown[-1] = f"{shown[-1]} {claim.strip()}".strip()
     assert set(shown) == claims
     assert len(shown) == len(claims) > 0
+
+
+def test_the_versions_and_limits_for_ones_own_services_are_those_of_the_code() -> None:
+    for service, package in (("Spark", "pyspark"), ("Airflow", "apache-airflow")):
+        series = ".".join(version(package).split(".")[:2])
+        assert re.search(rf"^\| {service} \| it is version {re.escape(series)}\b", TEXT, re.MULTILINE)
+    assert "no settings for them" in TEXT
+    assert [name for name in Settings.model_fields if re.search("sasl|ssl|kafka_.*password", name)] == []
+
+
+def test_every_rate_is_one_that_the_performance_page_reports() -> None:
+    page = (PROJECT / "docs" / "explanation" / "performance.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (?:Archive|Speed|Rebuild|Plan) .*? \| (.*) \|$", TEXT, re.MULTILINE)
+    figures = [figure for row in table for figure in re.findall(r"\d[\d.,]*", row)]
+    assert len(table) == 5
+    assert [figure for figure in figures if figure not in page] == []

@@ -40,8 +40,14 @@ def start_airflow(airflow):
     airflow._api = AirflowApi("http://127.0.0.1:3", USER, "a password")
 
 up.LocalAirflow.start = start_airflow
+def start_streams(stack, names):
+    for name in names:
+        sleeper(stack, name)
+
 if sys.argv.pop(1) != "real":
+    local.PROJECT = up.PROJECT  # its streams are this folder's
     up.LocalStack._start = start_servers
+    up.start_streams = start_streams
 from tidemark.cli.app import main
 main()
 """
@@ -95,3 +101,44 @@ def test_up_ends_with_an_explained_error_when_a_server_dies(tmp_path: Path) -> N
     assert running.returncode == 1
     assert problems.startswith("StackError: a process of the local stack died: found s3proxy: ended by signal SIGKILL")
     assert "Traceback" not in problems
+
+
+STREAMS = ("buses", "ferries", "rides")
+
+
+@pytest.mark.parametrize(
+    ("options", "started"),
+    [
+        ([], set()),
+        (["--streams", "rides"], {"rides"}),
+        (["--streams", "rides", "--streams", "buses"], {"buses", "rides"}),
+        (["--streams", "all"], set(STREAMS)),
+    ],
+)
+def test_up_runs_the_named_streams_only(tmp_path: Path, options: list[str], started: set[str]) -> None:
+    define(tmp_path)
+    with running_up(tmp_path, "asleep", *options) as running:
+        assert running.stdout is not None
+        lines = list(iter(running.stdout.readline, "Up. Ctrl-C stops everything and keeps the data.\n"))
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=180)
+    assert {line.removesuffix(" runs.\n") for line in lines if line.endswith(" runs.\n")} == started
+    processes = {line.partition(",")[0] for line in lines if ", pid " in line}
+    assert processes == {"kafka", "s3proxy", *started}
+
+
+def test_up_refuses_an_unknown_stream_before_anything_starts(tmp_path: Path) -> None:
+    define(tmp_path)
+    with running_up(tmp_path, "asleep", "--streams", "rides", "--streams", "trams") as running:
+        printed, problems = running.communicate(timeout=180)
+    assert (running.returncode, printed) == (1, "")
+    assert problems.startswith(
+        "ConfigError: no such stream: expected some of: buses, ferries, rides; or all, found trams"
+    )
+    assert not (tmp_path / ".tidemark").exists()
+
+
+def define(folder: Path) -> None:
+    (folder / "include" / "streams").mkdir(parents=True)
+    for name in STREAMS:
+        (folder / "include" / "streams" / f"{name}.yaml").touch()

@@ -1,8 +1,8 @@
 """What survives what: every partitioner, extractor and rotation, after a crash and after the checkpoint was lost.
 
 Each cell is measured: the archive as read through the platform, and the raw objects as somebody sees them who ignores
-manifests. docs/archive.md shows the outcomes; `--write-tables` writes them there, and without that option each test
-holds the page against what it measured.
+manifests. docs/explanation/determinism.md shows the outcomes; `--write-tables` writes them there. Without that option
+each test compares the page with what it measured.
 
 The cells differ only in what Spark's expressions give a row, in where files end, and in a batch's range and time. So
 each is measured on the archive's own writer, called for every batch as the stream's tasks and driver call it. The
@@ -52,7 +52,7 @@ from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.conformance(5, 8)
 
-PAGE = PROJECT / "docs" / "archive.md"
+PAGE = PROJECT / "docs" / "explanation" / "determinism.md"
 BEGIN, END = "<!-- outcomes: measured by tests/archive/test_determinism.py -->\n", "<!-- end of outcomes -->\n"
 HEAD = (
     "| Partitioner | Extractor | Files close by | Restart: archive | Restart: raw objects | Checkpoint lost: archive "

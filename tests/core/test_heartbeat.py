@@ -90,7 +90,7 @@ def test_a_heartbeats_key_reads_back(prefix: str, layer: str) -> None:
 
 
 def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r'^    (\{"format": 1, "stream".*?\})$', text, re.MULTILINE | re.DOTALL)
-    heartbeat = parse_heartbeat(shown.encode(), where="docs/operations.md")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-streams.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r'^(\{"format": 1, "stream".*?\})$', text, re.MULTILINE | re.DOTALL)
+    heartbeat = parse_heartbeat(shown.encode(), where="watch-streams.md")
     assert json.loads(heartbeat.to_json()) == json.loads(shown)

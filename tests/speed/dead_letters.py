@@ -1,4 +1,4 @@
-"""Dead letters made by hand, as docs/speed.md describes them."""
+"""Dead letters written by hand, as docs/reference/headers.md describes them."""
 
 from tests.conftest import Record
 from tidemark.definitions.stream import Stream

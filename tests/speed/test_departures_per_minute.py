@@ -153,5 +153,5 @@ def test_a_count_in_a_transformation_is_refused_for_exactly_once_delivery(spark:
 
     with pytest.raises(ConfigError) as caught:
         require_exactly_once(spark, definition(SCHEMA, name="flights"), transform)
-    page = (PROJECT / "docs" / "speed.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "explanation" / "no-two-phase-commit.md").read_text(encoding="utf-8")
     assert f"ConfigError: {caught.value}" in " ".join(page.split())

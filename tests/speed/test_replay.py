@@ -1,4 +1,4 @@
-"""Replays of dead letters with a real broker and real S3; the dead letters are made as docs/speed.md describes them."""
+"""Dead letters replayed once: real broker, real S3; the dead letters are written here as the headers' page says."""
 
 import json
 import os

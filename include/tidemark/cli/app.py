@@ -27,13 +27,16 @@ Stack = Annotated[
 def up(
     name: Annotated[str, typer.Option(help="The stack's name: its data is in .tidemark/<name>.")] = "local",
     *,
-    streams: Annotated[bool, typer.Option("--streams", help="Run every stream's archive and speed layer too.")] = False,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option(help="Run this stream's archive and speed layer too. May be repeated; 'all' runs every stream."),
+    ] = None,
     airflow: Annotated[bool, typer.Option("--airflow", help="Run Airflow with the reconcile DAGs too.")] = False,
 ) -> None:
     """Start a local stack (Kafka and an S3 server), print its addresses, and run it until Ctrl-C."""
     from tidemark.cli.up import run_stack
 
-    run_stack(name, with_streams=streams, with_airflow=airflow)
+    run_stack(name, streams=streams or (), with_airflow=airflow)
 
 
 @app.command()
@@ -46,6 +49,21 @@ def streams(stack: Stack = None) -> None:
 
     if not check_streams(stack):
         raise typer.Exit(1)
+
+
+@app.command()
+def reconcile(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    *,
+    from_day: Annotated[str | None, typer.Option("--from", help="First day. [default: yesterday]")] = None,
+    to_day: Annotated[str | None, typer.Option("--to", help="Last day. [default: the same day]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rebuild days that have nothing new, too.")] = False,
+    stack: Stack = None,
+) -> None:
+    """Rebuild, prove and publish days without Airflow: every step of a reconcile run, one after the other."""
+    from tidemark.cli.reconcile import reconcile as run_steps
+
+    run_steps(stack, stream, from_day=from_day, to_day=to_day, force=force)
 
 
 @app.command()

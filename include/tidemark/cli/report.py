@@ -1,10 +1,12 @@
 """``tidemark report``: the verdict of the last reconcile run, and where its report is."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rich.console import Console
 from rich.text import Text
 
 from tidemark.cli.connect import connect
@@ -32,13 +34,17 @@ def print_last_report(stack: str | None, stream: str | None) -> None:
         ]
     if not reports:
         raise ConfigError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
-    last = max(reports, key=lambda report: str(report["generated_at"]))
-    verdict = last["verdict"]
+    print_report(console, settings, max(reports, key=lambda report: str(report["generated_at"])))
+
+
+def print_report(console: Console, settings: Settings, report: Mapping[str, Any]) -> None:
+    """Print a run's verdict, and where its page is."""
+    verdict = report["verdict"]
     console.print(Text(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
     for sentence in verdict["sentences"]:
         console.print(Text(sentence))
-    console.print(Text(f"Run {last['run']} of stream {last['stream']}, {last['generated_at']}"))
-    console.print(Text(str(_local_path(settings, last["html_key"]) or last["html_url"])))
+    console.print(Text(f"Run {report['run']} of stream {report['stream']}, {report['generated_at']}"))
+    console.print(Text(str(_local_path(settings, report["html_key"]) or report["html_url"])))
 
 
 def _reports(store: ObjectStore, settings: Settings, stream: str) -> list[dict[str, Any]]:

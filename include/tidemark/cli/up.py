@@ -1,11 +1,13 @@
 """``tidemark up``: a local stack in the foreground."""
 
 import signal
+from collections.abc import Sequence
 from threading import Event
 
 from rich.console import Console
 from rich.text import Text
 
+from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import stream_names
 from tidemark.settings import ENV_FILE_VARIABLE
 from tidemark.stack.airflow import USER, LocalAirflow
@@ -13,22 +15,27 @@ from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.streams import start_streams
 
 CHECK_S = 1
+ALL = "all"
 
 
-def run_stack(name: str, *, with_streams: bool, with_airflow: bool) -> None:
-    """Start, print the addresses, and wait for Ctrl-C or SIGTERM; raises StackError when a process dies meanwhile."""
+def run_stack(name: str, *, streams: Sequence[str], with_airflow: bool) -> None:
+    """Start, print the addresses, and wait for Ctrl-C or SIGTERM.
+
+    ``streams`` are the names of those to run; ``all`` stands for every one. Raises ConfigError for an unknown name,
+    before anything starts, and StackError when a process dies.
+    """
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     stack = LocalStack(name, root=PROJECT)
+    chosen = _chosen(streams, stream_names(stack.streams_dir))
     try:
         with console.status("starting Kafka and the S3 server"):
             stack.start()
         console.print("Kafka and S3 run.")
-        if with_streams:
-            for stream in stream_names(stack.settings.streams_dir):
-                with console.status(f"starting both layers of {stream}, half a minute each"):
-                    start_streams(stack, [stream])
-                console.print(f"{stream} runs.")
+        for stream in chosen:
+            with console.status(f"starting both layers of {stream}, half a minute each"):
+                start_streams(stack, [stream])
+            console.print(f"{stream} runs.")
         addresses = _addresses(stack)
         if with_airflow:
             airflow = LocalAirflow(stack)
@@ -44,6 +51,19 @@ def run_stack(name: str, *, with_streams: bool, with_airflow: bool) -> None:
         console.print("Stopping; the data stays in its folder.")
     finally:
         stack.stop()
+
+
+def _chosen(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """The known streams that are wanted, in their order."""
+    unknown = [name for name in wanted if name not in {*known, ALL}]
+    if unknown:
+        raise ConfigError(
+            "no such stream",
+            expected=f"some of: {', '.join(known) or 'none'}; or {ALL}",
+            found=", ".join(unknown),
+            hint="Name a file of the streams folder, without .yaml",
+        )
+    return tuple(name for name in known if ALL in wanted or name in wanted)
 
 
 def _addresses(stack: LocalStack) -> list[tuple[str, str]]:

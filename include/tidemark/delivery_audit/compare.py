@@ -171,7 +171,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
 
 
 def _outcomes(both: DataFrame, sides: Sides) -> DataFrame:
-    """Each row of both sides with ``outcome`` and ``kind``; the rules are in docs/delivery.md."""
+    """Each row of both sides with ``outcome`` and ``kind``; docs/how-to/check-delivery.md explains both."""
     rows = _compared(both)
     kind = _kind(sides)
     outcomes = rows.select("*", kind.alias("kind")).select(

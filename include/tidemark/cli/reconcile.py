@@ -1,0 +1,117 @@
+"""``tidemark reconcile``: a reconcile run without a scheduler, its steps one after the other in one Spark session."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from tidemark.cli.connect import connect
+from tidemark.cli.report import print_report
+from tidemark.core.days import day_of
+from tidemark.definitions.stream import load_stream
+from tidemark.orchestration import tasks
+from tidemark.orchestration.run_days import form_days
+from tidemark.orchestration.steps import LAST_TASK, SPAN_DAYS_MAX, STEPS, Step
+from tidemark.reconcile.results import REPORT
+from tidemark.run import Run, run_name
+from tidemark.settings import Settings
+from tidemark.stack.java import BRIEF_JVM, java_command
+
+POLL_S = 1
+SparkStep = Callable[[Run, Any], object]
+
+
+def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: str | None, force: bool) -> None:
+    """Run every step for the days, by default yesterday, and print the report; raises what a step raises.
+
+    The report is written and printed after a failure too.
+    """
+    settings = connect(stack)
+    days = _days(stream, settings, from_day, to_day)
+    request = tasks.Request(days=days, force=force)
+    run = Run.open(stream, run_name(f"command-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)
+    console = Console(soft_wrap=True)
+    console.print(f"Reconciling {stream}, {tasks.days_text(days)}: run {run.name}", highlight=False)
+    with ExitStack() as cleanup:
+        session = _Session(settings, stream, cleanup)
+        try:
+            for step in STEPS:
+                if not step.always:
+                    _timed(console, step.name, partial(_do, step, run, request, session))
+        finally:
+            tasks.report(stream, run.name)
+            report = run.outcome(REPORT)
+            if report is not None and report.result is not None:
+                print_report(console, settings, report.result)
+        tasks.STEPS_BY_PLAN[LAST_TASK](stream, run.name)
+
+
+class _Session:
+    """The Spark session of the run, started by the first step that needs it."""
+
+    def __init__(self, settings: Settings, stream: str, cleanup: ExitStack) -> None:
+        self._settings, self._stream, self._cleanup = settings, stream, cleanup
+        self._spark: Any = None
+
+    def get(self) -> Any:
+        if self._spark is None:
+            java_command()
+            os.environ.update(BRIEF_JVM)
+            from tidemark.spark.session import quiet_session
+
+            self._spark = quiet_session(self._settings, f"tidemark-reconcile-{self._stream}")
+            self._cleanup.callback(self._spark.stop)
+        return self._spark
+
+
+def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | None) -> tuple[date, ...]:
+    if from_day or to_day:
+        return form_days(from_day, to_day or from_day, days_max=SPAN_DAYS_MAX)
+    zone = load_stream(stream, settings.streams_dir).zone
+    return (day_of(datetime.now(UTC), zone) - timedelta(days=1),)
+
+
+def _timed(console: Console, name: str, action: Callable[[], str]) -> None:
+    began = time.monotonic()
+    with console.status(name):
+        outcome = action()
+    console.print(f"  {name:<14} {outcome or f'{time.monotonic() - began:.1f} s'}", highlight=False)
+
+
+def _do(step: Step, run: Run, request: tasks.Request, session: _Session) -> str:
+    """One step; what to say instead of its seconds where it had nothing to do."""
+    name = run.stream.name
+    match step.kind:
+        case "sensor":
+            began = time.monotonic()
+            while not tasks.look(name, run.name, request, waited_seconds=time.monotonic() - began):
+                time.sleep(POLL_S)
+        case "python" if step.name == "plan":
+            tasks.plan(name, run.name, request)
+        case "python":
+            tasks.STEPS_BY_PLAN[step.name](name, run.name)
+        case "spark":
+            if step.name == "refill" and tasks.nothing_to_refill(name, run.name):
+                return "nothing is missing"
+            _spark_step(step.name)(run, session.get())
+    return ""
+
+
+def _spark_step(name: str) -> SparkStep:
+    from tidemark.reconcile.audit.step import audit_run
+    from tidemark.reconcile.publish import publish_run
+    from tidemark.reconcile.rebuild.step import rebuild_run
+    from tidemark.reconcile.refill import refill_run
+
+    steps: dict[str, SparkStep] = {
+        "refill": refill_run,
+        "rebuild": rebuild_run,
+        "audit": audit_run,
+        "publish": publish_run,
+    }
+    return steps[name]
