@@ -63,7 +63,7 @@ def overlapping(records: int, copies: float) -> list[OffsetRange]:
 
 
 def archive_day(run: Run, spans: Sequence[OffsetRange]) -> None:
-    """Archive DAY, a writer per span, and settle the run: what the rebuild needs of the steps before it."""
+    """Archive DAY, a writer per span, and finalize the run's plan, so that the rebuild can run."""
     end = max(span.end for span in spans)
     jobs = [
         _File(writer=f"query-{number}", batch=batch, log=log, range=part, log_end=end)

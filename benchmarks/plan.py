@@ -210,9 +210,9 @@ def build(settings: Settings, size: int, markers: int) -> int:
     stream = _stream(_name(size, markers))
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     batches, written = size // PARTITIONS, 0
-    cuts = [batches * at // SEGMENTS for at in range(SEGMENTS + 1)]
+    bounds = [batches * at // SEGMENTS for at in range(SEGMENTS + 1)]
     previous: tuple[int, str] | None = None
-    for number, (start, end) in enumerate(itertools.pairwise(cuts), start=1):
+    for number, (start, end) in enumerate(itertools.pairwise(bounds), start=1):
         # The last compacted manifest must exist: a reader compares it with the ledger when its writer continues.
         last = ""
         if end == batches:

@@ -18,8 +18,8 @@ def _rows(lines: list[str], key: str) -> list[dict[str, str]]:
     width = len(lines[0])
     table = [line for line in takewhile(lambda line: len(line) == width, lines) if not RULE.fullmatch(line)]
     blank = "".join(" " if all(line[at] == " " for line in table) else "x" for at in range(width))
-    cuts = [0, *(found.end() for found in re.finditer(r" {2,}(?=x)", blank)), width]
-    cells = [[line[start:end].strip() for start, end in pairwise(cuts)] for line in table]
+    bounds = [0, *(found.end() for found in re.finditer(r" {2,}(?=x)", blank)), width]
+    cells = [[line[start:end].strip() for start, end in pairwise(bounds)] for line in table]
     rows: list[dict[str, str]] = []
     for line in cells[1:]:
         row = dict(zip(cells[0], line, strict=True))

@@ -26,7 +26,7 @@ from tidemark.cli import where as where_command
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.inspect.locate import Located, RecordCopy, SealedVersion
+from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
@@ -259,7 +259,7 @@ def test_where_names_object_manifest_seal_and_snapshot(
         )
         for number in (1, 2)
     ]
-    seal = SealedVersion(
+    seal = LocatedVersion(
         key="seals/flights/2013-01-14/0002.json",
         day=date(2013, 1, 14),
         version=2,

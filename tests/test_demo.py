@@ -159,13 +159,13 @@ def test_a_demo_without_its_broker_reports_it_and_ends() -> None:
         broker.kill()
         killed_at = time.monotonic()
         demo.watch(until=lambda line: "The demo failed" in line)
-        told_after_s = time.monotonic() - killed_at
+        reported_after_s = time.monotonic() - killed_at
         demo.watch()
 
     assert "a process of the local stack died" in demo.text
     assert "kafka: ended by signal SIGKILL" in demo.text
     assert str(FOLDER / "logs" / "kafka.log") in demo.text
-    assert told_after_s < SILENCE_S_MAX / 2
+    assert reported_after_s < SILENCE_S_MAX / 2
     assert demo.process.returncode == 1
     assert demo.left == []
 

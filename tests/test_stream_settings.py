@@ -84,10 +84,10 @@ def test_a_schema_file_that_is_no_record_schema_is_refused_by_name(
     if text is not None:
         (tmp_path / "orders.avsc").write_bytes(text)
     write(tmp_path, yaml.safe_dump({**AVRO, "avro_schema_file": "orders.avsc"}))
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         load_stream("orders", tmp_path)
-    assert str(told.value).startswith(message.format(folder=tmp_path))
-    assert told.value.where == str(tmp_path / ("orders.yaml" if text is None else "orders.avsc"))
+    assert str(raised.value).startswith(message.format(folder=tmp_path))
+    assert raised.value.where == str(tmp_path / ("orders.yaml" if text is None else "orders.avsc"))
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed_and_what_was_found(
     assert [part for part in parts if part not in message] == []
 
 
-def test_every_problem_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
     raw = {**with_value("archive.flush_size", 0), "colour": "red", "version": -1}
     message = refusal(tmp_path, raw)
     assert [part.partition(":")[0] for part in message.split("; ")] == ["version", "archive.flush_size", "colour"]

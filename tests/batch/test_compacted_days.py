@@ -55,7 +55,7 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     assert compacted(now + timedelta(days=2)) == 4
     made = next(item for item in log.manifests() if item.writer == "compact")
     assert verdict(log, MONDAY) == "proven []"
-    assert pin(settings, stream.name).plan.archive_parts == ()  # nothing is behind the table
+    assert pin(settings, stream.name).plan.archive_parts == ()  # the table has everything
     found = locate(settings, stream.name, stream.topic, 0, 5)
     assert [(item.object, item.compacted_from) for item in found.copies] == [
         (made.files[0].key, (CompactedBatch(writer=writer, batch=2),))
@@ -65,9 +65,9 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     assert (deleted.objects, deleted.kept) == (4, [])
     assert verdict(log, MONDAY) == "proven []"
 
-    look = log.run("look")
-    plan_run(look, [TUESDAY], False)
-    assert [item.day for item in look.require(PLAN).plan.days] == [TUESDAY]  # a compacted day has nothing late
+    check = log.run("check")
+    plan_run(check, [TUESDAY], False)
+    assert [item.day for item in check.require(PLAN).plan.days] == [TUESDAY]  # a compacted day has nothing late
     log.produce(3, at(TUESDAY, 9))
     log.produce(1, at(MONDAY, 20))
     archive(spark, stream, settings, available_now=True)

@@ -9,7 +9,7 @@ from tests.batch.test_seal import finish, settled
 from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
-from tidemark.inspect.locate import Located, RecordCopy, SealedVersion, locate
+from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy, locate
 from tidemark.maintenance.archive import maintain_ledger
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.results import PLAN
@@ -56,7 +56,7 @@ def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log:
             for writer, start, end, seq in (("query-a", 0, 10, 1), ("query-b", 3, 10, 0), ("query-c", 0, 20, 0))
         ),
         seals=tuple(
-            SealedVersion(
+            LocatedVersion(
                 key=log.layout.seal_key(MONDAY, version),
                 day=MONDAY,
                 version=version,

@@ -32,7 +32,7 @@ from tests.dags.runs import (
     wait_for_end,
     wait_for_kill,
 )
-from tests.speed.letters import letter, source_id
+from tests.speed.dead_letters import letter, source_id
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.core.errors import ServiceError

@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50, help="per mode (50)")
     parser.add_argument("--mode", choices=MODES, action="append", help="only this one; days…: reconcile runs (all)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that the stack and the streams stop too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM")
+    )  # so that the stack and the streams stop too
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         del os.environ[name]  # another deployment's
     os.environ.update({**BRIEF_JVM, "TIDEMARK_SPARK_MASTER": MASTER})

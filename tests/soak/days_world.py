@@ -155,12 +155,12 @@ class DaysWorld:
     def watched(self) -> Iterator[None]:
         """During the block, record the archive's end and read every state of the published table."""
         stop = Event()
-        self._look()
+        self._read_new_states()
 
         def watch() -> None:
             try:
                 while not stop.wait(POLL_S):
-                    self._look()
+                    self._read_new_states()
             except BaseException as error:  # noqa: BLE001  # raised when the states are judged
                 self._failure = error
 
@@ -171,9 +171,9 @@ class DaysWorld:
         finally:
             stop.set()
             thread.join()
-        self._look()
+        self._read_new_states()
 
-    def _look(self) -> None:
+    def _read_new_states(self) -> None:
         ends = contiguous(
             (item["partition"], item["start"], item["end"])
             for key in self._bucket.keys("manifests")

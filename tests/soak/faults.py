@@ -15,7 +15,7 @@ import psutil
 from tests.soak.world import World, members, signal_all
 
 DEADLINE_S = 300
-MOMENTS = ("starting", "writing", "behind a batch")
+MOMENTS = ("starting", "writing", "after a batch")
 BOTH = ("kill", "kill the JVM", "terminate", "worker", "pause", "broker stopped", "broker killed")
 FAULTS = {"at_least_once": BOTH, "exactly_once": (*BOTH, "zombie", "open transaction")}
 
@@ -66,7 +66,7 @@ def _await_moment(world: World, fault: Fault) -> None:
     before = world.written()
     world.feeder.burst(fault.burst)
     world.until(lambda: world.written() > before + 200, "records of the burst are written")
-    if fault.moment == "behind a batch":
+    if fault.moment == "after a batch":
         app, batches = world.up(), len(world.up().events("batch"))
         world.until(lambda: len(world.up().events("batch")) > (batches if world.app is app else 0), "a batch")
     time.sleep(fault.share * 0.5)
@@ -168,7 +168,7 @@ def _open_transaction(world: World, fault: Fault) -> str:
     signal_all(app, signal.SIGSTOP)  # otherwise it would fence the other one first
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _FOREIGN, world.bootstrap, name, world.stream.speed.topic],
+            [sys.executable, "-c", _OTHER_PRODUCER, world.bootstrap, name, world.stream.speed.topic],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -181,7 +181,7 @@ def _open_transaction(world: World, fault: Fault) -> str:
     return f"partition {partition}"
 
 
-_FOREIGN = """\
+_OTHER_PRODUCER = """\
 import os, signal, sys
 from confluent_kafka import Producer
 bootstrap, name, topic = sys.argv[1:]

@@ -70,7 +70,7 @@ def judge(
             wrong.append(f"{place}: reason {headers.get('tidemark.reason')!r}, record {n}")
         lane = (message.topic() or "", message.partition() or 0, source[0])
         if ordered and source[1] < newest.get(lane, -1):
-            wrong.append(f"{place}: {source} behind offset {newest[lane]}")
+            wrong.append(f"{place}: {source} after offset {newest[lane]}")
         newest[lane] = source[1]
     everything = sum(1 for _ in _messages(bootstrap, (live, dead), "read_uncommitted"))
     return Verdict(

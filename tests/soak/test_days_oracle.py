@@ -117,7 +117,7 @@ def test_whole_days_are_not_torn() -> None:
         lambda rows: np.concatenate([rows[:3], rows[3:] + (rows[2:3] == 20)]),
         lambda rows: np.concatenate([rows, [[DAY], [0], [17 * 5], [170]]], axis=1),
     ],
-    ids=["empty", "a day gone", "the other day", "a partition", "a tail", "a row", "twice", "another", "not due"],
+    ids=["empty", "a missing day", "the other day", "a partition", "a tail", "a row", "twice", "another", "not due"],
 )
 def test_a_state_with_less_or_more_than_a_whole_day_is_reported(damage: Damage) -> None:
     assert _problems(_rows(0), damage(_rows(0, 1)))

@@ -133,7 +133,7 @@ class World:
 def world(stack: LocalStack, mode: str, folder: Path, chance: random.Random, **speed: Any) -> Iterator[World]:
     """A stream of its own in that mode, its feeder and its application; ``speed`` are further keys of the stream.
 
-    Behind the block nothing is fed any more, and nothing runs.
+    After the block, feeding has stopped and nothing runs.
     """
     name = f"soak_{mode}"
     definition = {

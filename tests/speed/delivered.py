@@ -162,10 +162,10 @@ class Delivery:
         """Produce them with the current time as timestamp, in order per topic."""
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         for on_live in (True, False):
-            some = [item for item in outs if item.on_live == on_live]
+            of_topic = [item for item in outs if item.on_live == on_live]
             topic = self.stream.speed.topic if on_live else self.stream.speed.dead_letter_topic
-            records: list[Record] = [(item.key, item.value, now_ms, item.to, item.headers) for item in some]
-            self.outs += zip(some, self.produce(topic, records), strict=True)
+            records: list[Record] = [(item.key, item.value, now_ms, item.to, item.headers) for item in of_topic]
+            self.outs += zip(of_topic, self.produce(topic, records), strict=True)
 
     def right(self, source: Source, *, attempt: int = 0, version: int = VERSION, exception: str = "rejected") -> Out:
         """The output record of a source record."""

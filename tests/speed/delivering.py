@@ -81,7 +81,7 @@ def delivered(wanted: TaskRange, *, skipped: int = 0, good: int = 0, dead: int =
     )
 
 
-def settled(bootstrap: str, topic: str) -> bool:
+def transactions_ended(bootstrap: str, topic: str) -> bool:
     """Whether every transaction in the topic ended: brokers write its markers after they answered the producer."""
     logs = describe_topic(bootstrap, topic)
     stable = [item.high_watermark for item in watermarks(bootstrap, logs)]
@@ -95,7 +95,7 @@ def settled(bootstrap: str, topic: str) -> bool:
 def messages(bootstrap: str, topic: str, *, isolation: str = "read_committed", wait: bool = True) -> list[Message]:
     """All records that a consumer sees, by partition and offset; ``wait``: after all transactions ended."""
     if wait:
-        wait_until(lambda: settled(bootstrap, topic), "transactions ended")
+        wait_until(lambda: transactions_ended(bootstrap, topic), "transactions ended")
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

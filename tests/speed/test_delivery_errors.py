@@ -20,10 +20,10 @@ from tidemark.stack.local import LocalStack
 
 def test_a_marker_outside_the_batch_stops_delivery_until_it_is_set(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(5, 9, number=3)
-    behind = "the marker is before the batch: .*found marker 4.*"
+    before = "the marker is before the batch: .*found marker 4.*"
     problems = {
         None: "there is no marker, but earlier batches were delivered",
-        4: behind + r"Source offsets \[4, 5\) are not in the live topic",
+        4: before + r"The checkpoint is after source offsets \[4, 5\), which are not delivered",
         10: "the marker is after the batch: .*found marker 10",
     }
     for position, problem in problems.items():

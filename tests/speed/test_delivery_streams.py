@@ -111,7 +111,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     bodies = [b'{"n":%d0}' % n if n % 5 else b"{" for n in range(20)]
     first.write_sources([(0, NINE_MS + n, body) for n, body in enumerate(bodies)])
     first.archive("a", 0, 0, 18)  # the last two no longer exist anywhere
-    make_again(settings, first.stream.topic, first.topic_id)
+    recreate(settings, first.stream.topic, first.topic_id)
     second = replace(
         first,
         topic_id=describe_topic(settings.kafka_bootstrap, first.stream.topic)[0].topic_id,
@@ -140,7 +140,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     assert (counts["duplicated"], counts["unexpected"], counts["not_archived"]) == (1, 1, 3)
 
 
-def make_again(settings: Settings, topic: str, before: str) -> None:
+def recreate(settings: Settings, topic: str, before: str) -> None:
     """Delete the topic and create it again; returns when it has another id."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([topic])[topic].result(60)
@@ -153,7 +153,7 @@ def make_again(settings: Settings, topic: str, before: str) -> None:
 
     created = {"retention.ms": "-1"}
     wait_until(
-        lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config=created), "the old topic is gone"
+        lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config=created), "the old topic is deleted"
     )
     wait_until(new, "the new topic is known")
 

@@ -164,15 +164,15 @@ def test_a_fenced_producers_error_says_who_continues(brokers: Cluster, settings:
     topic, sink = brokers.create(unique("fenced")), task(brokers.bootstrap, records=5)
     ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
 
-    def rows(*, overtaken: bool) -> Iterator[pa.RecordBatch]:
+    def rows(*, superseded: bool) -> Iterator[pa.RecordBatch]:
         yield row_batch(topic, 0, VALUES[:5])
-        if overtaken:  # by a later attempt at the same task, which delivers everything
-            deliver(rows(overtaken=False), span(0, len(VALUES)), sink)
+        if superseded:  # by a later attempt at the same task, which delivers everything
+            deliver(rows(superseded=False), span(0, len(VALUES)), sink)
         yield row_batch(topic, 5, VALUES[5:])
 
-    error = refused(lambda _topic: deliver(rows(overtaken=True), span(0, len(VALUES)), sink), topic)
+    error = refused(lambda _topic: deliver(rows(superseded=True), span(0, len(VALUES)), sink), topic)
     assert isinstance(error, ConflictError)
-    assert "The attempt that started last goes on" in str(error)
+    assert "The latest attempt continues" in str(error)
     assert values(brokers, settings, topic) == VALUES
 
 

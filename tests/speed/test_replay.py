@@ -24,7 +24,7 @@ from rich.console import Console
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from tests.conftest import MakeStream, MakeTopic, Produce
-from tests.speed.letters import START_MS, Headers, letter, source_id
+from tests.speed.dead_letters import START_MS, Headers, letter, source_id
 from tests.speed.live import Delivered, read_topic
 from tests.tables import read_tables
 from tests.waiting import wait_until
@@ -223,7 +223,7 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(replay, stream, settings, spark)
             # By more than a commit that was in progress when the first replay was killed.
-            wait_until(lambda: second.done() or replayed_until() > killed_at + 1, "it goes on", 300)
+            wait_until(lambda: second.done() or replayed_until() > killed_at + 1, "it continues", 300)
             # The first call of another replay.
             other = Producer({"bootstrap.servers": settings.speed_bootstrap, "transactional.id": f"{group}-0"})
             other.init_transactions(60)

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
-from tests.speed.letters import START_MS, source_id
+from tests.speed.dead_letters import START_MS, source_id
 from tests.speed.live import printed_events, read_topic
 from tests.waiting import wait_until
 from tidemark.core.errors import ConfigError, ConflictError
@@ -67,7 +67,7 @@ def expire(settings: Settings, topic: str, partition: int, before: int) -> None:
     assert deleted.result(60).low_watermark == before
 
 
-def make_again(settings: Settings, topic: str) -> None:
+def recreate(settings: Settings, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     client.delete_topics([topic])[topic].result(60)
     wait_until(lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1), "the old topic is away")
@@ -113,7 +113,7 @@ def test_a_recreated_topic_stops_the_stream_before_it_delivers_new_records(
     produce(stream.topic, rows(range(10)))
     speed(spark, stream, settings, available_now=True)
     old, before = source_id(settings, stream), live(settings, stream)
-    make_again(settings, stream.topic)
+    recreate(settings, stream.topic)
     new = source_id(settings, stream)
     produce(stream.topic, rows(range(100, 115)))
 
@@ -211,7 +211,7 @@ def test_a_batch_that_does_not_read_its_planned_range_is_refused(
 
     batches = run_on(spark, settings, stream, topic_id, replanned)
     assert isinstance(batches.failure, ConflictError)
-    assert "expected [0, 4), found no offsets, of a log that starts at 0" in str(batches.failure)
+    assert "expected [0, 4), found no offsets, in a log that starts at 0" in str(batches.failure)
 
 
 def test_a_live_topic_with_too_few_partitions_is_refused_at_start_and_later(

@@ -228,7 +228,7 @@ def test_a_recreated_topic_is_refused_with_the_checkpoint_to_remove(
     old = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([stream.topic])[stream.topic].result()
-    wait_until(lambda: not logs_of(settings.kafka_bootstrap, stream.topic), "the old topic is gone")
+    wait_until(lambda: not logs_of(settings.kafka_bootstrap, stream.topic), "the old topic is deleted")
     with pytest.raises(ServiceError, match=rf"Kafka has no such topic: found {stream.topic}"):
         speed(spark, stream, settings, available_now=True)
     wait_until(lambda: ensure_topic(settings.kafka_bootstrap, stream.topic, partitions=1), "the new one is there")

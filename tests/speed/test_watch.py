@@ -70,12 +70,12 @@ def test_only_a_hole_before_the_log_start_is_reported_as_lost(
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     (deleted,) = admin.delete_records([TopicPartition(stream.topic, 0, 12)]).values()
     deleted.result()
-    with monkeypatch.context() as away:
+    with monkeypatch.context() as patch:
 
         def silent(*_: object) -> None:
             raise ServiceError("Kafka does not answer")
 
-        away.setattr(speed, "describe_topic", silent)
+        patch.setattr(speed, "describe_topic", silent)
         watch(progress(stream, 2, 8, 15, 3))
     watch(progress(stream, 3, 15, 20, 5))
     _, unchecked, _, lost = log_lines(capsys)
@@ -85,8 +85,8 @@ def test_only_a_hole_before_the_log_start_is_reported_as_lost(
 
 def test_another_topic_id_stops_the_stream(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream()
-    with pytest.raises(ConflictError, match=r"recreated while the stream ran.*expected topic id gone"):
-        speed.Watch(stream, settings, "gone")(progress(stream, 1, 4, 8, 3))
+    with pytest.raises(ConflictError, match=r"recreated while the stream ran.*expected topic id old"):
+        speed.Watch(stream, settings, "old")(progress(stream, 1, 4, 8, 3))
 
 
 def test_the_monitor_gets_each_batchs_counts_and_end(make_stream: MakeStream) -> None:

@@ -1,4 +1,4 @@
-"""``tidemark maintain``: clean up what crashes leave behind, and compact what grows."""
+"""``tidemark maintain``: clean up after crashes, and compact what grows."""
 
 import re
 from collections.abc import Sequence

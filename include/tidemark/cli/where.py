@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console, print_fields
-from tidemark.inspect.locate import CompactedBatch, Located, RecordCopy, SealedVersion, locate
+from tidemark.inspect.locate import CompactedBatch, Located, LocatedVersion, RecordCopy, locate
 
 
 def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:
@@ -51,7 +51,7 @@ def _batches(found: Sequence[CompactedBatch]) -> str:
     return ", before that ".join(f"batch {item.batch} of writer {item.writer}" for item in found)
 
 
-def _sealed(seal: SealedVersion) -> Block:
+def _sealed(seal: LocatedVersion) -> Block:
     match seal.status:
         case ("published", _):
             title = "Published"

@@ -156,8 +156,8 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
     located = records.join(F.broadcast(known), found, "left").drop("_id", "_partition", "_start", "_end")
     named = F.col("topic_id").isNotNull() & F.col("source_partition").isNotNull() & F.col("source_offset").isNotNull()
     in_span = F.col("claimed_us").between(span.start_us, span.end_us - 1)
-    # A record without coordinates gets a group of its own, so that no group gets large. So does another stream's
-    # record: with the same source topic, it has the coordinates of this stream's rows.
+    # A record without coordinates gets a group of its own, so that no group gets large. Another
+    # stream's record gets one too: with the same source topic, it has the coordinates of this stream's rows.
     placed = named & ~F.col("other_stream")
     return located.select(
         F.when(placed, F.col("topic_id")).otherwise(F.concat(F.lit("?"), "out_topic")).alias("topic_id"),

@@ -63,7 +63,7 @@ class RecordCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedVersion:
+class LocatedVersion:
     """One sealed version of the record's day.
 
     ``writer`` and ``batch`` name the copy that the rebuild read. Both are None if the offset was archived after this
@@ -93,7 +93,7 @@ class Located:
     day: date | None
     event_time: datetime | None
     copies: tuple[RecordCopy, ...]
-    seals: tuple[SealedVersion, ...]
+    seals: tuple[LocatedVersion, ...]
 
 
 def locate(settings: Settings, stream_name: str, topic: str, partition: int, offset: int) -> Located:
@@ -190,7 +190,7 @@ def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, dateti
 
 def _seals(
     settings: Settings, stream: Stream, day: date, copies: Sequence[RecordCopy], offset: int
-) -> tuple[SealedVersion, ...]:
+) -> tuple[LocatedVersion, ...]:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     logs = {copy.log for copy in copies}
     found = []
@@ -198,7 +198,7 @@ def _seals(
         uses = [(item.log, use) for item in seal.logs if item.log in logs and (use := item.use_of(offset)) is not None]
         log, used = uses[0] if uses else (None, None)
         found.append(
-            SealedVersion(
+            LocatedVersion(
                 key=layout.seal_key(seal.day, seal.version),
                 day=seal.day,
                 version=seal.version,

@@ -45,7 +45,7 @@ _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """The rows of ``[start, until)`` that one call wrote: ``good`` ones, and ``dead`` letters.
+    """The rows of ``[start, until)`` that one call wrote: ``good`` rows, and ``dead`` ones (dead letters).
 
     ``skipped`` rows were delivered by an earlier attempt.
     """

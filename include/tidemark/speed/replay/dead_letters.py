@@ -117,19 +117,19 @@ def _kind(stream: Stream, topic_id: str) -> Column:
     )
 
 
-def select_copies(letters: DataFrame, starts: Mapping[int, int]) -> DataFrame:
+def select_copies(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     """The dead letter to replay of each source record that needs a replay.
 
-    Columns: dead_partition, dead_offset, partition, offset, attempt. ``letters`` is the whole topic, ``starts`` the
+    Columns: dead_partition, dead_offset, partition, offset, attempt. ``rows`` is the whole topic, ``starts`` the
     first offset to replay by partition of the dead-letter topic. The highest attempt of a record counts: lower ones
     were replayed before it. Among its copies the first one counts. Copies before the starts were replayed, so a record
     that has one is left out.
     """
-    # Letters of others form one group, the one without coordinates, which is dropped after the grouping. Spark would
-    # push an earlier filter down to the source, and compute each column once per use.
+    # Dead letters of others form one group, the one without coordinates, which is dropped after the grouping. Spark
+    # would push an earlier filter down to the source, and compute each column once per use.
     wanted = is_new(starts) & F.col("kind").isNull()
     order = F.struct((-F.col("attempt")).alias("attempt"), wanted.alias("_new"), "dead_partition", "dead_offset")
-    first = letters.groupBy("partition", "offset").agg(F.min(order).alias("first")).where("first._new")
+    first = rows.groupBy("partition", "offset").agg(F.min(order).alias("first")).where("first._new")
     return first.select(
         "first.dead_partition", "first.dead_offset", "partition", "offset", (-F.col("first.attempt")).alias("attempt")
     )
@@ -141,11 +141,11 @@ def is_new(starts: Mapping[int, int]) -> Column:
     return F.col("dead_offset") >= F.create_map(*pairs)[F.col("dead_partition")]
 
 
-def not_ours(letters: DataFrame, starts: Mapping[int, int]) -> tuple[dict[Kind | None, int], tuple[NotOurs, ...]]:
+def not_ours(rows: DataFrame, starts: Mapping[int, int]) -> tuple[dict[Kind | None, int], tuple[NotOurs, ...]]:
     """The number of dead letters after the starts by kind (None: ours), and the records of others."""
     first = F.min(F.struct("dead_partition", "dead_offset", "found")).alias("first")
-    rows = letters.where(is_new(starts)).groupBy("kind").agg(F.count(F.lit(1)).alias("count"), first).collect()
-    counts = {row["kind"]: row["count"] for row in rows}
+    groups = rows.where(is_new(starts)).groupBy("kind").agg(F.count(F.lit(1)).alias("count"), first).collect()
+    counts = {row["kind"]: row["count"] for row in groups}
     skipped = [
         NotOurs(
             kind=row["kind"],
@@ -154,15 +154,15 @@ def not_ours(letters: DataFrame, starts: Mapping[int, int]) -> tuple[dict[Kind |
             offset=row["first"]["dead_offset"],
             found=row["first"]["found"],
         )
-        for row in rows
+        for row in groups
         if row["kind"] is not None
     ]
     return counts, tuple(sorted(skipped, key=lambda item: _KINDS.index(item.kind)))
 
 
-def source_rows(letters: DataFrame, wanted: DataFrame, stream: Stream) -> DataFrame:
+def source_rows(rows: DataFrame, wanted: DataFrame, stream: Stream) -> DataFrame:
     """The source records of the ``wanted`` dead letters, with the columns of Spark's Kafka source."""
-    return letters.join(wanted, ["dead_partition", "dead_offset"], "left_semi").select(
+    return rows.join(wanted, ["dead_partition", "dead_offset"], "left_semi").select(
         F.lit(stream.topic).alias("topic"),
         "partition",
         "offset",

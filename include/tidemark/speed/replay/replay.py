@@ -175,12 +175,12 @@ class _Replay:
         if not available:
             return _balanced(plan, {}, (), 0, self._move_markers(spans))
         starts = {partition: span.start for partition, span in spans.items()}
-        letters = self._dead_letters(available)
-        wanted = select_copies(letters, starts).persist()  # three more jobs use it; each would read the topic
+        dead_letters = self._dead_letters(available)
+        wanted = select_copies(dead_letters, starts).persist()  # three more jobs use it; each would read the topic
         try:
             count = wanted.count()
-            counts, kinds = not_ours(letters, starts)
-            accounts = self._write(letters, wanted, spans) if count else []
+            counts, kinds = not_ours(dead_letters, starts)
+            accounts = self._write(dead_letters, wanted, spans) if count else []
             written = {account["partition"] for account in accounts}
             accounts += self._move_markers(
                 {partition: span for partition, span in spans.items() if partition not in written}
@@ -193,9 +193,11 @@ class _Replay:
     def _dead_letters(self, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         return read_dead_letters(self._spark, self._stream, self._settings, self._source_id, ranges)
 
-    def _write(self, letters: DataFrame, wanted: DataFrame, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
+    def _write(
+        self, dead_letters: DataFrame, wanted: DataFrame, spans: Mapping[int, TaskRange]
+    ) -> list[dict[str, int]]:
         """Deliver the wanted dead letters. Return the counts of each log that has any."""
-        rows = records(source_rows(letters, wanted, self._stream), self._stream)
+        rows = records(source_rows(dead_letters, wanted, self._stream), self._stream)
         classified = classify(rows, self._stream, self._transform)
         made = output(classified, self._stream, self._source_id, record_limits=self._limits)
         ordered = to_deliver(made, wanted, len(spans))
@@ -215,9 +217,11 @@ class _Replay:
         }
         dead = 0
         if since:
-            letters = self._dead_letters(since).where(F.col("kind").isNull()).select("partition", "offset", "attempt")
+            dead_letters = (
+                self._dead_letters(since).where(F.col("kind").isNull()).select("partition", "offset", "attempt")
+            )
             next_ones = wanted.select("partition", "offset", (F.col("attempt") + 1).alias("attempt"))
-            dead = next_ones.join(letters, ["partition", "offset", "attempt"], "left_semi").count()
+            dead = next_ones.join(dead_letters, ["partition", "offset", "attempt"], "left_semi").count()
         dead_earlier = min(max(dead - done.dead_again, 0), done.earlier)
         return done + Replayed(published=done.earlier - dead_earlier, dead_again=dead_earlier)
 
