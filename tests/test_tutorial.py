@@ -79,15 +79,13 @@ class Terminal:
 
 
 def shown(printed: str, expected: str) -> bool:
-    """Whether the page shows what was printed. ``…`` is any text of a line, or any lines; blanks don't count."""
+    """Whether the page shows what was printed, apart from blanks; ``…`` is any text of a line, or any lines."""
+    lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
     pattern = "".join(
-        r"(?:[^\n]*\n)*" if line == "…" else r"[^\n]*".join(map(re.escape, line.split("…"))) + r"\n"
+        r"(?:[^\n]*\n)*" if line == "…" else r"[^\n]*".join(map(re.escape, " ".join(line.split()).split("…"))) + r"\n"
         for line in expected.splitlines()
     )
-    return (
-        re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in printed.splitlines() if line.strip()))
-        is not None
-    )
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
 
 
 def test_the_tutorial_ends_with_a_proven_day_and_prints_what_it_shows(clone: Path) -> None:
