@@ -1,4 +1,4 @@
-"""The archive stream as a process of its own: started, awaited, killed and read by tests."""
+"""The archive stream as a separate process, which tests start, await, kill and read."""
 
 import json
 import os
@@ -60,7 +60,7 @@ class ArchiveApp:
         self._process.wait(30)
 
     def kill(self) -> None:
-        """Kill -9 of the driver, its JVM and its Python workers, which have a process group of their own."""
+        """Kill -9 of the driver, its JVM and its Python workers, which are separate process groups."""
         self.signal_all(signal.SIGKILL)
 
     def signal_all(self, number: signal.Signals) -> None:
@@ -71,7 +71,7 @@ class ArchiveApp:
                     os.kill(process.pid, number)
 
     def wait(self) -> int:
-        """The exit code; fails with the output where it takes too long."""
+        """The exit code; fails with the output after a time-out."""
         try:
             return self._process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired as error:

@@ -17,7 +17,7 @@ from tidemark.spark import monitor
 
 @pytest.fixture(scope="session")
 def make_stream(make_stream: MakeStream) -> MakeStream:
-    """The factory of all tests, but for the speed layer's topics: they are named, and nobody creates them."""
+    """The common factory, but it only names the speed layer's topics and creates none."""
 
     def make(**overrides: Any) -> Stream:
         live = unique("live")
@@ -34,7 +34,7 @@ def proxy(settings: Settings) -> Iterator[FaultProxy]:
 
 
 def through(settings: Settings, proxy: FaultProxy) -> Settings:
-    """The settings with the proxy for a store: of Python's requests, not of Spark's own."""
+    """The settings with the proxy as the store, for Python's requests but not for Spark's."""
     return settings.model_copy(update={"s3_endpoint": proxy.url})
 
 
@@ -48,5 +48,5 @@ def grow(settings: Settings, topic: str, partitions: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _kafka_may_be_slow_to_tell_the_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine too a lag is a number."""
+    """Wait long enough for a lag on a busy machine, too."""
     monkeypatch.setattr(monitor, "LAG_TIMEOUT_S", 120.0)

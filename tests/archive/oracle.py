@@ -1,4 +1,4 @@
-"""What the archive holds, read with boto3, json and pyarrow alone: nothing of the product's own reading code."""
+"""Read the archive with boto3, json and pyarrow only, without the product's code."""
 
 import io
 import json
@@ -77,7 +77,7 @@ class Oracle:
         return [item["Key"] for item in answer.get("Uploads", ()) if f"/{self.stream}/" in item["Key"]]
 
     def delete(self, prefix: str) -> int:
-        """Remove everything of the stream below ``prefix``; how many objects that were."""
+        """Delete the stream's objects below ``prefix``, and return their number."""
         keys = self.keys(prefix)
         for key in keys:
             self.client.delete_object(Bucket=self._bucket, Key=key)

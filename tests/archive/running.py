@@ -1,4 +1,4 @@
-"""The archive stream running on a thread of the test's own process, until the test has seen enough."""
+"""The archive stream on a thread of the test's process, until the test ends it."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ DEADLINE_S = 240
 
 
 class Running:
-    """``ended`` resolves when the stream is over, to what it raised if it did."""
+    """``ended`` resolves when the stream ends, with its error if it failed."""
 
     def __init__(self, spark: SparkSession, stream: Stream, ended: Future[None]) -> None:
         self.ended = ended
@@ -39,7 +39,7 @@ class Running:
 
 @contextmanager
 def running(spark: SparkSession, stream: Stream, settings: Settings, alarm: Alarm | None = None) -> Iterator[Running]:
-    """Start it; at the end stop it as SIGTERM does, and raise what it raised. It notices either, and an alarm, soon."""
+    """Start the stream; at the end stop it as SIGTERM does, and raise its error."""
     streaming._stop.clear()
     with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_stream, "POLL_S", 0.1)

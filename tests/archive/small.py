@@ -1,4 +1,4 @@
-"""A log of numbered records, archived by the archive's own writer in as many small batches as a test wants."""
+"""A log of numbered records, archived by the archive's writer in small batches."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -83,7 +83,7 @@ class Small:
         stream: Stream | None = None,
         without: frozenset[int] = frozenset(),
     ) -> Manifest:
-        """Archive ``[start, end)``, but for some offsets, as the writer's next batch."""
+        """Archive ``[start, end)`` without some offsets as the writer's next batch."""
         stream, log = stream or self.stream, log or self.log()
         span = OffsetRange(start=start, end=end)
         batch = self.batches.get(writer, 0)
@@ -120,11 +120,11 @@ class Small:
         return [item for item in self.manifests() if item.writer == "compact"]
 
     def objects(self) -> dict[str, datetime]:
-        """Every data object and when it was written."""
+        """Every data object with the time of its write."""
         return {item.key: item.modified for item in self.store.list(self.layout.data_prefix)}
 
     def ranges_in_use(self) -> list[tuple[int, int]]:
-        """Of partition 0, as planning sees them."""
+        """The ranges of partition 0 that a plan may use."""
         history = read_archived(self.store, self.layout, self.stream).history()
         whole = OffsetRange(start=0, end=2**40)
         return sorted((item.range.start, item.range.end) for item in history.overlapping(self.log(), whole))

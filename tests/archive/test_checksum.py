@@ -1,4 +1,4 @@
-"""The checksum: the same for the same rows however they are batched, and for no others."""
+"""The checksum is the same for the same rows in any batches, and different for other rows."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_slicing_and_copying_change_nothing(rows: list[dict[str, Any]], data: st
     slices = [whole.slice(start, end - start) for start, end in zip([0, *bounds], [*bounds, len(rows)], strict=True)]
     assert checksum(*slices) == checksum(whole)
     assert checksum(*(batch([one]) for one in rows)) == checksum(whole)
-    padded = batch([*rows, *rows]).slice(len(rows))  # the same rows at another place of their buffers
+    padded = batch([*rows, *rows]).slice(len(rows))  # the same rows at another position of their buffers
     assert checksum(padded) == checksum(whole)
     assert checksum(whole.take(pa.array(range(len(rows))))) == checksum(whole)
 

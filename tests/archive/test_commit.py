@@ -1,4 +1,4 @@
-"""Commit points: written once, chained, and refused where somebody committed the batch with other ranges."""
+"""Manifests: written once, chained, and refused if the batch was committed with other ranges."""
 
 import hashlib
 import json
@@ -75,7 +75,7 @@ def test_a_repeated_batch_keeps_its_first_manifest(store: ObjectStore, stream: S
 def test_a_batch_that_another_writer_commits_first_keeps_that_manifest(
     store: ObjectStore, settings: Settings, stream: Stream, proxy: FaultProxy
 ) -> None:
-    """In between: after this writer found none, and before it writes its own."""
+    """Another writer commits after this one found no manifest and before it writes its own."""
     theirs: list[Manifest] = []
     proxy.add(Rule(method="PUT", pattern="/manifests/", action=lambda _: theirs.append(commit(store, stream, 0, 0, 6))))
     with pytest.raises(ConflictError, match=r"expected orders-0 \[0, 5\), found orders-0 \[0, 6\)"):
@@ -84,7 +84,7 @@ def test_a_batch_that_another_writer_commits_first_keeps_that_manifest(
 
 
 def test_an_unfinished_manifest_is_not_read(store: ObjectStore, stream: Stream) -> None:
-    """S3Proxy lists it meanwhile, under its key and a UUID."""
+    """S3Proxy lists an unfinished object under its key and a UUID."""
     first = commit(store, stream, 0, 0, 5)
     layout = Layout(prefix="", stream=stream.name)
     store.put(f"{layout.manifest_key('writer', 1)}-de2ee8ea-085c-495d-8d56-0126025c94c0", b"{")

@@ -1,4 +1,4 @@
-"""A plan of an archive with compactions is the plan of the archive without, from other objects (pure)."""
+"""A plan with compactions equals the plan without, from other objects (pure)."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ BOUNDARIES = st.sampled_from(("whole", "days", "rows"))
 
 
 def replacing(batch: int, inputs: list[Manifest], truth: Truth, cut: str) -> Manifest:
-    """A compaction of the one range of each input, which lie in a row."""
+    """A compaction of the inputs, each of one range; the ranges are adjacent."""
     ranges = [item.ranges[0].range for item in inputs]
     whole = span(ranges[0].start, ranges[-1].end)
     made = manifest_of(COMPACTION, batch, {log(): whole}, {log(): truth}, cut)
@@ -44,7 +44,7 @@ def replacing(batch: int, inputs: list[Manifest], truth: Truth, cut: str) -> Man
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """An archive in a row, and the manifests of compactions of it, each of which may replace some before it."""
+    """An archive of adjacent ranges, and the manifests of compactions, which may replace earlier ones."""
 
     world: World
     compactions: tuple[Manifest, ...]
@@ -70,7 +70,7 @@ def stories(draw: st.DrawFn) -> Story:
         )
         start += size
     live, fit = list(manifests), [item.ranges[0].rows == len(item.ranges[0].range) for item in manifests]
-    if draw(st.booleans()):  # a range that somebody else has archived as well
+    if draw(st.booleans()):  # a range that another writer has archived, too
         chosen = draw(st.integers(0, len(sizes) - 1))
         manifests.append(manifest_of("refill", 0, {log(): live[chosen].ranges[0].range}, {log(): truth}, "whole"))
         fit[chosen] = False
@@ -109,7 +109,7 @@ def rows_read(plan: Plan, world: World) -> Counter[tuple[date, int]]:
     found: Counter[tuple[date, int]] = Counter()
     for item in plan.slices:
         file = files[item.key]
-        path = item.key.split("/")[2]  # the day where a batch's files are cut by day
+        path = item.key.split("/")[2]  # the day, if a batch's files are split by day
         for offset in range(max(file.first_offset, item.range.start), min(file.last_offset + 1, item.range.end)):
             day = truth[offset]
             if day in days and (path not in map(str, DAYS) or path == str(day)):
@@ -139,7 +139,7 @@ def test_a_compacted_archive_gives_the_same_days_and_every_row_once(story: Story
     kept = {file.key for manifest in story.world.manifests if manifest.writer == "refill" for file in manifest.files}
     assert not {item.key for item in plan.slices} & (replaced_files - kept)
 
-    # The same from the ledger, wherever one segment ends and the next begins.
+    # The same from the ledger, with any segment boundaries.
     manifests = data.draw(st.permutations(story.compacted.manifests))
     cut = data.draw(st.integers(0, len(manifests)))
     parts = [stored(Tables.build(manifests[:cut])), Tables.build(manifests[cut:])]

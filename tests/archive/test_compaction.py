@@ -1,4 +1,4 @@
-"""Compaction of small files on the real S3 server: what is written, what is left alone, crashes, rivals, deletion."""
+"""Compaction of small files on the real S3 server: results, exceptions, crashes, concurrency, deletion."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -100,7 +100,7 @@ def test_ranges_that_are_young_of_other_settings_or_with_holes_stay(store: Objec
     small.commit(4, 6)
     small.commit(6, 8, without=frozenset({7}))  # a hole
     small.commit(8, 10)
-    small.commit(8, 10, writer="refill-1")  # twice there
+    small.commit(8, 10, writer="refill-1")  # archived twice
     small.commit(10, 12, at=NOW - timedelta(hours=23))
     small.commit(12, 14)
     small.commit(15, 17)  # after a gap
@@ -133,18 +133,18 @@ def test_after_a_crash_before_the_manifest_the_same_objects_are_reused(store: Ob
     (group,) = crashed._groups(read_archived(small.store, small.layout, small.stream).history(), CompactedFiles())
     crashed.write(group)
     left = small.objects()
-    assert small.ranges_in_use() == [(start, start + 2) for start in range(0, 12, 2)]  # nobody sees them
+    assert small.ranges_in_use() == [(start, start + 2) for start in range(0, 12, 2)]  # no reader sees them
 
     assert compaction(small).run().batches == 1
 
-    assert small.objects() == left  # taken as they were
+    assert small.objects() == left  # reused unchanged
     (made,) = small.compactions()
     assert {file.key for file in made.files} < left.keys()
     assert small.ranges_in_use() == [(0, 12)]
 
 
 def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> None:
-    """Both have chosen their groups, which overlap, before either commits; one of them sees younger ranges, too."""
+    """Both choose overlapping groups before either commits; one of them also has younger ranges."""
     small = make(store)
     for start in range(0, 16, 2):
         small.commit(start, start + 2, at=NOW - timedelta(days=3 if start < 10 else 1))
@@ -168,7 +168,7 @@ def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> N
     assert len(replaced) == len(set(replaced))
     assert sum(item.batches for item in done) == len(made)
     in_use = small.ranges_in_use()
-    assert [start for start, _ in in_use] == [0, *(end for _, end in in_use[:-1])]  # a row, nothing twice
+    assert [start for start, _ in in_use] == [0, *(end for _, end in in_use[:-1])]  # adjacent, without overlap
     assert in_use[-1][1] == 16
     assert [item.previous for item in made[1:]] == [digest(item.to_json()) for item in made[:-1]]
 
@@ -232,7 +232,7 @@ def test_replaced_objects_are_deleted_after_a_week_if_others_hold_their_rows(sto
         )
         assert f"no complete range in use has [0, 2); {problem}" in found.kept[0].why
     small.store.put(key, body)
-    # Compaction found a byte of it changed, of which size and footer tell nothing.
+    # Compaction found a changed byte that size and footer do not show.
     found = delete_replaced(
         small.store, small.layout, small.stream, now=NOW + WEEK, delete=True, unfit={key: "a byte of it differs"}
     )
@@ -336,7 +336,7 @@ LAYOUT = Layout(prefix="", stream="orders")
 
 
 def inputs(*sizes: int, rows: int = 10, paths: tuple[str, ...] = ("p",), first: int = 0) -> list[Input]:
-    """Ranges in a row, of so many bytes each, with a file of as much, and of ``rows``, in each folder."""
+    """Adjacent ranges of these sizes; each has a file of that size and of ``rows`` in every folder."""
     made = []
     for number, size in enumerate(sizes, first):
         span = OffsetRange(start=number * 100, end=number * 100 + 100)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass(kw_only=True)
 class World:
-    """One stream, the proxy before its store, and what a person would look at."""
+    """One stream, the proxy before its store, and the oracle."""
 
     stack: LocalStack
     proxy: FaultProxy
@@ -55,11 +55,11 @@ class World:
             self.proxy.add(rule)
             assert app.wait() == -signal.SIGKILL, app.output
             assert rule.fired.is_set()
-        # What the killed application sent before may still be on its way.
+        # Requests that the killed application sent before may still arrive.
         wait_until(lambda: self.proxy.quiet, "the proxy forwards the last request of a killed application")
 
     def position(self) -> int:
-        """Partition 0's next offset, as the newest batch that Spark committed left it."""
+        """Partition 0's next offset after the newest batch that Spark committed."""
         prefix = f"checkpoints/{self.stream.name}/archive/"
         names = [key.rpartition("/commits/")[2] for key in self.oracle.keys("checkpoints") if "/commits/" in key]
         newest = max(int(name) for name in names if name)
@@ -68,7 +68,7 @@ class World:
         return position
 
     def configure(self, **archive: Any) -> None:
-        """Change the stream's archive settings as an operator would, in its file."""
+        """Change the stream's archive settings in its file."""
         path = self.stack.settings.streams_dir / f"{self.stream.name}.yaml"
         raw = yaml.safe_load(path.read_text())
         raw["archive"] |= archive
@@ -126,7 +126,7 @@ def test_three_crashes_in_a_log_of_a_megabyte_lose_and_double_nothing(
     assert world.position() == 360
     assert world.oracle.archive().ranges[-1] == (0, 270, 360)
 
-    # restarted: 360 is done again, nothing is there twice, the next position is 450
+    # restarted: the batch from 360 is repeated without duplicates, the next position is 450
     before = world.oracle.keys("data")
     proxy.clear()
     archive(spark, stream, through(settings, proxy), available_now=True)
@@ -153,7 +153,7 @@ def test_kills_at_every_step_of_a_batch_and_changed_settings_lose_nothing(
     produce: Produce,
     tmp_path: Path,
 ) -> None:
-    """Each start ends at another point, the last one by SIGTERM, which lets it finish the batch in hand."""
+    """Each start ends at another point, the last one by SIGTERM, which lets it finish its batch."""
     stream = make_stream(partitions=2, archive={"flush_size": 3, "max_offsets_per_trigger": 12, "trigger_seconds": 0})
     oracle = Oracle(settings, stream.name)
     world = World(stack=stack, proxy=proxy, stream=stream, oracle=oracle, log=tmp_path / "archive.log")
@@ -206,7 +206,7 @@ def test_kills_at_every_step_of_a_batch_and_changed_settings_lose_nothing(
     for secret in (settings.s3_secret_key, settings.s3_access_key):
         assert secret.get_secret_value() not in log
 
-    # An object of somebody else under the next key: the stream says so and does not overwrite it.
+    # Another program's object has the next key: the stream reports it and does not overwrite it.
     taken = f"data/{stream.name}/partition=0/{stream.topic}+0+{18:020}+{24:020}+0000.parquet"
     oracle.client.put_object(Bucket=settings.bucket, Key=taken, Body=b"somebody else's")
     with pytest.raises(

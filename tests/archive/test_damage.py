@@ -1,4 +1,4 @@
-"""Parquet objects of which a bit changed at rest: what comes out is rows of the right kind or an explained error."""
+"""Parquet objects with a changed bit give typed rows or an explained error."""
 
 import io
 import random
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.conformance(53)
 
 
 class OneObject(ObjectStore):
-    """A bucket that has these bytes under every key, and answers ranged reads alone."""
+    """A bucket that has these bytes under every key, and answers only ranged reads."""
 
     def __init__(self, body: bytes) -> None:
         self.bucket = "memory"
@@ -63,6 +63,6 @@ def test_a_changed_bit_in_an_objects_footer_gives_an_explained_error_or_typed_ro
             errors.append(error)
     assert all("data/object.parquet" in str(error) for error in errors)
     causes = {type(error.__cause__).__name__ for error in errors}
-    # The bits that were chosen came on all that pyarrow is known to raise for them.
+    # The chosen bits caused every error type that pyarrow is known to raise.
     assert causes >= {"ArrowInvalid", "ArrowNotImplementedError", "UnicodeDecodeError", "OSError", "NoneType"}
-    assert read > 500  # of many bits nobody takes notice
+    assert read > 500  # many bits change nothing that is read

@@ -98,7 +98,7 @@ def names(cells: Sequence[tuple[tuple[str, str], str]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[tuple[str, str], str], tuple[str, ...]]]:
-    """Where tests put what they measured; written into the page at the end where that was asked for."""
+    """What tests measured; with --write-tables it is written into the page at the end."""
     measured: dict[tuple[tuple[str, str], str], tuple[str, ...]] = {}
     yield measured
     if request.config.getoption("--write-tables") and list(measured) == CELLS:
@@ -127,7 +127,7 @@ def make_records(count: int, *, start: int = 0) -> list[Record]:
 
 
 def verdict(found: Sequence[tuple[int, int]], records: int) -> str:
-    """How often the records are there: the oracle is what was produced."""
+    """How often each produced record is archived."""
     expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(records // PARTITIONS)}
     copies = Counter(found)
     lost, stray = expected - copies.keys(), copies.keys() - expected
@@ -137,7 +137,7 @@ def verdict(found: Sequence[tuple[int, int]], records: int) -> str:
 
 
 def platform(stream: Stream, settings: Settings, read: Read) -> list[tuple[int, int]]:
-    """The archive's rows as a rebuild takes them: the planner's slices of committed objects."""
+    """The slices of the archive that a rebuild would read."""
     manifests = read_manifests(ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name))
     ends = Counter[int]()
     for item in (item for manifest in manifests for item in manifest.ranges):
@@ -184,16 +184,16 @@ def raw(oracle: Oracle) -> list[tuple[int, int]]:
 
 
 def run(spark: SparkSession, stream: Stream, settings: Settings) -> None:
-    """Archive everything there is: by a run to the end, or as a lasting stream whose schedule says so."""
+    """Archive all records: by a run to the end, or by a continuous stream with a schedule."""
     if stream.archive.rotate_schedule is None:
         archive(spark, stream, settings, available_now=True)
         return
-    with running(spark, stream, settings) as lasting:  # moments that passed before the start are made up for
+    with running(spark, stream, settings) as lasting:  # at the start it archives all records
         lasting.until_waiting()
 
 
 def run_into(refused: Rule, spark: SparkSession, stream: Stream, settings: Settings) -> None:
-    """The same, until the refusal ends it."""
+    """Archive all records, until a refused request ends it."""
     if stream.archive.rotate_schedule is None:
         archive(spark, stream, settings, available_now=True)
         return
@@ -214,7 +214,7 @@ Rows = Callable[[Stream, int], pa.Table]
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession, settings: Settings) -> Rows:
-    """What a stream's tasks get of the whole topic, in a batch of that time (µs UTC): rows, each with path and day."""
+    """The rows of the whole topic with path and day, as tasks get them in a batch of that time (µs UTC)."""
     known: dict[object, pa.Table] = {}
 
     def read(stream: Stream, clock_us: int) -> pa.Table:
@@ -237,7 +237,7 @@ def rows(spark: SparkSession, settings: Settings) -> Rows:
 
 @dataclass(kw_only=True)
 class Writer:
-    """A stream's writer without Spark and its checkpoint: batch after batch, as tasks and driver write one."""
+    """A stream's writer without Spark and checkpoint: it writes batches as tasks and driver do."""
 
     stream: Stream
     store: ObjectStore
@@ -311,7 +311,7 @@ def test_a_crash_and_a_lost_checkpoint_leave_what_the_page_documents(
         logs = describe_topic(settings.kafka_bootstrap, topic)
         return Writer(stream=stream, store=store, logs=logs, rows=rows, name=name, arrow_rows=arrow_rows)
 
-    # The second batch's objects are all there, its manifest is not. The next start has it in other Arrow batches.
+    # The second batch has all objects but no manifest. The next start writes it with other Arrow batches.
     crashed = writer("first", arrow_rows=3)
     crashed.archive(0, FIRST[0])
     crashed.write(1, FIRST[1])
@@ -323,7 +323,7 @@ def test_a_crash_and_a_lost_checkpoint_leave_what_the_page_documents(
     ends = any(not key.endswith("+0000.parquet") for key in oracle.keys("data"))
     assert ends == (rotation != "rotate_schedule"), "files end in the middle of a batch, but for the schedule's"
 
-    # The checkpoint is lost, and its successor reads the topic in batches of another size.
+    # The checkpoint is lost, and the next writer reads the topic in batches of another size.
     successor = writer("successor", arrow_rows=1000)
     for batch, offsets in enumerate(SECOND):
         successor.archive(batch, offsets)
@@ -354,7 +354,7 @@ def test_the_stream_leaves_what_the_page_documents(
     oracle, read = Oracle(settings, stream.name), by_spark(spark, settings, stream)
     produce(stream.topic, make_records(RECORDS))
 
-    # The second batch's objects are all there, its manifest is refused: the stream dies. Then it is started again.
+    # The second batch has all objects, but its manifest is refused: the stream fails. Then it is restarted.
     through_proxy = through(settings, proxy)
     refused = Rule(method="PUT", pattern=r"/manifests/.*/0{11}1\.json", times=100, answer=(403, "AccessDenied"))
     proxy.add(refused)
@@ -365,7 +365,7 @@ def test_the_stream_leaves_what_the_page_documents(
     run(spark, stream, through_proxy)
     restart = (verdict(platform(stream, settings, read), RECORDS), verdict(raw(oracle), RECORDS))
 
-    # The checkpoint is lost, and its successor reads the topic in batches of another size.
+    # The checkpoint is lost, and the next writer reads the topic in batches of another size.
     oracle.delete("checkpoints")
     produce(stream.topic, make_records(LATER, start=RECORDS))
     wider = stream.archive.model_copy(update={"max_offsets_per_trigger": 20})

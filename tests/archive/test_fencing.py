@@ -37,7 +37,7 @@ def make_records(count: int) -> list[Record]:
 
 
 def take(store: ObjectStore, settings: Settings, stream: Stream) -> Lease:
-    """Start as a successor does, as far as its predecessor can see."""
+    """Take the lease as a successor does."""
     return Lease.take(store, Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("archive"))
 
 
@@ -90,7 +90,7 @@ def test_of_many_writers_that_start_at_once_one_holds_the_lease(store: ObjectSto
 def test_a_lease_that_another_writer_takes_first_is_taken_from_it(
     store: ObjectStore, settings: Settings, proxy: FaultProxy
 ) -> None:
-    """In between: after this writer found none, and before it writes its own."""
+    """Another writer takes the lease after this one found none and before it writes its own."""
     prefix = f"{unique('lease')}/"
     others: list[Lease] = []
     proxy.add(Rule(method="PUT", pattern=r"/lease\.json", action=lambda _: others.append(Lease.take(store, prefix))))
@@ -177,7 +177,7 @@ def test_an_overwritten_write_ahead_log_is_found_before_anything_is_read(
     produce: Produce,
     proxy: FaultProxy,
 ) -> None:
-    """S3 lets the later of two creators of ``offsets/<batch>`` win without a word."""
+    """S3 silently lets the later of two creators of ``offsets/<batch>`` win."""
     stream = make_stream(archive={"max_offsets_per_trigger": 10})
     produce(stream.topic, make_records(20))
     oracle = Oracle(settings, stream.name)
@@ -217,7 +217,7 @@ def test_a_finished_batchs_plan_overwritten_by_a_zombie_stops_the_next_start(
             archive(spark, stream, settings, available_now=True)
         assert f"expected {stream.topic}-0 [0, 14), found {stream.topic}-0 [0, 10)" in str(caught.value)
     assert oracle.archive().ranges == [(0, 0, 10)]
-    oracle.delete("checkpoints")  # as its hint says
+    oracle.delete("checkpoints")  # as the hint recommends
     archive(spark, stream, settings, available_now=True)
     assert set(oracle.archive().positions) == {(0, offset) for offset in range(20)}
 

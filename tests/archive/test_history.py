@@ -23,7 +23,7 @@ DAY = date(2013, 1, 14)
 
 
 def stored(tables: Tables) -> Tables:
-    """As they come back from a segment's bytes."""
+    """The tables after a round trip through a segment's bytes."""
     segment = Segment(
         stream="flights",
         time_zone=ZONE,
@@ -57,7 +57,7 @@ def planned(world: World, parts: list[Tables]) -> Plan:
 
 
 def joined(plan: Plan, manifests: tuple[Manifest, ...]) -> Plan:
-    """The plan with used ranges in a row as one: of one writer, complete, in the order of its batches."""
+    """The plan with adjacent complete ranges of one writer joined."""
     complete = {
         (item.log, manifest.writer, manifest.batch, item.range)
         for manifest in manifests
@@ -107,7 +107,7 @@ def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.
 def test_long_sequences_of_batches_become_one_range_each(
     batches: list[tuple[str, int, bool]], data: st.DataObject
 ) -> None:
-    """Histories as they are: each batch where the last one ended, now and then another writer or a hole."""
+    """Realistic histories: each batch starts where the last one ended, sometimes with another writer or a hole."""
     truth: list[date | None] = []
     manifests = []
     spans = []
@@ -130,7 +130,7 @@ def test_long_sequences_of_batches_become_one_range_each(
     cut = data.draw(st.integers(0, len(manifests)))
     plan = planned(world, [stored(Tables.build(manifests[:cut])), Tables.build(manifests[cut:])])
     assert joined(plan, world.manifests) == joined(plan_of(world), world.manifests)
-    # Inside the target nothing is left that could be one.
+    # Inside the target no further ranges could be joined.
     inside = [item for item in plan.logs[0].used if item.committed.end <= end]
     alone = replace(plan, logs=(replace(plan.logs[0], used=tuple(inside)),))
     assert joined(alone, world.manifests) == alone

@@ -31,7 +31,7 @@ NOON_MS = int(datetime(2013, 1, 14, 12, tzinfo=UTC).timestamp() * 1000)
 
 
 def consumed(settings: Settings, topic: str) -> dict[int, bytes | None]:
-    """Offset and value of every record of partition 0 that a read-committed consumer is given."""
+    """Offset and value of every record of partition 0 that a read-committed consumer gets."""
     consumer = Consumer(
         {
             "bootstrap.servers": settings.kafka_bootstrap,
@@ -215,7 +215,7 @@ def test_after_a_lost_checkpoint_a_compacted_topics_archived_records_stay(
     assert dict(rows).keys() <= set(enumerate(sent))
     counted = {
         used.range: sum(offset in used.range for offset, _ in rows) for used in log_plan.used
-    }  # per used range, what it brought
+    }  # the rows of each used range
     for hole in log_plan.holes:
         absent = len(hole.range) - counted[hole.range]
         assert hole.missing == absent if hole.exact else hole.missing >= absent

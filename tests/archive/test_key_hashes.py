@@ -1,4 +1,4 @@
-"""Sets of keys by their hashes: the same answers as sets of strings, in a few bytes a key."""
+"""Sets of keys by hash give the same answers as sets of strings, with a few bytes per key."""
 
 import tracemalloc
 

@@ -28,7 +28,7 @@ LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 
 
 class Archive:
-    """A stream whose manifests are written by hand, one offset range after the other."""
+    """A stream whose manifests the test writes, one offset range after the other."""
 
     def __init__(self, store: ObjectStore, stream: Stream | None = None) -> None:
         speed = Speed(topic="orders.live", dead_letter_topic="orders.dead")
@@ -264,7 +264,7 @@ def test_maintenance_finds_any_compacted_manifest_that_was_removed(archive: Arch
     archive.commit(4)
     read: list[int] = []
     assert maintain_ledger(archive.store, archive.layout, archive.stream, progress=read.append).new == 4
-    assert read == [4]  # of new ones; there was no ledger to compare
+    assert read == [4]  # new manifests only: there was no ledger to compare
     assert maintain_ledger(archive.store, archive.layout, archive.stream, progress=read.append).new == 0
     assert read[1:] == [1, 2, 3, 4]
     archive.store.delete(archive.layout.manifest_key("query-a", batch))

@@ -1,4 +1,4 @@
-"""Retention passes the archive's position: what is lost is named exactly, and nothing lost is committed as present."""
+"""Retention passes the archive's position: the loss is reported exactly, and no lost offset is committed."""
 
 import json
 from collections import Counter
@@ -39,7 +39,7 @@ def make_records(count: int, *, partitions: int = 1, size: int = 2) -> list[Reco
 
 
 def expire(settings: Settings, topic: str, before: int, partition: int = 0) -> None:
-    """Do what retention does: move the log's start."""
+    """Move the log's start, as retention does."""
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     for future in admin.delete_records([KafkaPartition(topic, partition, before)]).values():
         future.result(20)
@@ -54,7 +54,7 @@ def lost(capfd: pytest.CaptureFixture[str]) -> list[tuple[int, int, int, int]]:
 
 
 def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, log_start: int) -> tuple[Gap, ...]:
-    """What a plan says of partition 0."""
+    """The plan of partition 0."""
     log = describe_topic(settings.kafka_bootstrap, stream.topic)[0]
     plan = make_plan(
         stream=stream.name,
@@ -148,11 +148,11 @@ def test_a_batch_committed_before_retention_deleted_its_records_is_not_lost(
     proxy: FaultProxy,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """The manifest is there, its writer did not learn of it, and the log's start moved on before the retry."""
+    """The manifest was written, its writer got no answer, and the log's start moved before the retry."""
     stream = make_stream(archive=CONTINUE)
     produce(stream.topic, make_records(30))
     expire(settings, stream.topic, 5)
-    archive(spark, stream, settings, available_now=True)  # its range begins where the log did: [5, 30)
+    archive(spark, stream, settings, available_now=True)  # its range starts at the log's start: [5, 30)
     produce(stream.topic, make_records(10))
     expire(settings, stream.topic, 33)
     wrote = Rule(method="PUT", pattern="/manifests/", when="after", answer=(403, "AccessDenied"))

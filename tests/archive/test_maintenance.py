@@ -34,7 +34,7 @@ NOON_MS = int(datetime(2013, 1, 14, 12, tzinfo=UTC).timestamp() * 1000)
 
 
 def start_upload(oracle: Oracle, settings: Settings, key: str) -> str:
-    """An upload with one part that is never completed; its id."""
+    """Start an upload with one part and never complete it; returns its id."""
     upload = oracle.client.create_multipart_upload(Bucket=settings.bucket, Key=key)["UploadId"]
     oracle.client.upload_part(Bucket=settings.bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"part")
     return str(upload)
@@ -64,7 +64,7 @@ def test_only_the_streams_own_stale_uploads_are_aborted(settings: Settings, stor
 def crashed(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> tuple[Stream, list[str]]:
-    """A stream of 20 archived records, and the keys of three orphans that a crash could have left among its objects."""
+    """A stream of 20 archived records, and the keys of three orphans as a crash could leave them."""
     stream = make_stream(archive={"max_offsets_per_trigger": 10})
     produce(stream.topic, [(None, b"%d" % n, NOON_MS, 0, []) for n in range(20)])
     archive(spark, stream, settings, available_now=True)
@@ -72,7 +72,7 @@ def crashed(
     first, second = sorted(oracle.archive().listed)
     folder = f"data/{stream.name}/partition=0/{stream.topic}+0"
     orphans = [
-        f"{folder}+{0:020}+{10:020}+0001.parquet",  # cut by other settings
+        f"{folder}+{0:020}+{10:020}+0001.parquet",  # of other settings
         f"{folder}+{0:020}+{20:020}+0000.parquet",  # another batch of the same offsets
         f"{folder}+{20:020}+{30:020}+0000.parquet",  # the next batch, without its manifest
     ]
@@ -111,7 +111,7 @@ def test_orphans_are_listed_but_never_read(
     found = maintain(store, layout, before=datetime.now(UTC) + timedelta(days=1))
     assert [item.key for item in found.orphans] == orphans
     assert oracle.keys("data") == before  # listed, not deleted
-    # Objects of a batch that may be running are none.
+    # Objects of a batch that may be running are no orphans.
     assert maintain(store, layout, before=datetime.now(UTC) - timedelta(days=1)).orphans == ()
 
 
@@ -184,7 +184,7 @@ def test_on_a_terminal_the_command_shows_its_progress(
 )
 def test_ages_are_parsed(text: str, age: timedelta) -> None:
     assert parse_age(text) == age
-    assert datetime.now(UTC) - age > datetime.min.replace(tzinfo=UTC)  # a moment there is
+    assert datetime.now(UTC) - age > datetime.min.replace(tzinfo=UTC)  # inside datetime's range
 
 
 @pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "100000d", "999999d"])

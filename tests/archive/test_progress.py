@@ -50,7 +50,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -270,11 +270,11 @@ def test_an_idle_stream_beats_and_its_lag_grows_with_new_records(
     with Monitor(stream, settings, layer="archive") as monitor:
         assert heartbeat(settings, stream)["state"] == "running"
         monitor.started("one", {0: 2, 1: 2})
-        monitor.beat()  # news
+        monitor.beat()  # something changed
         first = heartbeat(settings, stream)
         assert (first["writer"], first["positions"], first["batch"]) == ("one", {"0": 2, "1": 2}, None)
         monkeypatch.setattr(monitoring, "BEAT_S", 1e9)
-        monitor.beat()  # neither news nor time for another
+        monitor.beat()  # nothing changed, and 10 s have not passed
         assert heartbeat(settings, stream) == first
         timestamp_ms = now_ms() - 5000
         produce(stream.topic, [(None, b"{}", timestamp_ms + 900, 0, []), (None, b"{}", timestamp_ms, 1, [])] * 2)

@@ -1,4 +1,4 @@
-"""How long Kafka keeps what is not archived: whoever should have archived it, and whether or not that ever ran."""
+"""How long Kafka keeps unarchived records, also if the archive stream never ran."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ def read(log: Log, now: datetime) -> Retention:
 
 
 def moment() -> tuple[datetime, int]:
-    """Now, and the same in ms."""
+    """The current time, and the same in ms."""
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=now_ms), now_ms
 
@@ -49,7 +49,7 @@ def test_the_first_unarchived_record_gives_the_hours_left(make_log: MakeLog) -> 
         log.produce(10, now_ms - age * HOUR_MS)
     log.produce(10, now_ms - HOUR_MS, partition=1)
     first, second = log.owner(), log.owner(1)
-    # Never started: everything waits.
+    # The stream never ran: all records are unarchived.
     found = read(log, now)
     assert found.waiting == (
         Waiting(log=first, offset=0, timestamp_ms=now_ms - 8 * HOUR_MS, hours_left=2.0),
@@ -66,7 +66,7 @@ def test_the_first_unarchived_record_gives_the_hours_left(make_log: MakeLog) -> 
     found = read(log, now)
     assert found.waiting == (Waiting(log=first, offset=10, timestamp_ms=now_ms - 5 * HOUR_MS, hours_left=5.0),)
     assert (found.late, found.lines()) == ((), ())
-    # Later the very same is due.
+    # Later the same record may be deleted.
     found = read(log, now + timedelta(hours=6))
     assert (found.hours_left, found.late) == (-1.0, found.waiting)
     assert found.summary == "no time left: Kafka may delete it at any moment"

@@ -112,7 +112,7 @@ def test_rows_a_minute_after_their_files_first_row_start_the_next_file(
 
 
 def naive(rows: Sequence[Row], limits: FileLimits) -> dict[tuple[str, int], list[int]]:
-    """The offsets of every file by path and sequence, one row at a time and all paths open."""
+    """The oracle: offsets of every file by path and sequence, row by row, with all paths open."""
     files: dict[tuple[str, int], list[int]] = {}
     opened: dict[str, int] = {}
     seq: dict[str, int] = {}
@@ -216,7 +216,7 @@ def test_open_files_write_row_groups_early_when_together_they_hold_too_much(
 
 
 def test_waiting_bytes_include_headers(settings: Settings, store: ObjectStore) -> None:
-    """Rows of nothing but headers: 40 MB of them, which is more than a row group."""
+    """Rows with headers only, 40 MB of them, which is more than a row group."""
     place_of = target(store)
     (rows,) = batches([Row() for _ in range(40)], [40])
     headers = pa.array([[{"key": "h", "value": bytes(1_000_000)}]] * 40, SCHEMA.field("headers").type)
@@ -244,7 +244,7 @@ def test_a_row_that_waits_after_a_file_boundary_keeps_no_batch_in_memory(store: 
 
     files = write_files(arriving(), [(LOG, RANGE)], target(store), replace(WIDE, max_bytes=large))
     assert len(files) == 2 * paths
-    assert held_at[-1] - held_at[0] < 4 * large  # a batch in hand and its copy, however many paths there are
+    assert held_at[-1] - held_at[0] < 4 * large  # one batch and its copy, for any number of paths
 
 
 def store_through(proxy: FaultProxy, settings: Settings) -> ObjectStore:
@@ -271,10 +271,10 @@ def test_at_most_max_open_files_uploads_are_open_at_the_server(settings: Setting
 
 
 def held(folder: Path) -> list[str]:
-    """Files below a folder that this process holds open, those without a name too."""
+    """Files below a folder that this process has open, including unnamed ones."""
     found = []
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # closed since the listing
             found.append(str(link.readlink()))
     return [name for name in found if name.startswith(str(folder))]
 

@@ -100,7 +100,7 @@ class World:
         return write_files([pa.RecordBatch.from_pylist(list(rows), schema=schema)], RANGES.items(), target, LIMITS)
 
     def archive(self, store: ObjectStore) -> Manifest:
-        """One batch, as the stream's task and driver write it."""
+        """Write one batch as the stream's task and driver do."""
         files = self.write(store)
         layout = Layout(prefix="", stream=self.stream.name)
         return commit_batch(
@@ -111,7 +111,7 @@ class World:
         return [self.proxy.add(Rule(method=method, pattern=pattern, **what)) for method, pattern in calls]
 
     def require_whole(self, *, unknown_uploads: int = 0) -> None:
-        """The archive is what was sent, no object besides, and no upload is left that anybody could have aborted."""
+        """The archive has exactly the sent rows and no other object, and no upload is left that could be aborted."""
         found = self.oracle.archive()
         assert sorted(found.rows, key=lambda row: row["offset"]) == [
             {name: row[name] for name in SCHEMA.names} for row in ROWS
@@ -120,7 +120,7 @@ class World:
         assert len(self.oracle.open_uploads()) == unknown_uploads
 
     def require_nothing(self) -> None:
-        """Nothing is visible but whole objects, and nothing is committed; no upload is left."""
+        """Only complete objects are visible, nothing is committed, and no upload is left."""
         assert self.oracle.keys("manifests") == {}
         assert self.oracle.open_uploads() == []
         for key in self.oracle.keys("data"):
@@ -128,7 +128,7 @@ class World:
             assert self.oracle.table(key).num_rows == sum(row["path"] == path for row in ROWS)
 
     def repeat(self) -> None:
-        """The batch again, as at the next start, without trouble: it finds or makes the very same archive."""
+        """Repeat the batch as the next start does, without errors: the archive is the same."""
         self.proxy.clear()
         before = self.oracle.archive()
         manifest = self.archive(self.store())
@@ -155,7 +155,7 @@ def test_transient_errors_of_every_call_are_retried(world: World, what: dict[str
     rules = world.fault(EVERY, when=when, **what)
     world.archive(world.store())
     assert all(rule.fired.is_set() for rule in rules)
-    # An upload whose creation was never answered has an id that nobody knows: maintenance removes it.
+    # The id of an upload whose creation was never answered is unknown: maintenance removes it.
     world.require_whole(unknown_uploads=1 if when == "after" else 0)
     world.repeat()
 
@@ -167,7 +167,7 @@ def test_calls_that_time_out(world: World, when: str) -> None:
     assert all(rule.fired.is_set() for rule in rules)
     world.require_whole(unknown_uploads=len(world.oracle.open_uploads()))
     creates = [target for method, target, _ in world.proxy.log if method == "POST" and target.endswith("?uploads")]
-    assert len(world.oracle.open_uploads()) < len(creates)  # a slow machine may let a creation time out as well
+    assert len(world.oracle.open_uploads()) < len(creates)  # on a slow machine a creation may time out, too
     world.repeat()
 
 
@@ -208,7 +208,7 @@ def test_a_412_without_an_object_is_reported(world: World, call: Call) -> None:
 
 
 def test_a_412_on_the_same_objects_reuses_them(world: World) -> None:
-    first = world.write(world.store())  # and died before its manifest
+    first = world.write(world.store())  # and the writer died before its manifest
     assert world.write(world.store()) == first
     world.archive(world.store())
     world.require_whole()

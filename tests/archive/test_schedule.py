@@ -1,4 +1,4 @@
-"""Moments by the wall clock, and a stream that archives everything there is at each of them."""
+"""Schedules by the wall clock, and a stream that archives all records at each moment."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def moments(cron: str, zone: str, after: str, count: int) -> list[str]:
         ("0 * * * *", "UTC", "2026-01-01T10:59:59.999999Z", ["2026-01-01T11:00+00:00"]),
         ("15 6 * * 1", "Asia/Kolkata", "2026-01-01T00:00:00Z", ["2026-01-05T06:15+05:30", "2026-01-12T06:15+05:30"]),
         ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", ["2028-02-29T00:00+00:00"]),
-        # Clocks go from 02:00 to 03:00: the day keeps its moment, an hour that isn't there gives none of its own.
+        # Clocks go from 02:00 to 03:00: the day keeps its moment, and the skipped hour adds none.
         ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", ["2026-03-29T03:30+02:00", "2026-03-30T02:30+02:00"]),
         (
             "0 * * * *",
@@ -87,7 +87,7 @@ def test_the_next_moments_by_clocks_of_the_zone(cron: str, zone: str, after: str
     ],
 )
 def test_every_2_15_and_14_15_of_a_year_is_a_moment(zone: str, made_up: set[str]) -> None:
-    """Found by looking at the clock all year: no moment is left out, and none invented but for the hour leapt over."""
+    """The oracle reads the clock all year: no moment is missing, and none is added except for the skipped hour."""
     info, now, end = ZoneInfo(zone), at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")
     shown = [
         moment
@@ -139,7 +139,7 @@ def test_at_the_start_and_each_moment_all_records_are_archived(
     send(5, 0)
     with running(spark, stream, settings, alarm) as run:
         run.until_waiting()
-        assert archived() == [(0, 0, 5)]  # the moments before the start are made up for
+        assert archived() == [(0, 0, 5)]  # at the start all records are archived
         send(3, 1)
         run.until_waiting()
         clock[0] = at("2026-01-01T11:00:00Z")

@@ -1,4 +1,4 @@
-"""The sink's files: cuts, keys, receipts, and what it refuses. Real S3 server; Arrow batches made here."""
+"""The sink's files: boundaries, keys, results, refused rows. Real S3 server, with Arrow batches from the test."""
 
 import io
 import os
@@ -185,7 +185,7 @@ def test_other_content_under_the_same_key_is_a_conflict(target: FileTarget, orac
 
 
 def parquet(rows: int) -> bytes:
-    """An object that something else wrote."""
+    """An object that another program wrote."""
     body = io.BytesIO()
     pq.write_table(pa.table({"n": range(rows)}), body)
     return body.getvalue()
@@ -290,5 +290,5 @@ def test_memory_stays_bounded_while_a_large_object_is_written_and_read(target: F
     finally:
         tracemalloc.stop()
     assert found == 100
-    # 200 MB of values passed: a few row groups of 16 MB, and what S3 is sent or asked for at a time.
+    # For 200 MB of values: a few row groups of 16 MB, and one S3 request at a time.
     assert (highest < 80_000_000, python_peak < 100_000_000) == (True, True), (highest, python_peak)

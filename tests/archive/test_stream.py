@@ -1,4 +1,4 @@
-"""The archive stream in a shared Spark session, each run until everything there was is archived."""
+"""The archive stream in a shared Spark session; each run archives all current records."""
 
 import json
 from collections import Counter
@@ -113,7 +113,7 @@ def test_after_a_deleted_checkpoint_the_overlap_loses_and_doubles_nothing(
     oracle = Oracle(settings, stream.name)
     assert oracle.delete("checkpoints") > 0
     produce(stream.topic, make_records(20, start=80))
-    # Other cuts.
+    # Other file boundaries.
     wider = stream.model_copy(update={"archive": stream.archive.model_copy(update={"max_offsets_per_trigger": 70})})
     archive(spark, wider, settings, available_now=True)
 
@@ -166,7 +166,7 @@ def test_a_recreated_topic_stops_the_stream_and_both_ids_are_named(
     assert f"expected topic {stream.topic}, id {old}, found topic {stream.topic}, id {new}" in str(caught.value)
     assert len(oracle.archive().rows) == 10
 
-    # As the hint says: with a new checkpoint the new log is read, beside the old one's objects.
+    # As the hint recommends: with a new checkpoint the new log is archived beside the old one's objects.
     oracle.delete("checkpoints")
     archive(spark, stream, settings, available_now=True)
     found = oracle.archive()
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_topic_is_refused(
     produce(other.topic, make_records(9))
     with pytest.raises(ConflictError, match=f"expected topic {stream.topic}, id .* found topic {other.topic}, id "):
         archive(spark, other, settings, available_now=True)
-    # A checkpoint copied without the platform's own mark is caught by the topic in its offsets.
+    # A copied checkpoint without source.json is detected by the topic in its offsets.
     store.delete(f"{Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix('archive')}source.json")
     for manifest in Oracle(settings, stream.name).keys("manifests"):
         store.delete(manifest)
@@ -282,7 +282,7 @@ def test_a_restored_checkpoint_repeats_equal_batches_and_refuses_others(
     once = oracle.archive()
     assert once.ranges == [(0, 0, 10), (0, 10, 20)]
     put_back()
-    archive(spark, stream, settings, available_now=True)  # Spark plans the very same batch again
+    archive(spark, stream, settings, available_now=True)  # Spark plans the same batch again
     assert oracle.archive() == once
 
     put_back()
@@ -292,7 +292,7 @@ def test_a_restored_checkpoint_repeats_equal_batches_and_refuses_others(
             archive(spark, stream, settings, available_now=True)
         assert f"expected {stream.topic}-0 [10, 30), found {stream.topic}-0 [10, 20)" in str(caught.value)
     assert oracle.archive() == once
-    oracle.delete("checkpoints")  # as its hint says
+    oracle.delete("checkpoints")  # as the hint recommends
     archive(spark, stream, settings, available_now=True)
     assert set(oracle.archive().positions) == set(whole(stream, p0=30))
 

@@ -95,7 +95,7 @@ class Life:
         return replace(hole, cause="unexplained" if evidence.unexplained else "transactional", evidence=evidence)
 
     def _sealed_before(self, hole: Hole, used: Used) -> Evidence | None:
-        """Of the same part of the same batch."""
+        """The evidence on the same part of the same batch."""
         for seal in self.seals:
             for item in seal.logs:
                 for other in item.used:
@@ -113,7 +113,7 @@ class Life:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[list[Batch], tuple[date | None, ...], list[tuple[int, bool]]]:
-    """Batches in a row, the day of each row, where runs end, and whether Kafka is away then."""
+    """Adjacent batches, the day of each row, where runs end, and whether Kafka is unavailable then."""
     truth: list[date | None] = []
     batches = []
     for number in range(draw(st.integers(1, 14))):

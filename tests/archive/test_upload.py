@@ -31,7 +31,7 @@ def key(oracle: Oracle) -> str:
 
 
 def send(store: ObjectStore, oracle: Oracle, body: bytes = BODY, *, storage: Storage | None = None) -> tuple[bool, int]:
-    """Whether the object was created, and the parts it took."""
+    """Whether the object was created, and the number of parts."""
     upload = Upload(store, key(oracle), part_bytes=PART, storage=storage)
     try:
         for start in range(0, len(body), 1_000_000):
@@ -132,7 +132,7 @@ def test_the_storage_settings_are_sent_once_per_object(
         kms_key="arn:aws:kms:eu:1:key/2",
         tags={"team": "data & co", "ünï": "a=b"},
     )
-    # This server can neither encrypt nor tag: what matters is what it is asked.
+    # This server can neither encrypt nor tag, so the test checks the requests.
     proxy.add(Rule(method=asking, pattern="/object", times=9, answer=(403, "AccessDenied")))
     with pytest.raises(ServiceError, match=r"archive\.storage asks for StorageClass GLACIER_IR, "):
         send(faulty, oracle, BODY[:size], storage=storage)

@@ -1,4 +1,4 @@
-"""The sink inside Spark: real Kafka records in, objects out, and what a task's failure looks like to the driver."""
+"""The sink inside Spark: Kafka records become objects, and a task's failure reaches the driver."""
 
 import json
 import os
@@ -175,7 +175,7 @@ def test_fewer_rows_of_a_compacted_topic_get_new_names(
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
     (first,) = write_range(frame, ranges, stream, settings, clock_us=0)
-    # Nothing was removed: the earlier attempt's object is the one.
+    # Nothing was removed: the earlier attempt's object is reused.
     assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)
     fewer = frame.where("offset not in (1, 2)")  # as if Kafka had compacted the topic between two attempts
     (second,) = write_range(fewer, ranges, stream, settings, clock_us=0)
@@ -195,7 +195,7 @@ def test_an_object_that_maintenance_could_delete_is_not_reused(
     make_topic: MakeTopic,
     produce: Produce,
 ) -> None:
-    """A writer without a checkpoint reads the log again, long after."""
+    """A writer without a checkpoint reads the log again much later."""
     stream = make_stream(topic=make_topic(1))
     produce(stream.topic, [(None, b"%d" % n, 1000, 0, []) for n in range(5)])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
@@ -204,7 +204,7 @@ def test_an_object_that_maintenance_could_delete_is_not_reused(
     path = stack.folder / "s3" / "data" / settings.bucket / first.key  # where the S3 server keeps objects
     days = timedelta(days=1).total_seconds()
     os.utime(path, (time.time() - 6.1 * days,) * 2)
-    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)  # nothing was ever compacted
+    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)  # the archive was never compacted
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     ObjectStore(settings).put(layout.manifest_key(COMPACTION, 0), b"")
     os.utime(path, (time.time() - 5.9 * days,) * 2)

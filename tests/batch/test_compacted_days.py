@@ -1,4 +1,4 @@
-"""Sealed days through compaction of the archive and deletion of what it replaced: a real stream, real runs."""
+"""Sealed days after a compaction and the deletion of replaced objects: a real stream, real runs."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -72,7 +72,7 @@ def test_days_stay_proven_and_are_rebuilt_to_the_same_rows(
     log.produce(1, at(MONDAY, 20))
     archive(spark, stream, settings, available_now=True)
     assert compacted(now + timedelta(days=20)) == 2  # beside the large one
-    assert verdict(log, MONDAY) == "proven []"  # the late record is none of the version's
+    assert verdict(log, MONDAY) == "proven []"  # the version does not have the late record
 
     reconcile("second", force=True)
 

@@ -1,4 +1,4 @@
-"""Which snapshots and branches can go: small histories, one rule each."""
+"""Which snapshots and branches are removed: small histories, one rule each."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -85,7 +85,7 @@ def test_a_branch_without_a_staged_commit_is_as_old_as_the_commit_after_it_on_ma
 
 
 def test_what_a_run_needs_to_publish_stays() -> None:
-    """Main since its branch was cut, although that is older than the retention."""
+    """Main since the branch was created stays, although it is older than the retention."""
     history = line(200, 190, 180, 170)
     staged = snapshot(11, 1, parent=2, of=None)
     found = expire(*history, staged, main=4, branches={"audit_run": 11})
@@ -101,7 +101,7 @@ def test_branches_and_tags_of_others_stay_with_their_own_snapshots() -> None:
 
 def test_off_main_published_snapshots_stay_for_the_retention_staged_a_week() -> None:
     off = [
-        snapshot(11, 29, parent=1, of=NEXT),  # somebody moved main back by hand
+        snapshot(11, 29, parent=1, of=NEXT),  # main was moved back manually
         snapshot(12, 31, parent=1, of=NEXT),
         snapshot(13, 6, parent=1, of=None),
         snapshot(14, 8, parent=1, of=None),

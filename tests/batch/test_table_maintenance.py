@@ -1,4 +1,4 @@
-"""Maintenance of the tables: what nobody needs goes, and readers, proofs, rollbacks and runs do not notice."""
+"""Maintenance of the tables removes what is not needed, without effect on readers, proofs, rollbacks and runs."""
 
 import os
 import sqlite3
@@ -97,7 +97,7 @@ def objects(log: Log, table: str) -> dict[str, int]:
 
 
 def age(stack: LocalStack, log: Log) -> None:
-    """Make everything in the folders of both tables eight days old."""
+    """Make all objects of both tables eight days old."""
     then = time.time() - timedelta(days=8).total_seconds()
     folder = stack.folder / "s3" / "data" / log.settings.bucket  # where the S3 server keeps objects
     for table in (log.stream.table, log.stream.quarantine_table):
@@ -128,7 +128,7 @@ def test_uploads_of_killed_rebuilds_are_aborted_in_both_tables_folders(
         client.upload_part(Bucket=settings.bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"part")
 
     def aged(store: ObjectStore, prefix: str) -> list[Unfinished]:
-        """The S3 server says of every upload that it was started just now."""
+        """The S3 server reports the current time as every upload's start."""
         week = timedelta(days=7, minutes=1)
         return [
             replace(item, started=item.started - week) if item.key.endswith("old") else item

@@ -1,4 +1,4 @@
-"""An encoder of Avro's binary form, written from its specification, as a producer of another make would do it."""
+"""An encoder of Avro's binary form, written from its specification, like another vendor's producer."""
 
 import struct
 

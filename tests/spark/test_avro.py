@@ -1,4 +1,4 @@
-"""Avro values, encoded here by the specification's rules, decoded by Spark, against outcomes written down by hand."""
+"""Avro values, encoded by the specification's rules and decoded by Spark, against written-down results."""
 
 import json
 from typing import Any
@@ -75,7 +75,7 @@ def value(**changes: bytes) -> bytes:
 
 
 def outcomes(spark: SparkSession, wanted: Stream, values: list[bytes | None]) -> list[str | dict[str, Any]]:
-    """Per value the reason it was rejected for, or its fields, as ``to_json`` shows them."""
+    """The reason of each rejected value, or its fields as ``to_json`` shows them."""
     rows = classify(records(kafka_rows(spark, values), wanted), wanted, flat)
     own = [name for name in rows.columns if name not in {"source", "event_time", "_reason"}]
     fields = F.to_json(
@@ -120,7 +120,7 @@ BAD: dict[bytes | None, str] = {
     value(price=text(b"\x7f\xff\xff\xff")): NOT_AVRO,  # 21474836.47 has more than six digits
     value(price=text(b"")): NOT_AVRO,
     value(price=text(b"\x7f" * 200_000)): NOT_AVRO,
-    # A length that would take more memory than there is.
+    # A length that exceeds the memory.
     value(name=varint(2**31 - 20)): NOT_AVRO,
     value(price=varint(2**31 - 20)): NOT_AVRO,
     value(list=varint(2**30)): NOT_AVRO,

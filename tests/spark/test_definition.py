@@ -1,4 +1,4 @@
-"""A definition checked on Spark: each kind of mistake is found, named with its file and what would be right."""
+"""A definition checked on Spark: each kind of mistake is reported with its file and the expected value."""
 
 from pathlib import Path
 from typing import Any

@@ -60,7 +60,7 @@ def maintain_tables(
 
     Safe beside readers and runs. It keeps what was current within the stream's retention, what an audit branch younger
     than ``ABANDONED_AFTER`` needs, and what other branches or tags refer to. Orphans and uploads are removed once they
-    are older than ``ABANDONED_AFTER``. Raises ServiceError where the catalog or S3 refuses; what was done until then
+    are older than ``ABANDONED_AFTER``. Raises ServiceError if the catalog or S3 refuses; what was done until then
     stays done.
     """
     found = []

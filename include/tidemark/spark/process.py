@@ -52,7 +52,7 @@ def load_transform(stream: Stream, folder: Path) -> Transform:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's module raises
+    except Exception as error:  # anything that a user's module raises
         raise ConfigError("a transformation does not load", found=repr(error), where=str(path)) from error
     function = getattr(module, "transform", None)
     if not callable(function):

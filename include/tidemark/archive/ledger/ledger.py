@@ -134,7 +134,7 @@ def compact(store: ObjectStore, layout: Layout, stream: Stream, archived: Archiv
 
 
 def rebuild(store: ObjectStore, layout: Layout, stream: Stream, progress: Progress = lambda _: None) -> Segment:
-    """Write a ledger of one segment from the manifests alone; it replaces the ledger that is there, damaged or not.
+    """Write a ledger of one segment from the manifests alone; it replaces the current one, damaged or not.
 
     ``progress`` is called with the number of manifests so far.
     """
