@@ -28,7 +28,6 @@ from tidemark.core.manifest import DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Speed
 from tidemark.definitions.stream import Stream
-from tidemark.objects.body import ObjectBody
 from tidemark.objects.columns import object_batches
 from tidemark.objects.footer import read_footer
 from tidemark.objects.schema import SCHEMA
@@ -273,11 +272,10 @@ def test_an_answer_that_is_cut_off_is_read_again(world: World) -> None:
     [
         (lambda store, key: store.get(key), None),
         (lambda store, key: store.replace(key, b"new", expected=b"old"), False),
-        (lambda store, key: ObjectBody(store, key).open(), False),
         (lambda store, key: object_batches(store, key, ["offset"]), None),
         (read_footer, None),
     ],
-    ids=["get", "replace", "body", "columns", "footer"],
+    ids=["get", "replace", "columns", "footer"],
 )
 def test_a_call_whose_error_answer_is_cut_off_is_repeated(
     world: World, read: Callable[[ObjectStore, str], object], none: object

@@ -207,6 +207,38 @@ def topics(
 
 
 @app.command()
+def adopt(
+    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    prefix: Annotated[
+        str, typer.Option("--from", help="A folder in the archive's bucket: the sink's topics.dir, or one in it.")
+    ],
+    *,
+    offset_field: Annotated[
+        str | None, typer.Option(help="The field of the values that holds the record's offset (InsertField).")
+    ] = None,
+    timestamp_field: Annotated[
+        str | None, typer.Option(help="The field of the values that holds the record's timestamp (InsertField).")
+    ] = None,
+    topic_id: Annotated[
+        str | None, typer.Option(help="Confirm that the objects are of this topic, where Kafka can't show it any more.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
+    stack: Stack = None,
+) -> None:
+    """Import what Confluent's S3 sink for Kafka Connect wrote, without offsets that are archived already.
+
+    Reads .json, .json.gz, .bin, .bin.gz, .avro and .parquet, with any partitioner, and the .keys and .headers objects
+    beside them. Exits 1 where something was not imported.
+    """
+    from tidemark.adopt.rows import ValueFields
+    from tidemark.cli.adopt import adopt_objects
+
+    fields = ValueFields(offset=offset_field, timestamp=timestamp_field)
+    if not adopt_objects(stack, stream, prefix, fields=fields, topic_id=topic_id, dry_run=dry_run):
+        raise typer.Exit(1)
+
+
+@app.command()
 def replay(
     stream: Annotated[str, typer.Argument(help="The stream's name.")],
     stack: Stack = None,

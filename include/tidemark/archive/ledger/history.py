@@ -22,7 +22,7 @@ from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.manifest import DataFile, DayRows
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
 from tidemark.core.plan import Target
 from tidemark.core.planner import Committed
 from tidemark.core.seen import SeenDay, SeenLog
@@ -117,6 +117,12 @@ class History:
             return None
         days = self._day[self._log[self._day_range] == self._logs.index(log)]
         return date.fromordinal(int(days.max()) + EPOCH_DAY) if len(days) else None
+
+    def archived(self, log: TopicPartition) -> OffsetSet:
+        """Every offset of the log that some range holds."""
+        own = self._log == (self._logs.index(log) if log in self._logs else -1)
+        bounds = zip(self._start[own].tolist(), self._end[own].tolist(), strict=True)
+        return normalise(OffsetRange(start=start, end=end) for start, end in bounds)
 
     def first_missing(self, log: TopicPartition, start: int) -> int:
         """The first offset at or after ``start`` that no range of the log holds."""

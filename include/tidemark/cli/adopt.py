@@ -1,0 +1,89 @@
+"""``tidemark adopt``: import what Kafka Connect's S3 sink wrote, and print what was imported and what was not."""
+
+import os
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from tidemark.adopt.rows import ValueFields
+from tidemark.adopt.run import Imported, import_objects
+from tidemark.cli.connect import connect
+from tidemark.definitions.stream import load_stream
+from tidemark.spark.session import bare_session
+from tidemark.stack.java import BRIEF_JVM, java_command
+
+SHOWN_MAX = 5
+
+
+def adopt_objects(
+    stack: str | None, stream_name: str, prefix: str, *, fields: ValueFields, topic_id: str | None, dry_run: bool
+) -> bool:
+    """Import what lies below the prefix and print the result; whether all of it was imported.
+
+    Raises what ``import_objects`` raises.
+    """
+    settings = connect(stack)
+    stream = load_stream(stream_name, settings.streams_dir)
+    java_command()
+    os.environ.update(BRIEF_JVM)
+    console = Console(soft_wrap=True)
+    with console.status("starting Spark, some ten seconds"):
+        master, memory = settings.spark_master, settings.spark_driver_memory
+        spark = bare_session("tidemark-adopt", master=master, driver_memory=memory)
+    columns = (TextColumn("importing objects"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("import", total=None)
+            result = import_objects(
+                spark,
+                settings,
+                stream,
+                prefix,
+                fields=fields,
+                topic_id=topic_id,
+                dry_run=dry_run,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+    finally:
+        spark.stop()
+    print_result(console, result)
+    return not result.problems
+
+
+def print_result(console: Console, result: Imported) -> None:
+    """A row per partition; then what was not imported with the reason, and what else lies below the prefix."""
+    title = "To be imported" if result.dry_run else "Imported"
+    table = Table(title=f"{title} into stream {result.stream} from {result.folder or 'the whole bucket'}")
+    for name in ("partition", "objects read", "archived before", "records imported"):
+        table.add_column(name, justify="right")
+    table.add_column("offsets")
+    table.add_column("not archived")
+    for log in result.logs:
+        table.add_row(
+            str(log.log.partition),
+            f"{log.read:,}",
+            f"{log.known:,}",
+            f"{log.rows:,}",
+            str(log.span),
+            _few([str(gap) for gap in log.gaps]) or "none",
+        )
+    console.print(table)
+    if not any(log.rows for log in result.logs):
+        console.print("Nothing to import: all records that can be imported are archived")
+    for problem in result.problems:
+        console.print(Text(f"not imported  {problem}", style="red"))
+    for ignored in result.ignored:
+        kind = "1 object" if ignored.count == 1 else f"{ignored.count:,} objects"
+        more = ", …" if ignored.count > len(ignored.examples) else ""
+        console.print(Text(f"ignored  {kind}, {ignored.reason}: {', '.join(ignored.examples)}{more}", style="yellow"))
+    if result.compared:
+        console.print(Text(f"{result.compared} values compared with Kafka's, all equal"))
+    if result.manifests:
+        console.print(Text(f"manifests: {_few(list(result.manifests))}"))
+
+
+def _few(texts: list[str]) -> str:
+    more = f", and {len(texts) - SHOWN_MAX} more" if len(texts) > SHOWN_MAX else ""
+    return ", ".join(texts[:SHOWN_MAX]) + more

@@ -1,0 +1,483 @@
+"""The import of Kafka Connect's objects: what is imported, what is reported, and days rebuilt from it."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.archive.connect import ConnectSink, Value, header_lines, lines
+from tests.archive.oracle import Oracle
+from tests.batch.logs import MONDAY, Log
+from tests.batch.test_verify import check, seal, told
+from tests.conftest import MakeStream, Produce, unique
+from tidemark.adopt import job
+from tidemark.adopt.rows import NO_FIELDS, ValueFields
+from tidemark.adopt.run import Imported, import_objects
+from tidemark.archive.stream.driver import archive
+from tidemark.cli import adopt as command
+from tidemark.cli.app import app
+from tidemark.core.errors import ConfigError, ConflictError
+from tidemark.core.offsets import OffsetRange
+from tidemark.definitions.stream import Stream
+from tidemark.kafka.topics import describe_topic
+from tidemark.settings import Settings
+from tidemark.verify.day import verify_day
+
+pytestmark = pytest.mark.conformance(56)
+
+ZONE = ZoneInfo("America/New_York")
+FIRST = datetime(2013, 1, 14, 12, tzinfo=ZONE).astimezone(UTC)
+OFFSETS = ValueFields(offset="_offset")
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """A topic, what was produced to it by (partition, offset), and a Connect sink that wrote some of it."""
+
+    spark: SparkSession
+    settings: Settings
+    stream: Stream
+    sink: ConnectSink
+    produce_records: Produce
+    values: dict[tuple[int, int], Value] = field(default_factory=dict)
+
+    def produce(self, count: int, *, partition: int = 0) -> None:
+        """So many records, an hour of event time apart, from Monday noon in New York on."""
+        start = sum(place[0] == partition for place in self.values)
+        for number in range(start, start + count):
+            moment = FIRST + timedelta(hours=number)
+            value = {"n": 1000 * partition + number, "at": moment.isoformat().replace("+00:00", "Z")}
+            # Connect writes values again: not with these bytes. The record's timestamp is not its event's.
+            body, milliseconds = json.dumps(value, indent=1).encode(), int(moment.timestamp() * 1000) + 1
+            (offset,) = self.produce_records(self.stream.topic, [(b"k", body, milliseconds, partition, [])])
+            self.values[partition, offset] = value
+
+    def some(self, *offsets: int, partition: int = 0) -> list[Value]:
+        return [self.values[partition, offset] for offset in offsets]
+
+    def with_offsets(self, *offsets: int, partition: int = 0) -> list[Value]:
+        """The values with the field that the sink's InsertField transform adds."""
+        return [{**self.values[partition, offset], "_offset": offset} for offset in offsets]
+
+    def connect(
+        self, start: int, end: int, form: str = "json", *, partition: int = 0, folder: str | None = None
+    ) -> str:
+        values = self.some(*range(start, end), partition=partition)
+        return self.sink.write(partition, start, values, form, folder=folder)
+
+    def adopt(self, **options: Any) -> Imported:
+        return import_objects(self.spark, self.settings, self.stream, self.sink.topics_dir, **options)
+
+    def forget(self, before: int, *, partition: int = 0) -> None:
+        """Retention removes the log's records below an offset."""
+        admin = AdminClient({"bootstrap.servers": self.settings.kafka_bootstrap})
+        (deleted,) = admin.delete_records([KafkaPartition(self.stream.topic, partition, before)]).values()
+        deleted.result(60)
+
+    @property
+    def oracle(self) -> Oracle:
+        return Oracle(self.settings, self.stream.name)
+
+    def archived(self) -> dict[tuple[int, int], dict[str, Any]]:
+        """Every row that a manifest lists, by partition and offset; no offset twice."""
+        found = self.oracle.archive()
+        assert set(found.positions.values()) <= {1}
+        return {(row["partition"], row["offset"]): row for row in found.rows}
+
+    def numbers(self) -> dict[tuple[int, int], int]:
+        """The archived values' ``n`` by partition and offset."""
+        return {place: json.loads(row["value"])["n"] for place, row in self.archived().items()}
+
+    def expected(self, *offsets: int, partition: int = 0) -> dict[tuple[int, int], int]:
+        return {(partition, offset): 1000 * partition + offset for offset in offsets}
+
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make_world(spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce) -> MakeWorld:
+    def make(partitions: int = 1, **overrides: Any) -> World:
+        stream = make_stream(
+            partitions=partitions,
+            **{
+                "time_zone": str(ZONE),
+                "value_schema": "n BIGINT, at TIMESTAMP",
+                "event_time": {"extractor": "record_field", "field": "$.at"},
+                "batch": {"wait_seconds": 0},
+                **overrides,
+            },
+        )
+        sink = ConnectSink(settings=settings, topic=stream.topic, topics_dir=unique("connect/topics"))
+        return World(spark=spark, settings=settings, stream=stream, sink=sink, produce_records=produce)
+
+    return make
+
+
+def problems(result: Imported) -> dict[str, str]:
+    """Keys of the objects with problems, and the texts."""
+    found = [(re.search(r"\[([^\[\]]*connect/topics[^\[\], ]*)", str(item)), str(item)) for item in result.problems]
+    return {match[1] if match else "": text for match, text in found}
+
+
+def test_an_imported_day_is_proven_after_kafka_lost_its_records(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    world.produce(30)
+    world.produce(14, partition=1)
+    world.connect(0, 8, "json")
+    world.connect(8, 14, "json.gz")
+    world.connect(14, 20, "avro")
+    world.connect(0, 6, "snappy.parquet", partition=1)
+    world.connect(6, 9, "bin", partition=1)
+    world.forget(17)
+    world.forget(8, partition=1)
+    archive(world.spark, world.stream, world.settings, available_now=True)
+    before = world.sink.objects()
+
+    result = world.adopt()
+
+    logs = describe_topic(world.settings.kafka_bootstrap, world.stream.topic)
+    # Kafka still holds [17, 20) of partition 0 and offset 8 of partition 1, and the stream archived them.
+    assert [(item.log, item.read, item.known, item.rows) for item in result.logs] == [
+        (logs[0], 3, 0, 17),
+        (logs[1], 2, 0, 8),
+    ]
+    assert (result.compared, result.problems, [item.gaps for item in result.logs]) == (2, (), [(), ()])
+    assert world.sink.objects() == before
+    assert world.numbers() == {**world.expected(*range(30)), **world.expected(*range(14), partition=1)}
+    row = world.archived()[0, 3]
+    moment = datetime.fromisoformat(world.values[0, 3]["at"])
+    assert (row["event_time"], row["timestamp"], row["timestamp_type"]) == (moment, moment, -1)
+    assert (row["key"], row["headers"]) == (None, [])
+    assert json.loads(row["value"]) == world.values[0, 3]
+
+    log = Log(stream=world.stream, settings=world.settings, produce_records=world.produce_records)
+    sealed = seal(log, world.spark, "run-1")
+    # Monday has twelve hours from noon on: none of them is in Kafka any more.
+    assert (sealed.rows_read, sealed.rows_published) == (12 + 12, 24)
+    found = verify_day(world.settings, world.stream.name, MONDAY)
+    assert (found.verdict, told(found)) == ("proven", "")
+    assert check(found, "objects").notes == []
+
+
+def test_keys_headers_and_timestamps_are_imported_where_the_sink_stored_them(make_world: MakeWorld) -> None:
+    world = make_world(event_time={"extractor": "record"})
+    world.produce(4)
+    stamps = [1_358_200_000_123 + 1000 * number for number in range(4)]
+    values = [{**value, "_at": stamp} for value, stamp in zip(world.some(*range(4)), stamps, strict=True)]
+    key = world.sink.write(0, 0, values)
+    stem = key.removesuffix(".json")
+    world.sink.put(f"{stem}.keys.json", lines(["a", "b", "c", "d"]))
+    world.sink.put(f"{stem}.headers.json", header_lines([[("h", str(number))] for number in range(4)]))
+    with pytest.raises(ConfigError, match=r"no timestamp: expected .* or --timestamp-field, found record"):
+        world.adopt()
+
+    result = world.adopt(fields=ValueFields(timestamp="_at"))
+
+    assert (result.problems, result.compared) == ((), 2)
+    for number, row in enumerate(row for _, row in sorted(world.archived().items())):
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=stamps[number])
+        assert (row["timestamp"], row["event_time"], row["timestamp_type"]) == (moment, moment, -1)
+        assert (row["key"], row["headers"]) == (b"abcd"[number : number + 1], [{"key": "h", "value": b"%d" % number}])
+
+
+def test_offsets_that_are_archived_are_not_imported_again(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(6)
+    world.forget(3)
+    archive(world.spark, world.stream, world.settings, available_now=True)
+    world.produce(6)
+    world.connect(0, 5)
+    world.connect(5, 12)
+    planned = world.adopt(dry_run=True)
+    assert (planned.logs[0].rows, planned.manifests, len(world.archived())) == (9, (), 3)
+
+    result = world.adopt()
+
+    # [3, 6) is the stream's: so what is left of the two objects is two ranges.
+    assert (result.logs[0].rows, len(result.manifests)) == (9, 2)
+    assert sorted(world.oracle.archive().ranges) == [(0, 0, 3), (0, 3, 6), (0, 6, 12)]
+    assert world.numbers() == world.expected(*range(12))
+
+
+def test_a_second_run_imports_nothing_and_a_third_what_is_new(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(10)
+    world.connect(0, 2)
+    world.connect(2, 4)
+    first = world.adopt()
+    keys = world.oracle.keys("data")
+    again = world.adopt()
+    # The first object ends where the last one starts. How far the last one reaches is known by reading it.
+    assert [(item.read, item.known, item.rows) for item in again.logs] == [(1, 1, 0)]
+    assert (again.manifests, again.problems, world.oracle.keys("data")) == ((), (), keys)
+    world.connect(4, 10)
+    steps: list[tuple[int, int]] = []
+    third = world.adopt(progress=lambda done, total: steps.append((done, total)))
+    assert [(item.read, item.known, item.rows) for item in third.logs] == [(1, 2, 6)]
+    assert steps == [(0, 1), (1, 1)]
+    manifests = [json.loads(world.oracle.body(key)) for key in world.oracle.keys("manifests")]
+    assert [(item["batch"], item["ranges"][0]["start"], item["ranges"][0]["end"]) for item in manifests] == [
+        (0, 0, 4),
+        (1, 4, 10),
+    ]
+    assert (len({item["writer"] for item in manifests}), manifests[1]["previous"] is None) == (1, False)
+    world.forget(10)  # Kafka can't confirm the topic any more, which is needed for new records only
+    below = f"s3://{world.settings.bucket}/{world.sink.topics_dir}/"
+    last = import_objects(world.spark, world.settings, world.stream, below)
+    assert ([(item.read, item.known, item.rows) for item in last.logs], last.compared) == ([(0, 3, 0)], 0)
+    assert len(first.manifests) == 1
+
+
+@pytest.mark.parametrize("point", ["write_range", "commit_batch"])
+def test_an_import_that_is_killed_continues_without_a_duplicate(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    world = make_world(partitions=2)
+    monkeypatch.setattr(job, "CHUNK_OBJECTS", 2)  # one of each log at a time
+    for partition in range(2):
+        world.produce(9, partition=partition)
+        for start in range(0, 9, 3):
+            world.connect(start, start + 3, partition=partition)
+    step, calls = getattr(job, point), []
+
+    def killed(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        done = step(*args, **options) if len(calls) == 1 or point == "write_range" else None
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(job, point, killed)
+    with pytest.raises(KeyboardInterrupt):
+        world.adopt()
+    both = [*world.expected(*range(3)), *world.expected(*range(3), partition=1)]
+    assert sorted(world.archived()) == sorted(both)
+    assert len(world.oracle.keys("data")) == 4  # two of them without a manifest
+    monkeypatch.setattr(job, point, step)
+
+    result = world.adopt()
+
+    assert [(item.read, item.known, item.rows) for item in result.logs] == [(2, 1, 6), (2, 1, 6)]
+    assert world.numbers() == {**world.expected(*range(9)), **world.expected(*range(9), partition=1)}
+    # The objects of the killed batch are in use: they were found again by their keys.
+    assert len(world.oracle.keys("data")) == len(world.oracle.archive().listed) == 6
+
+
+def test_what_cannot_be_placed_is_reported_and_the_rest_is_imported(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(60)
+    world.connect(0, 5)
+    world.connect(50, 55)
+    short = world.sink.write(0, 5, world.some(*range(5, 9)))
+    long = world.sink.write(0, 10, world.some(*range(10, 16)))
+    undated = world.sink.write(0, 15, [*world.some(15, 16), {"n": 1, "at": "noon"}, *world.some(18, 19)])
+    torn = world.connect(20, 25, "avro")
+    world.sink.put(torn, world.sink.objects()[torn][2][:-5])
+    empty = world.sink.key(0, 25)
+    world.sink.put(empty, b"")
+    twins = [world.connect(35, 50), world.connect(35, 50, "avro")]
+    without_values = world.sink.key(0, 40, "keys.json")
+    csv = world.sink.key(0, 45, "csv")
+    for key in (without_values, csv):
+        world.sink.put(key, b"{}\n")
+
+    result = world.adopt()
+
+    texts = problems(result)
+    assert texts.keys() == {short, long, undated, torn, empty, *twins, without_values, csv}
+    unknown = "the offsets of an object's records are unknown: expected the 5 records of"
+    assert texts[short].startswith(f"{unknown} [5, 10), found 4 records")
+    assert texts[long].startswith(f"{unknown} [10, 15), found 6 records")
+    assert texts[undated].startswith("1 of 5 records can't be read, line 3 first: expected an event time, found none")
+    assert texts[torn].startswith("an object does not decode: expected a complete avro file, found ")
+    assert texts[empty].startswith("an object has no records")
+    assert texts[twins[0]].startswith(
+        f"two objects start at the same offset: expected one object, found also {twins[1]}"
+    )
+    assert texts[without_values].startswith("an object's key can't be used: expected ")
+    assert "found format .csv is not one of .json, " in texts[csv]
+    assert world.numbers() == world.expected(*range(5), 15, 16, 18, 19, *range(50, 55))
+    (log,) = result.logs
+    assert (log.span, log.gaps) == (
+        OffsetRange(start=0, end=55),
+        tuple(OffsetRange(start=start, end=end) for start, end in ((5, 15), (17, 18), (20, 50))),
+    )
+    # Nothing of it is guessed later either.
+    again = world.adopt()
+    assert (again.logs[0].rows, problems(again)) == (0, texts)
+
+
+def test_time_folders_are_imported_where_objects_follow_each_other(make_world: MakeWorld) -> None:
+    world = make_world(partitions=3)
+    for partition in range(3):
+        world.produce(12, partition=partition)
+        world.connect(0, 4, partition=partition, folder="year=2013/month=01/day=14/hour=12")
+    # Partition 1 has a late record in its second hour: the count shows that two objects are mixed.
+    world.connect(4, 12, folder="year=2013/month=01/day=14/hour=13")
+    for start, offsets, hour in ((4, (4, 5, 7), 13), (6, (6,), 14), (8, (8, 9, 10, 11), 15)):
+        world.sink.write(1, start, world.some(*offsets, partition=1), folder=f"hour={hour}")
+    # Partition 2 lacks an offset that no object has, so later objects may hide records of others.
+    for start, end, hour in ((4, 6, 13), (7, 9, 14), (9, 12, 15)):
+        world.connect(start, end, partition=2, folder=f"hour={hour}")
+
+    result = world.adopt()
+
+    assert [item.rows for item in result.logs] == [12, 8, 4]
+    assert world.numbers() == {
+        **world.expected(*range(12)),
+        **world.expected(*range(4), *range(8, 12), partition=1),
+        **world.expected(*range(4), partition=2),
+    }
+    texts = problems(result)
+    assert {key.rsplit("/", 1)[1] for key in texts} == {
+        f"{world.stream.topic}+{partition}+{start:010}.json"
+        for partition, start in ((1, 4), (1, 6), (2, 4), (2, 7), (2, 9))
+    }
+    assert all("name the field: --offset-field" in text for text in texts.values())
+
+
+def test_mixed_objects_are_imported_by_their_offset_field(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(partitions=2)
+    for partition in range(2):
+        world.produce(40, partition=partition)
+        cities: dict[str, list[int]] = {}
+        for offset in range(40):
+            if offset != 33:  # a record that the sink never got
+                cities.setdefault("Lyon" if offset % 3 else "Nice", []).append(offset)
+        for city, offsets in cities.items():
+            for at in range(0, len(offsets), 5):
+                some = offsets[at : at + 5]
+                values = world.with_offsets(*some, partition=partition)
+                world.sink.write(partition, some[0], values, folder=f"city={city}")
+    # A sink that failed wrote a record again, in an object of another start.
+    world.sink.write(0, 2, world.with_offsets(2, 4), folder="city=Lyon")
+    monkeypatch.setattr(job, "CHUNK_OBJECTS", 4)  # so that objects stay open from one chunk to the next
+
+    result = world.adopt(fields=OFFSETS)
+
+    there = [offset for offset in range(40) if offset != 33]
+    assert world.numbers() == {**world.expected(*there), **world.expected(*there, partition=1)}
+    assert (result.problems, result.compared > 4) == ((), True)
+    gap = (OffsetRange(start=33, end=34),)
+    assert [(item.rows, item.gaps) for item in result.logs] == [(39, gap), (39, gap)]
+    again = world.adopt(fields=OFFSETS)
+    assert ([item.rows for item in again.logs], again.manifests) == ([0, 0], ())
+
+
+def test_a_field_that_is_not_the_offset_is_reported(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(6)
+    good = world.sink.write(0, 0, [*world.with_offsets(0, 1), *world.some(2)], folder="city=Nice")
+    wrong = world.sink.write(0, 3, [{**value, "_offset": 7} for value in world.some(3, 4)], folder="city=Lyon")
+    result = world.adopt(fields=OFFSETS)
+    texts = problems(result)
+    assert texts.keys() == {good, wrong}
+    assert texts[good].startswith(
+        "1 of 3 records can't be read, line 3 first: expected an event time, and an offset in"
+    )
+    assert texts[wrong].startswith("field _offset is not the record's offset: expected offsets from 3 on, found 7")
+    assert world.numbers() == world.expected(0, 1)
+
+
+def test_objects_of_other_topics_are_counted_and_shown(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(3)
+    others = {
+        f"{world.sink.topics_dir}/other/partition=0/other+0+0000000000.json": "of topic other",
+        f"{world.sink.topics_dir}/readme.txt": "not named <topic>+<partition>+<start>.<format>",
+    }
+    for key in others:
+        world.sink.put(key, b"{}\n")
+    with pytest.raises(ConfigError, match=r"nothing to import: expected objects named .*\+<start>\.<format>, found 1 "):
+        world.adopt()
+    world.connect(0, 3)
+    result = world.adopt(dry_run=True)
+    assert {key: item.reason for item in result.ignored for key in item.examples} == others
+    assert (result.logs[0].rows, result.problems) == (3, ())
+    with pytest.raises(ConfigError, match=r"nothing to import: .*found no object \[s3://.*/no/such/folder/\]"):
+        import_objects(world.spark, world.settings, world.stream, "no/such/folder")
+    with pytest.raises(ConfigError, match=r"the archive's bucket can be imported: expected .*, found elsewhere"):
+        import_objects(world.spark, world.settings, world.stream, "s3://elsewhere/topics")
+
+
+def test_objects_of_another_log_are_refused_as_far_as_kafka_shows_it(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(6)
+    log = describe_topic(world.settings.kafka_bootstrap, world.stream.topic)[0]
+    world.sink.write(0, 0, [*world.some(0, 1, 2), {"n": 99, "at": world.values[0, 3]["at"]}])
+    with pytest.raises(
+        ConflictError, match=r"(?s)does not hold the topic's records: expected at offset 3 Kafka's .*99"
+    ):
+        world.adopt()
+    world.sink.write(0, 0, world.some(*range(6), 0))
+    with pytest.raises(ConflictError, match=r"after the end of its log: expected offsets below 6, found 6"):
+        world.adopt()
+    world.connect(0, 4)
+    behind = world.sink.write(0, 6, world.some(0))
+    with pytest.raises(ConflictError, match=r"after the end of its log: expected offsets below 6, found 6"):
+        world.adopt()
+    world.sink.client.delete_object(Bucket=world.settings.bucket, Key=behind)
+    other = world.sink.write(7, 0, world.some(0))
+    with pytest.raises(ConflictError, match=r"a partition the topic does not have: expected partition 0 to 0, found 7"):
+        world.adopt()
+    world.sink.client.delete_object(Bucket=world.settings.bucket, Key=other)
+    world.forget(5)
+    with pytest.raises(
+        ConflictError, match=rf"nothing shows that they are of this topic.*--topic-id {re.escape(log.topic_id)}"
+    ):
+        world.adopt()
+    with pytest.raises(ConflictError, match=rf"another id: expected topic id old, found {re.escape(log.topic_id)}"):
+        world.adopt(topic_id="old")
+    assert world.oracle.keys("manifests") == {}
+    result = world.adopt(topic_id=log.topic_id)
+    assert (result.compared, result.logs[0].rows) == (0, 4)
+
+
+def test_a_stream_of_other_values_is_refused(make_world: MakeWorld) -> None:
+    raw = make_world(event_time={"extractor": "record"}, value_format="raw", value_schema=None)
+    with pytest.raises(ConfigError, match=r"imported values are JSON: expected value_format json, found raw"):
+        raw.adopt()
+    with pytest.raises(ConfigError, match=r"not a field's name: expected letters, digits and _, found a\.b"):
+        make_world().adopt(fields=ValueFields(offset="a.b"))
+
+
+def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world()
+    world.produce(12)
+    world.connect(0, 4)
+    world.sink.write(0, 4, world.some(4, 5))
+    world.connect(8, 12)
+    # The tests' own session instead of another one, which takes ten seconds to start.
+    monkeypatch.setattr(command, "bare_session", lambda _name, **_conf: world.spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
+    given = ["adopt", world.stream.name, "--from", world.sink.topics_dir]
+    planned = CliRunner().invoke(app, [*given, "--dry-run"], env={"COLUMNS": "120"})
+    assert (planned.exit_code, "To be imported into stream" in planned.output) == (1, True), planned.output
+    assert world.oracle.keys("manifests") == {}
+    shown = CliRunner().invoke(app, given, env={"COLUMNS": "120"})
+    assert shown.exit_code == 1, shown.output
+    cells = next(line for line in shown.output.splitlines() if "[0, 12)" in line).replace("│", " ").split()
+    assert cells == ["0", "3", "0", "8", "[0,", "12)", "[4,", "8)"]
+    assert (
+        "not imported  the offsets of an object's records are unknown: expected the 4 records of [4, 8)" in shown.output
+    )
+    assert "values compared with Kafka's, all equal" in shown.output
+    world.sink.write(0, 4, world.some(*range(4, 8)))
+    assert CliRunner().invoke(app, given, env={"COLUMNS": "120"}).exit_code == 0
+    last = CliRunner().invoke(app, given, env={"COLUMNS": "120"})
+    assert (last.exit_code, "Nothing to import: all records" in last.output) == (0, True), last.output
+    assert ValueFields() == NO_FIELDS
