@@ -1,10 +1,15 @@
 """The import of Kafka Connect's objects: what is imported, what is reported, and days rebuilt from it."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,6 +24,7 @@ from tests.archive.oracle import Oracle
 from tests.batch.logs import MONDAY, Log
 from tests.batch.test_verify import check, seal, told
 from tests.conftest import MakeStream, Produce, unique
+from tests.waiting import wait_until
 from tidemark.adopt import job
 from tidemark.adopt.rows import NO_FIELDS, ValueFields
 from tidemark.adopt.run import Imported, import_objects
@@ -172,8 +178,8 @@ def test_an_imported_day_is_proven_after_kafka_lost_its_records(make_world: Make
 def test_keys_headers_and_timestamps_are_imported_where_the_sink_stored_them(make_world: MakeWorld) -> None:
     world = make_world(event_time={"extractor": "record"})
     world.produce(4)
-    stamps = [1_358_200_000_123 + 1000 * number for number in range(4)]
-    values = [{**value, "_at": stamp} for value, stamp in zip(world.some(*range(4)), stamps, strict=True)]
+    times_ms = [1_358_200_000_123 + 1000 * number for number in range(4)]
+    values = [{**value, "_at": time_ms} for value, time_ms in zip(world.some(*range(4)), times_ms, strict=True)]
     key = world.sink.write(0, 0, values)
     stem = key.removesuffix(".json")
     world.sink.put(f"{stem}.keys.json", lines(["a", "b", "c", "d"]))
@@ -185,7 +191,7 @@ def test_keys_headers_and_timestamps_are_imported_where_the_sink_stored_them(mak
 
     assert (result.problems, result.compared) == ((), 2)
     for number, row in enumerate(row for _, row in sorted(world.archived().items())):
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=stamps[number])
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=times_ms[number])
         assert (row["timestamp"], row["event_time"], row["timestamp_type"]) == (moment, moment, -1)
         assert (row["key"], row["headers"]) == (b"abcd"[number : number + 1], [{"key": "h", "value": b"%d" % number}])
 
@@ -271,6 +277,31 @@ def test_an_import_that_is_killed_continues_without_a_duplicate(
     assert world.numbers() == {**world.expected(*range(9)), **world.expected(*range(9), partition=1)}
     # The objects of the killed batch are in use: they were found again by their keys.
     assert len(world.oracle.keys("data")) == len(world.oracle.archive().listed) == 6
+
+
+def test_a_command_that_is_killed_is_finished_by_the_next_one(make_world: MakeWorld) -> None:
+    world = make_world()
+    number = 2 * job.CHUNK_OBJECTS + 10  # three chunks
+    values: list[Value] = [{"n": offset, "at": "2013-01-14T17:00:00Z"} for offset in range(number)]
+    bodies = [json.dumps(value).encode() for value in values]
+    world.produce_records(world.stream.topic, [(b"k", body, 1_358_182_800_000, 0, []) for body in bodies])
+    client = world.sink.client  # one for all, as it takes longer to make than to use
+    for offset, value in enumerate(values):
+        client.put_object(Bucket=world.settings.bucket, Key=world.sink.key(0, offset), Body=lines([value]))
+    program = Path(sys.executable).with_name("tidemark")
+    given = [str(program), "adopt", world.stream.name, "--from", world.sink.topics_dir]
+    with subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        wait_until(lambda: process.poll() is not None or bool(world.oracle.keys("manifests")), "a chunk is imported")
+        os.killpg(process.pid, signal.SIGKILL)
+        output = process.communicate()[0].decode()
+    assert process.returncode == -signal.SIGKILL, output
+    assert job.CHUNK_OBJECTS <= len(world.archived()) < number
+
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert world.numbers() == world.expected(*range(number))
+    assert world.adopt().logs[0].rows == 0
 
 
 def test_what_cannot_be_placed_is_reported_and_the_rest_is_imported(make_world: MakeWorld) -> None:
@@ -425,10 +456,10 @@ def test_objects_of_another_log_are_refused_as_far_as_kafka_shows_it(make_world:
     with pytest.raises(ConflictError, match=r"after the end of its log: expected offsets below 6, found 6"):
         world.adopt()
     world.connect(0, 4)
-    behind = world.sink.write(0, 6, world.some(0))
+    after_end = world.sink.write(0, 6, world.some(0))
     with pytest.raises(ConflictError, match=r"after the end of its log: expected offsets below 6, found 6"):
         world.adopt()
-    world.sink.client.delete_object(Bucket=world.settings.bucket, Key=behind)
+    world.sink.client.delete_object(Bucket=world.settings.bucket, Key=after_end)
     other = world.sink.write(7, 0, world.some(0))
     with pytest.raises(ConflictError, match=r"a partition the topic does not have: expected partition 0 to 0, found 7"):
         world.adopt()

@@ -86,7 +86,7 @@ class ImportJob:
             self.progress(sum(state.read for state in self.logs), total)
 
     def _refuse_rivals(self) -> None:
-        """Without their own offsets, the records of two objects with one start can't be told apart."""
+        """Without their own offsets, the records of two objects with one start can't be distinguished."""
         if self.fields.offset is not None:
             return
         for state in self.logs:
