@@ -1,6 +1,5 @@
 """Weekly maintenance as the DAG runs it, beside a run and readers: tables, ledger, compaction, deletion."""
 
-import json
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
@@ -68,8 +67,7 @@ def test_maintenance_changes_nothing_for_a_concurrent_run_and_its_readers(
     def maintained(name: str) -> dict[str, Any]:
         run = log.run(name)
         maintain_run(run, spark)
-        found: dict[str, Any] = json.loads(log.store.get(run.key("maintain")) or b"")
-        return found
+        return run.require(maintenance.MAINTAIN)
 
     reconcile(log, spark, "monday", MONDAY)
     tuesday = staged(log, spark, "tuesday", TUESDAY)

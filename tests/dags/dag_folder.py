@@ -43,6 +43,7 @@ def _task(task: Any) -> dict[str, Any]:
         "downstream": sorted(task.downstream_task_ids),
         "rule": str(task.trigger_rule.value),
         "retries": task.retries,
+        "at_once_per_run": task.max_active_tis_per_dagrun,
         "mapped": task.is_mapped,
         "depends_on_past": task.depends_on_past,
         "bounded": task.execution_timeout is not None or getattr(task, "mode", "") == "reschedule",
