@@ -22,3 +22,14 @@ def test_a_class_name_is_used_once_in_the_package() -> None:
 
 def test_no_module_is_longer_than_400_lines() -> None:
     assert {module: size for module, text in MODULES.items() if (size := text.count("\n")) > 400} == {}
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
+    sizes = {
+        f"{module} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for module, text in MODULES.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(sizes) > 1000
+    assert {name: size for name, size in sizes.items() if size > 60} == {}
