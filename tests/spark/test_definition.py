@@ -113,7 +113,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(
     [
         ({"value_schema": "id BIGNT"}, ["value_schema: not Spark DDL", "found 'id BIGNT'", "BIGNT"]),
         ({"value_schema": "BIGINT"}, ["value_schema: not Spark DDL", "a type without a field's name"]),
-        ({"renamed": {"id": ["AT"]}}, ["renamed.id: the earlier name is also a field.s name", "found AT"]),
+        ({"renamed": {"id": ["AT"]}}, ["renamed.id: the earlier name is also a field's name", "found AT"]),
         ({"renamed": {"idd": ["i"]}}, ["renamed: neither a field", "expected one of: at, id, tags, found idd"]),
         (one("expect_column_values_to_not_be_nul"), ["checks.0.expectation: no such", NOT_NULL, "found expect_"]),
         (one(NOT_NULL, column="id", mostli=1), ["kwargs.mostli: extra fields", "among column,", "mostly", "found 1"]),
