@@ -1,7 +1,7 @@
 """What commands print with long names: on 80 columns, on a wide terminal, and into a pipe."""
 
 import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rich.console import Console
 from tests.conftest import MakeStream
 from tests.tables import read_tables
 from tidemark.archive.retention import Retention, Waiting
+from tidemark.cli import topics, where
 from tidemark.cli.days import print_states
 from tidemark.cli.delivery import print_audit
 from tidemark.cli.health import print_layers
@@ -27,9 +28,11 @@ from tidemark.core.seal import Seal, SealedLog
 from tidemark.current_view.day_states import DayState
 from tidemark.definitions.stream import load_stream
 from tidemark.inspect.health import LayerHealth
+from tidemark.inspect.locate import Located, RecordCopy
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.speed.replay.replay import Replayed
+from tidemark.speed.topics import Finding
 from tidemark.verify.result import ProofPart, Verification
 
 STREAM = "orders_of_the_northern_company"
@@ -242,3 +245,35 @@ def test_verify_shows_what_a_proof_was_derived_from_whole(width: int) -> None:
     printed = Printed(width)
     print_proof(printed.console, found)
     assert printed.rows("Check") == [{"Check": "quarantine", "Result": "12,345 differences", "Derived from": source}]
+
+
+def test_where_and_topics_print_long_values_on_lines_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A terminal wraps such a line; it stays one line when it is copied or piped."""
+    monkeypatch.setenv("COLUMNS", str(NARROW))
+    log = TopicPartition(topic=TOPIC, topic_id="AbC", partition=1)
+    key = f"data/{STREAM}/year=2026/month=01/day=14/{TOPIC}+1+{0:020}+{50:020}+0000.parquet"
+    copy = RecordCopy(log=log, range=OffsetRange(start=0, end=50), writer="w", batch=1, manifest="m", object=key)
+    located = Located(
+        stream=STREAM, topic=TOPIC, partition=1, offset=42, day=None, event_time=None, copies=(copy,), seals=()
+    )
+    finding = Finding(
+        resource=f"topic {TOPIC}", setting="retention.ms", found="1", expected="2", why="reason", fix=f"alter {TOPIC}"
+    )
+    for module in (topics, where):
+        monkeypatch.setattr(module, "connect", lambda _stack: Deployment(tmp_path))
+    monkeypatch.setattr(topics, "load_stream", lambda name, _folder: name)
+    monkeypatch.setattr(topics, "findings", lambda _stream, _settings: (finding,))
+    monkeypatch.setattr(where, "locate", lambda *_arguments: located)
+    assert not topics.print_findings(None, STREAM)
+    where.print_location(None, STREAM, TOPIC, 1, 42)
+    lines = capsys.readouterr().out.splitlines()
+    assert str(finding) in lines
+    assert f"{TOPIC}, partition 1, offset 42" in lines
+    assert f"  object               {key}" in lines
+
+
+@dataclass
+class Deployment:
+    streams_dir: Path
