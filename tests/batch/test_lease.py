@@ -96,6 +96,8 @@ def test_a_lease_that_nobody_renews_is_taken_over_unless_airflow_says_that_its_r
 ) -> None:
     never_renewed(log.run("dead"), monkeypatch)
     assert take(log.run("second"), lambda _: False) is not None
+    with pytest.raises(ConflictError, match="found run dead"), holding(log.run("repeated step")):
+        pass
     taken(log.run("second"))
 
 

@@ -98,9 +98,10 @@ def release(run: Run) -> None:
 def holding(run: Run, *, then_release: bool = False) -> Iterator[None]:
     """Hold the stream's lease while a step of the run works. Raises ConflictError where another run holds it.
 
-    A step of a run that has released the lease, and is repeated later, takes it again if it is free.
+    A step of a run that has released the lease, and is repeated later, takes it again if it is free. It takes no lease
+    over: a holder that Airflow keeps waiting renews nothing and is alive. ``then_release`` is for a run of one step.
     """
-    holder = take(run)
+    holder = take(run) if then_release else take(run, _is_alive)
     if holder is not None:
         raise _refusal(run, holder)
     over = Event()
@@ -118,7 +119,7 @@ def holding(run: Run, *, then_release: bool = False) -> Iterator[None]:
 def _renew(run: Run, over: Event) -> None:
     while not over.wait(RENEW_EVERY_S):
         try:
-            holder = take(run)
+            holder = take(run, _is_alive)
         except TidemarkError as error:
             _logger.warning("the lease of stream %s could not be renewed: %s", run.stream.name, error)
             continue
@@ -134,8 +135,12 @@ def _refusal(run: Run, holder: Holder) -> ConflictError:
         found=str(holder),
         where=f"s3://{run.store.bucket}/{run.layout.lease_key}",
         hint="Wait until that run has ended, then repeat; in Airflow, clear this run from its first task on. Where its"
-        f" process died, the lease is free {EXPIRES_AFTER.total_seconds() / 60:.0f} minutes after it was last renewed",
+        f" process died, its lease lapses {EXPIRES_AFTER.total_seconds() / 60:.0f} minutes after the last renewal",
     )
+
+
+def _is_alive(_: Holder) -> bool:
+    return False  # it has not ended
 
 
 def _is_dead(holder: Holder, has_ended: HasEnded, now: int) -> bool:
