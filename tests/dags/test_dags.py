@@ -158,8 +158,9 @@ def test_a_rollback_is_started_by_hand_with_a_stream_a_day_and_a_version(parsed:
         "version": {"type": "integer", "minimum": 1, "title": "Version"},
     }
     assert dag["undescribed"] == []
-    ((name, task),) = dag["tasks"].items()
-    assert (name, task["operator"], task["templates"]) == ("rollback", "StreamStep", ["application", "stream", "name"])
+    lease, task = (dag["tasks"][name] for name in ("wait_for_lease", "rollback"))
+    assert (lease["operator"], lease["templates"], lease["downstream"]) == ("LeaseStep", ["stream"], ["rollback"])
+    assert (task["operator"], task["templates"]) == ("StreamStep", ["application", "stream", "name"])
     assert (task["retries"], task["bounded"]) == (0, True)
     assert task["outlets"] == ["tidemark_rollback"]
 

@@ -7,9 +7,9 @@ from typing import Any
 from airflow.sdk import DAG, AssetAlias, BaseOperator, Param
 
 from tidemark.orchestration.forms import day_param, doc, stream_param
-from tidemark.orchestration.operators import SparkStep
+from tidemark.orchestration.operators import LeaseStep, SparkStep
 from tidemark.orchestration.reconcile_dag import START, sealed_asset
-from tidemark.orchestration.steps import Reconcile
+from tidemark.orchestration.steps import LEASE_STEP, LEASE_TIMEOUT, Reconcile
 
 EVERY_STREAM = "every stream"  # no stream's name has a space
 _REPLAY = (
@@ -46,7 +46,13 @@ def rollback_dag(items: Sequence[Reconcile]) -> DAG:
     )
     form = {"day": day_param("Day", "The day, in the stream's time zone."), "version": version}
     with _dag("rollback", items, "Bring back an earlier version of a day", _ROLLBACK, form=form) as dag:
-        StreamStep(
+        lease = LeaseStep(
+            task_id=LEASE_STEP,
+            stream="{{ params.stream }}",
+            timeout=LEASE_TIMEOUT.total_seconds(),
+            doc_md="Wait until no reconcile run of the stream is under way. The log names the run it waits for.",
+        )
+        lease >> StreamStep(
             task_id="rollback",
             step="rollback",
             form=tuple(form),

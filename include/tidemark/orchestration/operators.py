@@ -23,6 +23,8 @@ POKE_SECONDS = 15
 class LeaseStep(BaseSensorOperator):
     """Takes the stream's lease for the run. It waits while another run holds it, and uses no worker meanwhile."""
 
+    template_fields = ("stream",)
+
     def __init__(self, *, stream: str, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", poke_interval=POKE_SECONDS, **kwargs)
         self.stream = stream

@@ -13,7 +13,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=15)
 SPAN_DAYS_MAX = 92
-RUNS_AT_ONCE = 2  # of one stream's DAG, those of Airflow's own backfills not counted
+LEASE_TIMEOUT = timedelta(days=7)
 LEASE_STEP = "wait_for_lease"
 LAST_TASK = "complete"
 LAST_HELP = (
@@ -43,7 +43,7 @@ STEPS = (
         name=LEASE_STEP,
         kind="sensor",
         help="Wait until no other run of the stream is under way. The log names the run it waits for.",
-        timeout=timedelta(days=7),
+        timeout=LEASE_TIMEOUT,
         leased=False,
     ),
     Step(
