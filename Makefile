@@ -52,11 +52,11 @@ measure-tests: install ## Run the tests, show where their time goes, and write h
 guards: install ## Switch each guard off in a copy of the project and show that a test notices; 20 minutes (GUARDS="name name": some)
 	@$(BIN)/python -u -m tests.run_guards --workers $(WORKERS) $(GUARDS)
 
-soak: install ## Fifty random faults against either speed mode and the batch layer (SOAK="--seed 1 --faults 5": those of that seed)
+soak: install ## Fifty random faults against both speed modes and the reconcile layer (SOAK="--seed 1 --faults 5": one seed)
 	$(BIN)/python -m pytest -m soak tests
 	$(BIN)/python -u -m tests.soak $(SOAK)
 
-demo: install ## Replay two days of real departures, damage them, prove them whole (EXIT=1: leave at the end)
+demo: install ## Replay two days of real departures, damage them, prove them complete (EXIT=1: exit at the end)
 	$(BIN)/tidemark demo $(if $(EXIT),--exit)
 
 docs: install ## Build the documentation below .tidemark/site, without a call to another host
@@ -69,13 +69,13 @@ bench-archive: install ## Our sink against Spark's own, by turns, and its memory
 bench-speed: install ## The speed stream in both modes against Spark's bare Kafka sink, by turns, and its latency (BENCH as above)
 	$(BIN)/python -m benchmarks.speed $(BENCH)
 
-bench-plan: install ## A plan of 1,000 new ranges behind 1,000, 100,000 and 1,000,000 in the ledger, and of up to 100,000: seconds, memory
+bench-plan: install ## Time and memory of plans: 1,000 new ranges after 1,000 to 1,000,000 in the ledger, and up to 100,000 new ones
 	$(BIN)/python -m benchmarks.plan $(BENCH)
 
 bench-rebuild: install ## A day's rebuild by ranges against a plain copy and dropDuplicates, and its memory (BENCH="--records 1000000": a trial)
 	$(BIN)/python -m benchmarks.rebuild $(BENCH)
 
-lock: .venv/.installed ## Pin and hash packages and jars anew, after a change of requirements.in or jars/ivy.xml
+lock: .venv/.installed ## Pin and hash packages and jars again, after a change of requirements.in or jars/ivy.xml
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements.in -o requirements.txt
 	$(PYTHON) scripts/setup_jars.py --lock
 

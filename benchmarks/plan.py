@@ -200,6 +200,8 @@ def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
             snapshot_id=1,
             quarantine_snapshot_id=None,
             logs=logs,
+            reason="requested",
+            planned_at_us=0,
         )
         for number in range(SEALED_DAYS)
     ]

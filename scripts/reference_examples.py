@@ -105,7 +105,7 @@ SEALED = Seal(
                 Gap(
                     range=OffsetRange(start=500, end=520),
                     kind="lost",
-                    neighbours=Neighbours(before_us=START_US + 499_000_000, behind_us=START_US + 520_000_000),
+                    neighbours=Neighbours(before_us=START_US + 499_000_000, after_us=START_US + 520_000_000),
                 ),
             ),
             holes=(

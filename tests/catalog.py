@@ -10,7 +10,7 @@ from tidemark.settings import Settings
 
 @contextmanager
 def another_catalog(settings: Settings) -> Iterator[SqlCatalog]:
-    """pyiceberg's, from the settings alone; closed behind the block."""
+    """Pyiceberg's catalog, from the settings alone; closed after the block."""
     catalog = SqlCatalog(
         settings.catalog,
         uri=settings.catalog_uri.replace("jdbc:sqlite:", "sqlite:///"),

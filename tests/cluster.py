@@ -131,7 +131,7 @@ class Cluster:
         while True:
             try:
                 return self.admin.list_topics(timeout=10).topics
-            except KafkaException:  # who was asked may be held, or just gone
+            except KafkaException:  # the broker may be paused, or stopped
                 if time.monotonic() > deadline:
                     raise
 

@@ -112,7 +112,7 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     gateway: Any = session.sparkContext._gateway
     session.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends with it; waiting for that leaves nothing running behind the tests
+    gateway.proc.stdin.close()  # ends the JVM, so that no process outlives the tests
     gateway.proc.wait(60)
 
 

@@ -1,4 +1,4 @@
-"""A proxy in front of the S3 server that misbehaves on request.
+"""A proxy between client and S3 server that misbehaves on request.
 
 It forwards requests and answers byte for byte, the Host header too, so that signatures hold. A rule names the nth
 request of a method whose path and query match a pattern, and what happens to it, before the server sees it or after it
@@ -128,7 +128,7 @@ class FaultProxy:
         server: asyncio.StreamReader,
         to_server: asyncio.StreamWriter,
     ) -> bool:
-        """One request and its answer; whether the connection goes on."""
+        """One request and its answer. Returns whether the connection stays open."""
         head = await client.readuntil(b"\r\n\r\n")
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
         fields = _fields(head)

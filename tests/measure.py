@@ -53,7 +53,7 @@ class Measurements:
         self._waiting = 0.0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._look()
+        self._update()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -102,15 +102,15 @@ class Measurements:
     def _watch(self) -> None:
         before = time.monotonic()
         while not self._ended.wait(EVERY_S):
-            cpu = self._look()
+            cpu = self._update()
             now = time.monotonic()
             with self._lock:
                 if cpu < 0.1 * (now - before):
                     self._waiting += now - before
             before = now
 
-    def _look(self) -> float:
-        """Bring everything up to date; the processor time used since the last look."""
+    def _update(self) -> float:
+        """Update everything. Returns the processor time used since the last update."""
         us = psutil.Process()
         used = 0.0
         for process in (us, *us.children(recursive=True)):

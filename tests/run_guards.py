@@ -59,7 +59,7 @@ class Outcome:
 
 
 def judged(code: int, report: str | None) -> Verdict:
-    """What pytest's exit code and its JUnit report say of a run."""
+    """The verdict from pytest's exit code and its JUnit report."""
     if code == 0:
         return Verdict()
     if code != 1 or report is None:

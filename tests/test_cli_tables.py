@@ -158,7 +158,9 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
         snapshot_id=1,
         quarantine_snapshot_id=None,
         logs=(log,),
+        reason=None,
         rolled_back_to=3,
+        planned_at_us=0,
     )
     states = [
         DayState(day=seal.day, status="sealed", seal=seal, waiting_max=54_321),
@@ -240,7 +242,7 @@ def test_replay_shows_topics_whole(settings: Settings, make_stream: MakeStream, 
 @WIDTHS
 def test_verify_shows_what_a_proof_was_derived_from_whole(width: int) -> None:
     source = f"42 objects of {STREAM} in s3://tidemark/data"
-    check = ProofPart(name="quarantine", total=12_345, looked_at=source)
+    check = ProofPart(name="quarantine", total=12_345, derived_from=source)
     found = Verification(stream=STREAM, day="2026-01-14", version=12, seal="seals/x.json", lost=0, checks=(check,))
     printed = Printed(width)
     print_proof(printed.console, found)

@@ -1,4 +1,4 @@
-"""Connection settings, from ``TIDEMARK_*`` variables or else from the running local stack's file."""
+"""Connection settings, from ``TIDEMARK_*`` variables or the local stack's file."""
 
 import os
 from functools import lru_cache
@@ -41,21 +41,16 @@ class Settings(BaseSettings):
 
     @property
     def speed_bootstrap(self) -> str:
-        """The Kafka cluster that the speed layer writes to."""
         return self.speed_kafka_bootstrap or self.kafka_bootstrap
 
     @property
     def warehouse(self) -> str:
-        """The Iceberg warehouse's URL."""
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, "warehouse") if part)
 
 
 @lru_cache(maxsize=1)
 def settings() -> Settings:
-    """The process's settings.
-
-    Raises ConfigError naming every missing or malformed variable, and the file that was read.
-    """
+    """The process's settings. Raises ConfigError with every missing or malformed variable and the file."""
     env_file = os.environ.get(ENV_FILE_VARIABLE, ".tidemark/local/stack.env")
     try:
         return Settings(_env_file=env_file)  # type: ignore[call-arg]  # pydantic-settings fills the fields

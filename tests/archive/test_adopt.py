@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from tests.archive.connect import ConnectSink, Value, header_lines, lines
 from tests.archive.oracle import Oracle
 from tests.batch.logs import MONDAY, Log
-from tests.batch.test_verify import check, seal, told
+from tests.batch.test_verify import check, differences, seal
 from tests.conftest import MakeStream, Produce, unique
 from tests.waiting import wait_until
 from tidemark.adopt import job
@@ -171,7 +171,7 @@ def test_an_imported_day_is_proven_after_kafka_lost_its_records(make_world: Make
     # Monday has twelve hours from noon on: none of them is in Kafka any more.
     assert (sealed.rows_read, sealed.rows_published) == (12 + 12, 24)
     found = verify_day(world.settings, world.stream.name, MONDAY)
-    assert (found.verdict, told(found)) == ("proven", "")
+    assert (found.verdict, differences(found)) == ("proven", "")
     assert check(found, "objects").notes == []
 
 

@@ -28,6 +28,7 @@ from tests.archive.oracle import Oracle
 from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
+from tests.plans import make_plan
 from tests.waiting import wait_until
 from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.read import read_slices
@@ -39,7 +40,6 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice, Target
-from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.objects.schema import SCHEMA

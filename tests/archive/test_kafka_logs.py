@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
+from tests.plans import make_plan
 from tests.waiting import wait_until
 from tidemark.archive.manifests import read_manifests
 from tidemark.archive.read import read_slices
@@ -20,7 +21,6 @@ from tidemark.archive.stream.driver import archive
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Hole, LogPlan, Plan, Target
-from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore

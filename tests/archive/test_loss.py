@@ -14,6 +14,7 @@ from tests.archive.conftest import grow, through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
+from tests.plans import make_plan
 from tidemark.archive.loss import log_starts, split_at
 from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream import micro_batches as batches
@@ -22,7 +23,6 @@ from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, Target
-from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tests.archive.oracle import Oracle
 from tests.archive.small import Small
 from tests.conftest import MakeStream, Produce, unique
+from tests.plans import make_plan
 from tidemark.archive.manifests import each_manifest, read_manifests
 from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
@@ -20,7 +21,6 @@ from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Target
-from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.locate import locate
 from tidemark.kafka.topics import describe_topic

@@ -15,6 +15,7 @@ from tests.archive.oracle import Oracle
 from tests.archive.running import DEADLINE_S, running
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
+from tests.plans import make_plan
 from tests.waiting import wait_until
 from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream.driver import archive
@@ -22,7 +23,6 @@ from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Target
-from tidemark.core.planner import make_plan
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore

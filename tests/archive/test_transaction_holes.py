@@ -191,9 +191,9 @@ def test_a_seals_evidence_covers_only_the_offsets_that_it_counts() -> None:
 def test_no_other_cause_is_transactional(cause: str) -> None:
     found = {"transactional": 2, "compacted": 0, "unexplained": 0, cause: 1}
     hole = Hole(range=span(0, 10), missing=3, cause="unexplained", evidence=Evidence(**found, ranges=()))
-    assert not hole.settled
-    assert not replace(hole, evidence=None).settled
+    assert not hole.is_transactional
+    assert not replace(hole, evidence=None).is_transactional
     transactional = replace(hole, evidence=Evidence(transactional=3, compacted=0, unexplained=0, ranges=()))
-    assert transactional.settled
+    assert transactional.is_transactional
     # The objects have another number of rows than the manifest.
-    assert not replace(transactional, missing=4).settled
+    assert not replace(transactional, missing=4).is_transactional

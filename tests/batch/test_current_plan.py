@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import DAYS, ZONE, Truth, log, manifest_of, ranges, span
+from tests.plans import make_plan
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, normalise
 from tidemark.core.plan import Plan, Target
-from tidemark.core.planner import make_plan
 from tidemark.core.seal import SealedLog
 from tidemark.current_view.plan import (
     ArchivePart,

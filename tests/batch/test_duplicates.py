@@ -16,7 +16,7 @@ from tests.batch.logs import MONDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.batch.test_current import pinned, publish, rows, staged
 from tests.batch.test_report import page_of
-from tests.batch.test_verify import check, replaced, told, verify
+from tests.batch.test_verify import check, differences, replaced, verify
 from tests.batch.world import TRANSFORM, Record, World, january, moment, value
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
@@ -219,15 +219,15 @@ def test_verify_derives_what_was_removed_anew_and_finds_a_seal_that_says_otherwi
         step(run, spark)
     seal_run(run)
     found = verify(log)
-    assert (found.verdict, told(found)) == ("proven", "")
+    assert (found.verdict, differences(found)) == ("proven", "")
     summed = "6 archived rows, 6 distinct = 3 published + 1 quarantined + 2 removed as duplicates by key"
-    assert check(found, "counts").looked_at == summed
+    assert check(found, "counts").derived_from == summed
 
     key = log.layout.seal_key(MONDAY, 1)
     raw = json.loads(log.store.get(key) or b"")
     raw |= {"deduplicated": {**raw["deduplicated"], "removed": 1}, "rows_quarantined": 2}
     with replaced(log, key, json.dumps(raw).encode()):
-        lines = told(verify(log))
+        lines = differences(verify(log))
     assert "counts: duplicates removed by key: expected 2, found 1" in lines
     assert "counts: rows_quarantined: expected 1, found 2" in lines
 

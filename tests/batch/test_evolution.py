@@ -96,22 +96,22 @@ def test_what_makes_a_table_the_definitions(
 def test_every_change_that_would_lose_something_is_refused_with_both_types_and_what_to_do() -> None:
     table = "a BIGINT, b DOUBLE, c DECIMAL(8,2), d STRING, e STRUCT<x: INT, y: INT>, f MAP<STRING, INT>, g INT, h INT"
     wanted = fields("a INT, b STRING, c DECIMAL(8,3), e STRUCT<x: INT>, f MAP<INT, INT>, h INT, i DATE, j INT")
-    other = "or give the other type another name"
-    dropped = "go on giving it, as CAST(NULL AS string) where records have it no more"
-    both = "which the definition has, too: rename alone, and add another h in a later deployment"
+    other = "or give the column of the new type another name"
+    dropped = "keep it, as CAST(NULL AS string) if records no longer have it"
+    both = "deploy the rename first, then add the other h"
     wanted = wanted.add("k", NullType()).add("l", ArrayType(NullType()))
     found = evolution(fields(table), wanted, {"i": ("g",), "j": ("h",)})
     assert [str(item) for item in found.refused] == [
-        f"column a: table bigint, definition int (give it as bigint, {other})",
-        f"column b: table double, definition string (give it as double, {other})",
-        f"column c: table decimal(8,2), definition decimal(8,3) (give it as decimal(8,2), {other})",
-        "column e.y: table int, definition none (go on giving it, as CAST(NULL AS int) where records have it no more)",
-        f"column f: table map<string,int>, definition map<int,int> (give it as map<string,int>, {other})",
-        f"column i: table int, definition date (give it as int, {other})",
-        f"column j: table none, definition int (it is to be the renamed h, {both})",
-        "column k: table none, definition void (cast it to the type it is to have)",
-        "column l: table none, definition array<void> (cast it to the type it is to have)",
-        f"column d: table string, definition none ({dropped}, or name it under 'renamed' of the column that it became)",
+        f"column a: table bigint, definition int (cast it to bigint, {other})",
+        f"column b: table double, definition string (cast it to double, {other})",
+        f"column c: table decimal(8,2), definition decimal(8,3) (cast it to decimal(8,2), {other})",
+        "column e.y: table int, definition none (keep it, as CAST(NULL AS int) if records no longer have it)",
+        f"column f: table map<string,int>, definition map<int,int> (cast it to map<string,int>, {other})",
+        f"column i: table int, definition date (cast it to int, {other})",
+        f"column j: table none, definition int (the definition renames h and also has a column h: {both})",
+        "column k: table none, definition void (cast it to its intended type)",
+        "column l: table none, definition array<void> (cast it to its intended type)",
+        f"column d: table string, definition none ({dropped}, or list it under 'renamed' of its new name)",
     ]
     with pytest.raises(ConfigError, match=r"(?s)can't become the definition's.*column a.*column d.*\[here\]"):
         found.require_allowed("here")

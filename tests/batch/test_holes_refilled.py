@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from tests.batch.logs import MONDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.batch.test_holes import found, holes, lacked, search, transact
-from tests.batch.test_verify import told, verify
+from tests.batch.test_verify import differences, verify
 from tests.conftest import MakeStream, Produce, Record
 from tests.core.worlds import span
 from tidemark.archive.manifests import commit_batch
@@ -105,7 +105,7 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
     (seal,) = seal_run(run)
     assert (seal.rows_read, seal.rows_published, seal.rows_quarantined) == (13, 13, 0)
     assert (seal.duplicates_trimmed, seal.refilled_offsets) == (0, 6)
-    assert (verify(log).verdict, told(verify(log))) == ("proven", "")
+    assert (verify(log).verdict, differences(verify(log))) == ("proven", "")
     verdict = make_report(run, read_outcomes(run))["verdict"]
     assert verdict["status"] == "complete"
     assert (
@@ -121,7 +121,7 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
     (second,) = seal_run(again)
     assert (second.rows_read, second.duplicates_trimmed, second.refilled_offsets) == (13, 0, 0)
     assert published(log) == kept
-    assert (verify(log).verdict, told(verify(log))) == ("proven", "")
+    assert (verify(log).verdict, differences(verify(log))) == ("proven", "")
 
 
 def test_a_day_sealed_without_records_that_kafka_gives_is_reopened_with_them(
@@ -152,4 +152,4 @@ def test_a_day_sealed_without_records_that_kafka_gives_is_reopened_with_them(
     changes = (second.difference.added, second.difference.removed, second.difference.changed)
     assert changes == (9, 0, 0)
     assert published(log) == [(partition, offset) for partition in range(4) for offset in range(5)]
-    assert (verify(log).verdict, told(verify(log))) == ("proven", "")
+    assert (verify(log).verdict, differences(verify(log))) == ("proven", "")

@@ -290,7 +290,7 @@ def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_ab
         return record_status(world.settings, run.stream, seal, world.log(), offset)
 
     for offset in (0, 1):
-        with pytest.raises(FormatError, match=r"gone or damaged: .* Put it back .* day with force gives readers a new"):
+        with pytest.raises(FormatError, match=r"missing or damaged: .* Restore it .* day with force publishes a new"):
             stands(1, offset)
     run = planned(world, "second", 13, force=True)
     pass_audit(run, world.spark)

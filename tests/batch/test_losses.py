@@ -37,8 +37,8 @@ def hours(log: Log, partition: int = 0) -> None:
         log.produce(10, at(MONDAY, hour), partition=partition)
 
 
-def lost(start: int, end: int, before_us: int | None, behind_us: int | None) -> Gap:
-    neighbours = Neighbours(before_us=before_us, behind_us=behind_us)
+def lost(start: int, end: int, before_us: int | None, after_us: int | None) -> Gap:
+    neighbours = Neighbours(before_us=before_us, after_us=after_us)
     return Gap(range=OffsetRange(start=start, end=end), kind="lost", neighbours=neighbours)
 
 
@@ -62,18 +62,18 @@ def test_a_loss_is_bounded_by_the_records_next_to_it_in_the_archive_or_in_kafka(
 
 
 def test_an_open_end_is_said_to_be_one() -> None:
-    assert time_text(Neighbours(before_us=NINE, behind_us=TEN), UTC) == (
+    assert time_text(Neighbours(before_us=NINE, after_us=TEN), UTC) == (
         "between records of 2013-01-14T14:00:00.000+00:00 and 2013-01-14T15:00:00.000+00:00"
     )
     assert time_text(Neighbours(before_us=NINE), UTC) == (
-        "behind a record of 2013-01-14T14:00:00.000+00:00; no record is known behind them"
+        "after a record of 2013-01-14T14:00:00.000+00:00; no record is known after them"
     )
-    assert time_text(Neighbours(behind_us=TEN), UTC) == (
-        "in front of a record of 2013-01-14T15:00:00.000+00:00; no record is known in front of them"
+    assert time_text(Neighbours(after_us=TEN), UTC) == (
+        "before a record of 2013-01-14T15:00:00.000+00:00; no record is known before them"
     )
     assert time_text(None, UTC) == "of unknown time: no record is known on either side"
     # A producer that counted in microseconds: Kafka keeps any number.
-    assert time_text(Neighbours(before_us=NINE * 1000, behind_us=TEN), ZoneInfo("America/New_York")) == (
+    assert time_text(Neighbours(before_us=NINE * 1000, after_us=TEN), ZoneInfo("America/New_York")) == (
         f"between records of no year from 1 to 9999 ({NINE * 1000} µs since 1970) and 2013-01-14T10:00:00.000-05:00"
     )
 
@@ -141,7 +141,7 @@ def test_a_known_loss_of_a_stream_that_never_started_is_sealed_reported_and_veri
         f"Lost: {log.stream.topic}-0 [10, 20), 10 offsets, {between}.",
     ]
     assert report["logs"][0]["lost"] == [
-        {"start": 10, "end": 20, "time": between, "before_us": NINE, "behind_us": ELEVEN}
+        {"start": 10, "end": 20, "time": between, "before_us": NINE, "after_us": ELEVEN}
     ]
     assert report["retention"] == {"summary": "nothing waits", "alarm": False, "lines": []}
     page = (run.store.get(key) or b"").decode()

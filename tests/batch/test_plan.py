@@ -109,7 +109,7 @@ def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_i
     log.archive(20, 30)
     drop_below(log, 13)
     plan = plan_run(log.run(), [MONDAY], False)
-    nine = Neighbours(before_us=at(MONDAY, 9) * 1000, behind_us=at(MONDAY, 9) * 1000)
+    nine = Neighbours(before_us=at(MONDAY, 9) * 1000, after_us=at(MONDAY, 9) * 1000)
     lost = Gap(range=span(10, 13), kind="lost", neighbours=nine)
     assert plan.logs[0].gaps == (lost, Gap(range=span(13, 20), kind="refill"))
     log.archive(13, 20, writer="refill-run-1")
@@ -145,14 +145,14 @@ def test_of_a_day_that_the_first_known_record_is_of_retention_took_what_was_in_f
     drop_below(log, 8, partition=1)
     run = log.run()
     (one, other) = plan_run(run, [MONDAY], False).logs
-    nine, eight = (Neighbours(before_us=None, behind_us=at(MONDAY, hour) * 1000) for hour in (9, 8))
+    nine, eight = (Neighbours(before_us=None, after_us=at(MONDAY, hour) * 1000) for hour in (9, 8))
     assert one.gaps == (
         Gap(range=span(0, 12), kind="lost", neighbours=nine),
         Gap(range=span(12, 20), kind="refill"),
     )
     assert other.gaps == (Gap(range=span(0, 4), kind="lost", neighbours=eight),)
     log.archive(12, 20, writer="refill-run-1")
-    with pytest.raises(IncompleteError, match=r"\[0, 12\) lost to retention: 12 offsets, in front of a record of 2013"):
+    with pytest.raises(IncompleteError, match=r"\[0, 12\) lost to retention: 12 offsets, before a record of 2013"):
         finalize_plan_run(run)
     assert finalize_plan_run(log.run(accept_loss=True)).logs[1].gaps == other.gaps
 
@@ -232,7 +232,7 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     by_log = {item.target.log: item for item in plan.logs}
     gone = by_log[old]
     assert gone.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
-    nine = Neighbours(before_us=at(MONDAY, 9) * 1000, behind_us=at(MONDAY, 9) * 1000)
+    nine = Neighbours(before_us=at(MONDAY, 9) * 1000, after_us=at(MONDAY, 9) * 1000)
     assert gone.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
     assert by_log[log.owner()].gaps == ()
     assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]

@@ -44,7 +44,7 @@ def row(offset: int, value: bytes | None = b"value", **others: Any) -> Row:
 
 
 ODD = [
-    row(0, None, key=b"gone"),
+    row(0, None, key=b"deleted"),
     row(1, b"", key=b""),
     row(2, b"\x00\xff", key=b"\xed\xa0\x80"),  # no UTF-8: half a surrogate pair
     row(3, 'a\x00"\\\r\n\t\x7f\u2028\ufeff𝄞'.encode(), key="ключ".encode()),

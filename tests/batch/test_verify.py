@@ -89,8 +89,8 @@ def check(found: Verification, name: str) -> ProofPart:
     return next(item for item in found.checks if item.name == name)
 
 
-def told(found: Verification) -> str:
-    """Every difference in one text."""
+def differences(found: Verification) -> str:
+    """Every difference, a line each."""
     return "\n".join(
         f"{item.name}: {one.what}: expected {one.expected}, found {one.found} [{one.where}]"
         for item in found.checks
@@ -114,7 +114,7 @@ def replaced(log: Log, key: str, body: bytes | None) -> Iterator[None]:
 @pytest.mark.spine
 def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
     found = verify(day)
-    assert (found.verdict, told(found)) == ("proven", "")
+    assert (found.verdict, differences(found)) == ("proven", "")
     assert {item.name: item.status for item in found.checks} == dict.fromkeys(
         (
             *("seal", "manifests", "objects", "ranges", "losses", "tables", "counts", "difference", "readers"),
@@ -122,12 +122,12 @@ def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
         ),
         "holds",
     )
-    assert check(found, "difference").looked_at == "nothing: the day's first version"
+    assert check(found, "difference").derived_from == "nothing: the day's first version"
     assert check(found, "objects").notes == []  # every checksum was compared
-    assert check(found, "counts").looked_at == "18 archived rows, 18 distinct = 17 published + 1 quarantined"
+    assert check(found, "counts").derived_from == "18 archived rows, 18 distinct = 17 published + 1 quarantined"
     # Between the first and the last row of partition 0: 3 aborted records and the first two markers.
-    assert check(found, "kafka").looked_at == "18 records at 23 offsets that Kafka still holds of the day"
-    assert check(found, "holes").looked_at == "5 offsets without a row among the day's"
+    assert check(found, "kafka").derived_from == "18 records at 23 offsets that Kafka still holds of the day"
+    assert check(found, "holes").derived_from == "5 offsets without a row among the day's"
 
 
 def test_the_command_prints_the_verdict_and_ends_with_its_code(day: Log) -> None:
@@ -149,16 +149,16 @@ def test_a_row_removed_from_an_object_is_found_in_the_object_the_table_and_kafka
     body = day.store.get(file.key)
     assert body is not None
     table = pq.read_table(io.BytesIO(body))
-    gone = table["offset"][3].as_py()
+    removed = table["offset"][3].as_py()
     without = io.BytesIO()
-    pq.write_table(table.filter([offset != gone for offset in table["offset"].to_pylist()]), without)
+    pq.write_table(table.filter([offset != removed for offset in table["offset"].to_pylist()]), without)
     with replaced(day, file.key, without.getvalue()):
         found = verify(day)
     assert found.verdict == "disproven"
-    lines = told(found)
+    lines = differences(found)
     assert f"objects: rows of an object: expected 8, found 7 [{file.key}]" in lines
     assert f"objects: checksum of an object's rows: expected {file.checksum}" in lines
-    where = f"{file.log}, offsets [{gone}, {gone + 1})"
+    where = f"{file.log}, offsets [{removed}, {removed + 1})"
     assert f"tables: in a table but not archived: expected an archived row, found none [{where}]" in lines
     assert "kafka: Kafka holds records that the archive lacks" in lines
     assert f"[{where}]" in lines
@@ -170,13 +170,13 @@ def test_a_deleted_manifest_is_found_as_a_gap_of_its_ranges(day: Log) -> None:
     with replaced(day, key, None):
         found = verify(day)
     assert found.verdict == "disproven"
-    lines = told(found)
+    lines = differences(found)
     assert f"by {manifest.writer}, batch 0, found no such batches [{key}, {day.owner(1)}]" in lines
     where = f"{day.owner(0)}, offsets [0, 16)"
     assert (
         f"no manifest commits offsets that the seal proves: expected a committed range, found none [{where}]" in lines
     )
-    assert "tables: rows published that the archive has none of: expected 0, found 10" in lines
+    assert "tables: rows published that the archive does not have: expected 0, found 10" in lines
 
 
 def test_an_altered_manifest_is_found_by_its_objects(day: Log) -> None:
@@ -185,7 +185,7 @@ def test_an_altered_manifest_is_found_by_its_objects(day: Log) -> None:
     raw = json.loads(manifest.to_json())
     raw["ranges"][0]["rows"] += 1
     with replaced(day, key, json.dumps(raw).encode()):
-        lines = told(verify(day))
+        lines = differences(verify(day))
     assert f"manifests: rows of a range and of its objects: expected 11, found 10 [{key}]" in lines
 
 
@@ -196,30 +196,30 @@ def test_an_edited_count_in_the_seal_is_found(day: Log) -> None:
     raw["rows_published"] += 1
     with replaced(day, key, json.dumps(raw).encode()):
         found = verify(day)
-    assert told(found).splitlines() == [
+    assert differences(found).splitlines() == [
         "counts: rows_read: expected 18, found 19 [seal of 2013-01-14 version 1]",
         "counts: rows_published: expected 17, found 18 [seal of 2013-01-14 version 1]",
     ]
 
 
-def test_a_snapshot_that_is_gone_leaves_the_verdict_unknown_and_says_what_is_left(day: Log) -> None:
+def test_an_expired_snapshot_leaves_the_verdict_unknown(day: Log) -> None:
     key = day.layout.seal_key(MONDAY, 1)
     raw = json.loads(day.store.get(key) or b"")
     with replaced(day, key, json.dumps({**raw, "snapshot_id": 1}).encode()):
         found = verify(day)
-    assert (found.verdict, told(found)) == ("unknown", "")
+    assert (found.verdict, differences(found)) == ("unknown", "")
     assert {item.name for item in found.checks if item.status == "unknown"} == {"tables", "counts"}
-    assert "snapshot 1 is gone" in check(found, "tables").unknown[0]
+    assert "snapshot 1 has expired" in check(found, "tables").unknown[0]
 
 
 def uninflatable(body: bytes) -> bytes:
-    """An Avro file whose first block can't be inflated; the mark at its end is also the one in front of the block."""
+    """An Avro file whose first block can't be inflated; the mark at its end also precedes the block."""
     start = body.index(body[-16:]) + 20
     return body[:start] + b"\xff" * (len(body) - 16 - start) + body[-16:]
 
 
 HARM: dict[str, Callable[[bytes], bytes | None]] = {
-    "gone": lambda _: None,
+    "missing": lambda _: None,
     "cut": lambda body: body[: len(body) // 2],
     "other": lambda body: b"something else" * (len(body) // 14),
     "not inflatable": uninflatable,
@@ -243,18 +243,18 @@ def table_files(log: Log) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("file", "harm"), HARMED)
-def test_a_file_of_the_table_that_is_gone_or_damaged_disproves_the_day(day: Log, file: str, harm: str) -> None:
+def test_a_missing_or_damaged_file_of_the_table_disproves_the_day(day: Log, file: str, harm: str) -> None:
     key = table_files(day)[file]
     with replaced(day, key, HARM[harm](day.store.get(key) or b"")):
         found = verify(day)
     assert (found.verdict, check(found, "tables").status) == ("disproven", "differs")
-    assert "tables: a table does not read: expected its files, found " in told(found)
-    assert file != "data" or key in told(found)
-    assert check(found, "counts").unknown == ["rows_published: the table does not read"]
+    assert "tables: a table does not read: expected its files, found " in differences(found)
+    assert file != "data" or key in differences(found)
+    assert check(found, "counts").unknown == ["rows_published: the table can't be read"]
 
 
 @pytest.mark.parametrize("file", ["data", "manifest", "list"])
-def test_an_s3_server_that_refuses_a_file_of_the_table_says_nothing_against_the_day(day: Log, file: str) -> None:
+def test_a_file_of_the_table_that_s3_refuses_is_an_error_and_no_difference(day: Log, file: str) -> None:
     with FaultProxy(str(day.settings.s3_endpoint)) as proxy:
         proxy.add(Rule(method="GET", pattern=table_files(day)[file], times=1000, answer=(500, "InternalError")))
         settings = day.settings.model_copy(update={"s3_endpoint": proxy.url})
@@ -262,16 +262,16 @@ def test_an_s3_server_that_refuses_a_file_of_the_table_says_nothing_against_the_
             verify_day(settings, day.stream.name, MONDAY)
 
 
-def test_records_of_the_day_that_no_manifest_has_yet_are_told(
+def test_records_of_the_day_without_a_manifest_are_noted(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
     log, _ = sealed_in_turn(settings, make_stream, produce, spark, {"run-1": 2})
     assert check(verify(log), "kafka").notes == []
-    stamps = (at(TUESDAY, 0), at(MONDAY, 0), at(MONDAY, 23), at(MONDAY, 0) - 1, at(MONDAY, 9))
-    produce(log.stream.topic, [(b"k", b'{"n": 1}', stamp, 0, []) for stamp in stamps])
+    times = (at(TUESDAY, 0), at(MONDAY, 0), at(MONDAY, 23), at(MONDAY, 0) - 1, at(MONDAY, 9))
+    produce(log.stream.topic, [(b"k", b'{"n": 1}', time, 0, []) for time in times])
     found = verify(log)
     (note,) = check(found, "kafka").notes
-    assert f"{log.owner()}: 3 records stamped on the day are in Kafka and in no manifest: [3, 5), [6, 7). " in note
+    assert f"{log.owner()}: 3 records of the day are in Kafka and in no manifest: [3, 5), [6, 7). " in note
     assert found.verdict == "proven"  # of the version: late records make the next one
 
 
@@ -282,16 +282,16 @@ def test_a_day_of_which_no_object_is_left_is_neither_proven_nor_disproven(day: L
     found = verify(day)
     for key, body in before.items():
         day.store.put(key, body)
-    assert (found.verdict, told(found)) == ("unknown", "")
-    assert check(found, "objects").unknown == [f"none of the day's {len(before)} objects is there any more"]
+    assert (found.verdict, differences(found)) == ("unknown", "")
+    assert check(found, "objects").unknown == [f"all {len(before)} objects of the day are missing"]
     assert check(found, "kafka").unknown == ["nothing of the day is left in the archive to compare with"]
     assert verify(day).verdict == "proven"
 
 
-def test_a_catalog_that_is_away_says_nothing_against_the_day(day: Log) -> None:
-    away = "jdbc:sqlite:/nowhere/catalog.db"
+def test_an_unavailable_catalog_is_an_error_and_no_difference(day: Log) -> None:
+    unavailable = "jdbc:sqlite:/nowhere/catalog.db"
     with pytest.raises(ServiceError, match=r"the catalog can't be read: .*unable to open database file"):
-        verify_day(day.settings.model_copy(update={"catalog_uri": away}), day.stream.name, MONDAY)
+        verify_day(day.settings.model_copy(update={"catalog_uri": unavailable}), day.stream.name, MONDAY)
 
 
 def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, spark: SparkSession) -> None:
@@ -301,7 +301,7 @@ def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, sp
     spark.sql(f"DELETE FROM {table} WHERE _kafka_partition = 1 AND _offset = 2")
     found = verify(day)
     assert {item.name for item in found.checks if item.status != "holds"} == {"readers"}
-    lines = told(found)
+    lines = differences(found)
     assert "readers: rows of the day: expected 17, found 16" in lines
     where = f"{day.owner(1)}, offsets [2, 3)"
     assert f"published in snapshot {seal.snapshot_id} but not there now: expected a row, found none [{where}]" in lines
@@ -310,15 +310,15 @@ def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, sp
     assert verify(day).verdict == "proven"
 
 
-def test_what_retention_took_is_said_and_the_seals_evidence_on_holes_stands(day: Log) -> None:
+def test_after_retention_the_seals_evidence_on_holes_counts(day: Log) -> None:
     drop_below(day, 16)
     found = verify(day)
     assert found.verdict == "proven"
-    assert check(found, "kafka").looked_at == "8 records at 8 offsets that Kafka still holds of the day"
-    assert check(found, "holes").notes == ["5 of them are past Kafka's retention: the seal's evidence stands"]
+    assert check(found, "kafka").derived_from == "8 records at 8 offsets that Kafka still holds of the day"
+    assert check(found, "holes").notes == ["5 of them are past Kafka's retention: the seal's evidence counts"]
     drop_below(day, 8, partition=1)
     found = verify(day)
-    assert (found.verdict, check(found, "kafka").status) == ("proven", "gone")
+    assert (found.verdict, check(found, "kafka").status) == ("proven", "expired")
     key = day.layout.seal_key(MONDAY, 1)
     raw = json.loads(day.store.get(key) or b"")
     for hole in raw["logs"][0]["holes"]:
@@ -326,30 +326,30 @@ def test_what_retention_took_is_said_and_the_seals_evidence_on_holes_stands(day:
     with replaced(day, key, json.dumps(raw).encode()):
         found = verify(day)
     assert (found.verdict, check(found, "holes").status) == ("unknown", "unknown")
-    # The last one is behind the day's last record.
-    assert "6 offsets have no row and nothing proves why: [5, 10), [15, 16)" in check(found, "holes").unknown[0]
+    # The last one is after the day's last record.
+    assert "6 offsets have no row and no proven cause: [5, 10), [15, 16)" in check(found, "holes").unknown[0]
 
 
-def test_the_rows_a_version_added_and_removed_are_counted_anew(
+def test_the_rows_that_a_version_added_and_removed_are_recounted(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
     log, seals = sealed_in_turn(settings, make_stream, produce, spark, {"first": 5, "second": 2})
     stream = log.stream
     seals.append(rollback_day(log.run("undo"), spark, day=MONDAY, version=1))
-    looked_at = ["nothing: the day's first version"]
-    looked_at += [
+    derived_from = ["nothing: the day's first version"]
+    derived_from += [
         f"{rows} rows of {stream.table}, snapshot {item.snapshot_id}, beside this version's"
         for rows, item in zip((5, 7), seals[:2], strict=True)
     ]
-    for version, expected in enumerate(looked_at, start=1):
+    for version, expected in enumerate(derived_from, start=1):
         found = verify(log, version)
-        assert (found.verdict, told(found), check(found, "difference").looked_at) == ("proven", "", expected)
+        assert (found.verdict, differences(found), check(found, "difference").derived_from) == ("proven", "", expected)
 
     key = log.layout.seal_key(MONDAY, 3)
     raw = json.loads(log.store.get(key) or b"")
     assert raw["difference"] == {"added": 0, "removed": 2, "changed": 0}
     with replaced(log, key, json.dumps({**raw, "difference": {"added": 1, "removed": 0, "changed": 6}}).encode()):
-        lines = told(verify(log)).splitlines()
+        lines = differences(verify(log)).splitlines()
     assert lines == [
         "difference: rows added: expected 0, found 1 [seal of 2013-01-14 version 3]",
         "difference: rows removed: expected 2, found 0 [seal of 2013-01-14 version 3]",
@@ -359,7 +359,7 @@ def test_the_rows_a_version_added_and_removed_are_counted_anew(
     table = IcebergTable(spark, settings, stream.table)
     table._load().expireSnapshots().expireSnapshotId(seals[1].snapshot_id).commit()
     found = verify(log)
-    assert (found.verdict, check(found, "difference").status) == ("proven", "gone")
+    assert (found.verdict, check(found, "difference").status) == ("proven", "expired")
 
 
 def test_a_day_that_was_never_sealed_is_refused(day: Log) -> None:

@@ -16,14 +16,14 @@ from tidemark.verify.result import Mismatch, ProofPart
 WEEK = timedelta(days=7)
 
 
-def told(item: Mismatch) -> str:
+def describe(item: Mismatch) -> str:
     return f"{item.what}: expected {item.expected}, found {item.found} [{item.where}]"
 
 
 def derived(
     small: Small, until_us: int = 2**62, used: tuple[tuple[str, int, int], ...] = ()
 ) -> tuple[Derived, list[str], str]:
-    """What is there of the first day, what is wrong, what was looked at. ``used``: writer, first and last batch."""
+    """The first day's archive, its differences, and their source. ``used``: writer, first and last batch."""
     chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
     found = reader.derive(
@@ -32,7 +32,7 @@ def derived(
         files,
         lambda _: None,
     )
-    return found, [told(item) for check in (chains, files) for item in check.differences], chains.looked_at
+    return found, [describe(item) for check in (chains, files) for item in check.differences], chains.derived_from
 
 
 def test_a_value_that_changed_in_an_object_is_found_by_its_checksum(store: ObjectStore) -> None:
@@ -54,8 +54,8 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
     for start in range(0, 30, 2):
         small.commit(start, start + 2, at=sealed + timedelta(days=1 if start >= 16 else -1))
     small.commit(3, 7, writer="refill-1", at=sealed)  # rows twice: those ranges stay as they are
-    before, wrong, looked_at = derived(small, micros(sealed))
-    assert (wrong, looked_at) == ([], "16 manifests")
+    before, wrong, derived_from = derived(small, micros(sealed))
+    assert (wrong, derived_from) == ([], "16 manifests")
     owner = small.log()
     assert (list(before.rows[owner].ranges()), before.copies[owner], before.late) == (
         [OffsetRange(start=0, end=16)],
@@ -64,8 +64,8 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
     )
     assert compaction(small, NOW - 2 * WEEK).run().ranges == 11
     for objects in (11, 0):
-        found, wrong, looked_at = derived(small, micros(sealed))
-        assert (wrong, looked_at) == ([], "17 manifests, 11 ranges compacted since")
+        found, wrong, derived_from = derived(small, micros(sealed))
+        assert (wrong, derived_from) == ([], "17 manifests, 11 ranges compacted since")
         assert (list(found.rows[owner].ranges()), found.copies, found.late) == (
             list(before.rows[owner].ranges()),
             before.copies,
@@ -139,7 +139,7 @@ def test_a_replaced_range_with_nothing_in_its_place_is_named(store: ObjectStore)
     compaction(small).run()
     check = ProofPart(name="manifests")
     Lineage(small.compactions()).compare(small.log(), (OffsetRange(start=0, end=3),), check)
-    first, second = map(told, check.differences)
+    first, second = map(describe, check.differences)
     assert "expected a complete range in place of [2, 4) of query-a/1, found none with [3, 4)" in first
     assert "expected a complete range in place of [4, 6) of query-a/2, found none with [4, 6)" in second
     assert "[compact/0, orders-0]" in first

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, Log
 from tests.batch.steps import pass_audit
-from tests.batch.test_verify import GOOD, NINE, check, replaced, sealed_in_turn, told, verify
+from tests.batch.test_verify import GOOD, NINE, check, differences, replaced, sealed_in_turn, verify
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
@@ -43,8 +43,8 @@ def test_a_table_that_was_put_back_to_an_earlier_version_disproves_the_latest_on
     assert (found.verdict, check(found, "readers").notes) == ("disproven", [])
     assert {item.name for item in found.checks if item.status != "holds"} == {"readers"}
     second, first = seals[1].snapshot_id, seals[0].snapshot_id
-    assert f"readers: the snapshot of the day's rows: expected {second}, found {first} [" in told(found)
-    assert "readers: rows of the day: expected 7, found 5" in told(found)
+    assert f"readers: the snapshot of the day's rows: expected {second}, found {first} [" in differences(found)
+    assert "readers: rows of the day: expected 7, found 5" in differences(found)
     assert verify(log, 1).verdict == "proven"
 
 
@@ -61,34 +61,34 @@ def test_a_value_that_somebody_changed_is_found_where_readers_see_it(
         for offsets in ("[2, 4)", "[7, 8)")
     ]
     spark.sql(f"UPDATE {table} SET n = n - 1 WHERE _offset IN (2, 3, 7)")
-    # Of all rows, by today's schema: what nobody had filled in is null on both sides.
+    # The values are compared by the current schema: a new column is null in both snapshots.
     spark.sql(f"ALTER TABLE {table} ADD COLUMN share DOUBLE")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN n TO number")
     found = verify(log)
-    assert (found.verdict, told(found)) == ("proven", "")
+    assert (found.verdict, differences(found)) == ("proven", "")
     (note,) = check(found, "readers").notes
-    assert note == "somebody else has written the day's files anew since, so all values were compared"
+    assert note == "another writer has rewritten the day's files, so all values were compared"
     spark.sql(f"UPDATE {table} SET share = 0.5 WHERE _offset = 8")
-    assert "offsets [8, 9)" in told(verify(log))
+    assert "offsets [8, 9)" in differences(verify(log))
 
 
-def test_a_day_of_a_topic_that_is_gone_for_good_stands_by_all_that_is_left(
+def test_a_day_of_a_deleted_topic_is_proven_by_archive_and_tables(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
     log, _ = sealed_in_turn(settings, make_stream, produce, spark, {"run-1": 3})
     assert check(verify(log), "kafka").status == "holds"
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([log.stream.topic])[log.stream.topic].result(timeout=60)
-    wait_until(lambda: not logs_of(settings.kafka_bootstrap, log.stream.topic), "the topic is gone", 60)
+    wait_until(lambda: not logs_of(settings.kafka_bootstrap, log.stream.topic), "the topic is deleted", 60)
     found = verify(log)
-    assert (found.verdict, told(found)) == ("proven", "")
-    assert {item.name: item.status for item in found.checks if item.status != "holds"} == {"kafka": "gone"}
+    assert (found.verdict, differences(found)) == ("proven", "")
+    assert {item.name: item.status for item in found.checks if item.status != "holds"} == {"kafka": "expired"}
 
 
 def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove_its_day(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
-    """Second copies by a stream that starts anew, and a first record in a partition that the run did not know."""
+    """Second copies by a stream that starts again, and a first record in a partition that the run did not know."""
     stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
     log = Log(stream=stream, settings=settings, produce_records=produce)
     produce(stream.topic, [GOOD] * 10)
@@ -107,7 +107,7 @@ def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove
     (sealed,) = seal_run(run)
     assert (sealed.rows_read, sealed.duplicates_trimmed, [item.log.partition for item in sealed.logs]) == (10, 0, [0])
     found = verify(log)
-    assert (found.verdict, told(found)) == ("proven", "")
+    assert (found.verdict, differences(found)) == ("proven", "")
     assert check(found, "counts").notes == [
         "8 archived rows of the day are not part of this version: they came later, or a rollback left them out"
     ]
@@ -132,12 +132,12 @@ def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_th
     with monkeypatch.context() as patched:
         patched.setattr(verify_module, "_compare_difference", expire_it)
         found = verify(log)
-    assert (found.verdict, told(found), check(found, "readers").status) == ("proven", "", "holds")
+    assert (found.verdict, differences(found), check(found, "readers").status) == ("proven", "", "holds")
     with monkeypatch.context() as patched:
         stale = iter([before])
         patched.setattr(verify_module, "load_table", lambda *args: next(stale, None) or load_table(*args))
         found = verify(log)
-    assert (found.verdict, told(found)) == ("unknown", "")
+    assert (found.verdict, differences(found)) == ("unknown", "")
     assert check(found, "tables").unknown[0].endswith("expired while it was read: verify again")
 
 
@@ -157,8 +157,8 @@ def test_a_damaged_file_of_what_stands_in_for_an_expired_snapshot_disproves_the_
     with replaced(log, key, b"damaged"):
         found = verify(log)
     assert (found.verdict, check(found, "tables").status) == ("disproven", "differs")
-    assert "tables: a table does not read: expected its files, found " in told(found)
-    assert f"{log.stream.table}, in place of snapshot {sealed.snapshot_id}" in told(found)
+    assert "tables: a table does not read: expected its files, found " in differences(found)
+    assert f"{log.stream.table}, in place of snapshot {sealed.snapshot_id}" in differences(found)
 
 
 def test_what_stands_in_for_an_expired_snapshot_may_expire_too_while_it_is_read(
@@ -177,7 +177,7 @@ def test_what_stands_in_for_an_expired_snapshot_may_expire_too_while_it_is_read(
     with monkeypatch.context() as patched:
         patched.setattr(verify_module, "load_table", lambda *args: next(stale, None) or load_table(*args))
         found = verify(log)
-    assert (found.verdict, told(found)) == ("unknown", "")
+    assert (found.verdict, differences(found)) == ("unknown", "")
     assert check(found, "tables").unknown[0].endswith("snapshots expired while it was read: verify again")
     assert verify(log).verdict == "proven"
     assert [item["id"] for item in table.history()] == [current]

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from tests.batch.objects import archive_rows
 from tests.batch.steps import finalize, pass_audit
 from tests.catalog import another_catalog
+from tests.plans import make_plan
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Plan, Target
-from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run

@@ -25,7 +25,7 @@ def test_two_writers_whole_chains_have_no_broken_link_in_any_order() -> None:
     assert broken_links(both[::-1]) == ()
 
 
-def test_a_deleted_manifest_breaks_the_link_of_the_one_behind_it() -> None:
+def test_a_deleted_manifest_breaks_the_link_of_the_next_one() -> None:
     whole = chain("a", 4)
     (link,) = broken_links([whole[0], whole[1], whole[3]])
     assert link == BrokenLink(writer="a", batch=3, after=1, expected=sha(whole[1]), found=sha(whole[2]))
@@ -41,7 +41,7 @@ def test_a_deleted_first_manifest_shows_in_the_second() -> None:
     assert "as the writer's first: expected previous none" in str(link)
 
 
-def test_an_altered_manifest_breaks_the_link_of_the_one_behind_it() -> None:
+def test_an_altered_manifest_breaks_the_link_of_the_next_one() -> None:
     whole = chain("a", 3)
     altered = replace(whole[1], committed_at_us=5)
     (link,) = broken_links([whole[0], altered, whole[2]])

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import offsets, ranges, span
-from tidemark.core.cover import Piece, cover, overlaps
+from tidemark.core.cover import CoverPart, cover, overlaps
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Overlap
 
@@ -22,8 +22,8 @@ short = st.lists(
 )
 
 
-def covered(pieces: Sequence[Piece]) -> list[tuple[int, OffsetRange]]:
-    return [(piece.index, piece.range) for piece in pieces]
+def covered(parts: Sequence[CoverPart]) -> list[tuple[int, OffsetRange]]:
+    return [(part.index, part.range) for part in parts]
 
 
 @settings(max_examples=600)
@@ -31,13 +31,13 @@ def covered(pieces: Sequence[Piece]) -> list[tuple[int, OffsetRange]]:
 def test_a_cover_is_disjoint_in_order_and_holds_what_the_ranges_hold(
     target: OffsetRange, archived: list[OffsetRange]
 ) -> None:
-    pieces = cover(target, archived)
-    assert sum(len(piece.range) for piece in pieces) == len(offsets([piece.range for piece in pieces]))
-    assert [piece.range.start for piece in pieces] == sorted(piece.range.start for piece in pieces)
-    assert offsets([piece.range for piece in pieces]) == offsets(archived) & offsets([target])
-    for piece in pieces:
-        assert piece.range.intersect(archived[piece.index]) == piece.range
-    assert len({piece.index for piece in pieces}) == len(pieces)
+    parts = cover(target, archived)
+    assert sum(len(part.range) for part in parts) == len(offsets([part.range for part in parts]))
+    assert [part.range.start for part in parts] == sorted(part.range.start for part in parts)
+    assert offsets([part.range for part in parts]) == offsets(archived) & offsets([target])
+    for part in parts:
+        assert part.range.intersect(archived[part.index]) == part.range
+    assert len({part.index for part in parts}) == len(parts)
 
 
 @settings(max_examples=600)
@@ -53,13 +53,13 @@ def test_a_cover_takes_the_fewest_ranges_and_among_those_trims_the_fewest(
         for size in range(len(archived) + 1)
     )
     best_size, best_trims = next((size, min(trims)) for size, trims in enumerate(sizes) if trims)
-    pieces = cover(target, archived)
-    assert len(pieces) == best_size
-    assert sum(piece.range != archived[piece.index] for piece in pieces) == best_trims
+    parts = cover(target, archived)
+    assert len(parts) == best_size
+    assert sum(part.range != archived[part.index] for part in parts) == best_trims
 
 
 def _trims(target: OffsetRange, chosen: Sequence[OffsetRange]) -> int:
-    """How many of the ranges lose offsets when each starts behind the one before it."""
+    """How many of the ranges lose offsets when each starts after the one before it."""
     trims, position = 0, target.start
     for item in sorted(chosen):
         trims += item.start < position or item.end > target.end
@@ -99,7 +99,7 @@ def test_of_two_covers_of_the_same_size_the_one_that_needs_no_trimming_is_taken(
     assert covered(cover(span(0, 9), archived)) == [(1, span(0, 3)), (2, span(3, 9))]
 
 
-def test_a_cover_goes_on_behind_a_gap() -> None:
+def test_a_cover_continues_after_a_gap() -> None:
     assert covered(cover(span(0, 9), [span(1, 3), span(5, 6)])) == [(0, span(1, 3)), (1, span(5, 6))]
 
 
@@ -119,9 +119,9 @@ def test_three_copies_of_a_middle_are_split_where_the_third_one_ends() -> None:
 
 def test_a_hundred_thousand_overlapping_ranges_are_covered() -> None:
     archived = [span(at * 10, at * 10 + 25) for at in range(100_000)]
-    pieces = cover(span(0, 1_000_015), archived)
+    parts = cover(span(0, 1_000_015), archived)
     found = overlaps(span(0, 1_000_015), archived)
     # Two steps of 10 fit into 25 offsets, three do not: every second range is needed, and the last one.
-    assert len(pieces) == 50_001
+    assert len(parts) == 50_001
     # Every step of 10 from the third on has 5 offsets with three copies and then some with two; the second has two.
     assert len(found) == 2 * 99_998 + 1

@@ -1,4 +1,4 @@
-"""Copies with holes and without: each offset from the densest copy of it, in the fewest pieces."""
+"""Copies with holes and without: each offset from the densest copy of it, in the fewest parts."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import offsets, ranges, span
-from tidemark.core.cover import Copy, Piece, best_cover, cover
+from tidemark.core.cover import Copy, CoverPart, best_cover, cover
 from tidemark.core.offsets import OffsetRange
 
 pytestmark = pytest.mark.conformance(14)
@@ -43,10 +43,10 @@ def best(archived: Sequence[Copy], offset: int) -> Fraction | None:
 def test_every_offset_any_copy_holds_comes_once_from_the_best_copy_of_it(
     target: OffsetRange, archived: list[Copy]
 ) -> None:
-    pieces = best_cover(target, archived)
-    taken = {offset: archived[piece.index] for piece in pieces for offset in offsets([piece.range])}
-    assert sum(len(piece.range) for piece in pieces) == len(taken)
-    assert [piece.range for piece in pieces] == sorted(piece.range for piece in pieces)
+    parts = best_cover(target, archived)
+    taken = {offset: archived[part.index] for part in parts for offset in offsets([part.range])}
+    assert sum(len(part.range) for part in parts) == len(taken)
+    assert [part.range for part in parts] == sorted(part.range for part in parts)
     assert taken.keys() == offsets([copy.range for copy in archived]) & offsets([target])
     for offset, copy in taken.items():
         assert offset in copy.range
@@ -57,17 +57,17 @@ def test_every_offset_any_copy_holds_comes_once_from_the_best_copy_of_it(
 @given(targets, few)
 def test_complete_copies_are_used_as_if_there_were_no_others(target: OffsetRange, archived: list[Copy]) -> None:
     complete = [copy.range for copy in archived if share(copy) == 1]
-    found = [piece.range for piece in best_cover(target, archived) if share(archived[piece.index]) == 1]
-    assert found == [piece.range for piece in cover(target, complete)]
+    found = [part.range for part in best_cover(target, archived) if share(archived[part.index]) == 1]
+    assert found == [part.range for part in cover(target, complete)]
 
 
 @settings(max_examples=500)
 @given(targets, few)
-def test_between_better_copies_the_fewest_pieces_of_equally_dense_ones_are_used(
+def test_between_better_copies_the_fewest_parts_of_equally_dense_ones_are_used(
     target: OffsetRange, archived: list[Copy]
 ) -> None:
-    pieces = [piece for piece in best_cover(target, archived) if share(archived[piece.index]) < 1]
-    for run in _runs(pieces, archived):
+    parts = [part for part in best_cover(target, archived) if share(archived[part.index]) < 1]
+    for run in _runs(parts, archived):
         whole = span(run[0].range.start, run[-1].range.end)
         wanted = best(archived, whole.start)
         alike = [copy.range for copy in archived if share(copy) == wanted]
@@ -79,44 +79,44 @@ def test_between_better_copies_the_fewest_pieces_of_equally_dense_ones_are_used(
         assert len(run) == fewest
 
 
-def _runs(pieces: Sequence[Piece], archived: Sequence[Copy]) -> list[list[Piece]]:
-    """Pieces that touch and are equally dense, together."""
-    found: list[list[Piece]] = []
-    for piece in pieces:
+def _runs(parts: Sequence[CoverPart], archived: Sequence[Copy]) -> list[list[CoverPart]]:
+    """Adjacent parts that are equally dense, together."""
+    found: list[list[CoverPart]] = []
+    for part in parts:
         before = found[-1][-1] if found else None
         if (
             before is not None
-            and before.range.end == piece.range.start
-            and archived[before.index].density == archived[piece.index].density
+            and before.range.end == part.range.start
+            and archived[before.index].density == archived[part.index].density
         ):
-            found[-1].append(piece)
+            found[-1].append(part)
         else:
-            found.append([piece])
+            found.append([part])
     return found
 
 
 def test_a_complete_copy_is_taken_although_one_with_a_hole_reaches_farther() -> None:
     archived = [Copy(range=span(0, 20), rows=19), Copy(range=span(0, 9), rows=9)]
     assert best_cover(span(0, 20), archived) == (
-        Piece(index=1, range=span(0, 9)),
-        Piece(index=0, range=span(9, 20)),
+        CoverPart(index=1, range=span(0, 9)),
+        CoverPart(index=0, range=span(9, 20)),
     )
 
 
-def test_a_copy_with_holes_goes_on_behind_a_better_one_in_its_middle() -> None:
+def test_a_copy_with_holes_continues_after_a_better_one_in_its_middle() -> None:
     archived = [Copy(range=span(0, 20), rows=10), Copy(range=span(5, 9), rows=4), Copy(range=span(12, 15), rows=2)]
     assert best_cover(span(0, 20), archived) == (
-        Piece(index=0, range=span(0, 5)),
-        Piece(index=1, range=span(5, 9)),
-        Piece(index=0, range=span(9, 12)),
-        Piece(index=2, range=span(12, 15)),
-        Piece(index=0, range=span(15, 20)),
+        CoverPart(index=0, range=span(0, 5)),
+        CoverPart(index=1, range=span(5, 9)),
+        CoverPart(index=0, range=span(9, 12)),
+        CoverPart(index=2, range=span(12, 15)),
+        CoverPart(index=0, range=span(15, 20)),
     )
 
 
 def test_a_hundred_thousand_copies_with_holes_are_covered() -> None:
     archived = [Copy(range=span(at * 10, at * 10 + 25), rows=24 if at % 3 else 20) for at in range(100_000)]
-    pieces = best_cover(span(0, 1_000_015), archived)
-    assert sum(len(piece.range) for piece in pieces) == 1_000_015
+    parts = best_cover(span(0, 1_000_015), archived)
+    assert sum(len(part.range) for part in parts) == 1_000_015
     # Every third copy is the poorer one: its offsets are in a neighbour too, but for those at the very start.
-    assert [archived[piece.index].rows for piece in pieces].count(20) <= 2
+    assert [archived[part.index].rows for part in parts].count(20) <= 2

@@ -16,11 +16,11 @@ from tests.core.worlds import (
     sealed_log,
     span,
 )
+from tests.plans import make_plan
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, Overlap, RowsOfDay, Slice, Target, Used
-from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal
 
 FIRST, SECOND, THIRD = DAYS
@@ -81,7 +81,7 @@ def test_a_gap_across_the_log_start_is_lost_below_and_refilled_above() -> None:
     assert plan_of(world).logs[0].gaps == (Gap(range=span(10, 13), kind="lost"), Gap(range=span(13, 20), kind="refill"))
 
 
-def test_what_is_not_archived_behind_the_target_is_pending() -> None:
+def test_offsets_after_the_target_that_are_not_archived_are_pending() -> None:
     world = replace(world_of(batch(0, 0, 10, one_day(10)), end=10), targets=(target(10, high_watermark=14),))
     (found,) = plan_of(world).logs
     assert (found.gaps, found.pending) == ((), span(10, 14))
@@ -93,7 +93,7 @@ def test_an_empty_log_needs_nothing() -> None:
     assert plan.days == (DayPlan(day=FIRST, version=1, reason="requested", archived_rows=0),)
 
 
-def test_a_topic_made_again_is_another_log_and_covers_nothing() -> None:
+def test_a_recreated_topic_is_another_log_and_covers_nothing() -> None:
     old = log(topic_id="id-0")
     manifest = manifest_of("a", 0, {old: span(0, 10)}, {old: (FIRST,) * 10}, "whole")
     plan = plan_of(world_of(manifest, end=10))
@@ -116,7 +116,7 @@ def test_a_range_without_rows_is_covered_and_a_hole_of_its_whole_length() -> Non
     assert plan.slices == ()
 
 
-def test_a_hole_in_a_trimmed_range_is_told_as_the_most_it_can_be() -> None:
+def test_a_hole_in_a_trimmed_range_has_its_highest_possible_size() -> None:
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 8 + (None,) * 2 + (FIRST,) * 10}
     world = world_of(batch(0, 0, 10, truths), batch(0, 5, 20, truths, writer="b"), end=20)
     assert plan_of(world).logs[0].holes == (
@@ -247,7 +247,7 @@ def test_a_partition_the_seal_does_not_know_reopens_the_days_it_has_rows_of() ->
     assert [item.day for item in plan_of(world).days] == [FIRST]
 
 
-def test_rows_archived_behind_the_target_wait_for_the_next_run() -> None:
+def test_rows_archived_after_the_target_wait_for_the_next_run() -> None:
     truths = one_day(30)
     seals = (seal_of(FIRST, [sealed_log(log(), 0, 20)]),)
     world = world_of(batch(0, 0, 20, truths), batch(1, 20, 30, truths), end=20, seals=seals)

@@ -107,13 +107,13 @@ def test_slices_read_every_archived_row_of_the_affected_days_once(world: World) 
         own = [offset for offset in _rows(world, files[item.key]) if offset in item.range]
         assert item.whole == (len(own) == files[item.key].rows)
         of_days = Counter(world.truths[item.log][offset] for offset in own)
-        told = {found.day: found.rows for found in item.rows}
-        assert of_days.keys() <= told.keys()
-        # Not told only where it can't be: a cut goes through a day with offsets that are none of its rows.
+        counts = {found.day: found.rows for found in item.rows}
+        assert of_days.keys() <= counts.keys()
+        # Unknown only if the used part ends inside a day with offsets that are not its rows.
         scattered = {found.day for found in _scattered(files[item.key]) if of_days[found.day] < found.rows}
-        assert {day for day, rows in told.items() if rows is None} <= scattered
-        assert all(rows == of_days[day] for day, rows in told.items() if rows is not None)
-        assert item.counted == (None not in told.values())
+        assert {day for day, rows in counts.items() if rows is None} <= scattered
+        assert all(rows == of_days[day] for day, rows in counts.items() if rows is not None)
+        assert item.counted == (None not in counts.values())
         read.update((item.log, offset) for offset in own if world.truths[item.log][offset] in days)
     expected = Counter(
         (target.log, offset)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.worlds import DAYS, World, log, manifest_of, seal_of, sealed_log, span, worlds
+from tests.plans import make_plan
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import FormatError, IncompleteError, PositionError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import parse_manifest
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Plan
-from tidemark.core.planner import make_plan
 from tidemark.core.seal import parse_seal
 
 prefixes = st.sampled_from(["", "lake", "a/b"])
@@ -162,7 +162,7 @@ def test_a_manifest_of_another_format_is_refused_by_both_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "message"),
+    ("parts", "message"),
     [
         ([(0, 10)], "do not reach its end: expected 30, found 10"),
         ([(5, 30)], r"do not tile its log: expected 0, found \[5, 30\)"),
@@ -171,11 +171,11 @@ def test_a_manifest_of_another_format_is_refused_by_both_numbers() -> None:
         ([], "do not reach its end: expected 30, found 0"),
     ],
 )
-def test_a_seal_whose_ranges_do_not_tile_its_log_is_refused(pieces: list[tuple[int, int]], message: str) -> None:
+def test_a_seal_whose_ranges_do_not_tile_its_log_is_refused(parts: list[tuple[int, int]], message: str) -> None:
     whole = sealed_log(log(), 0, 30)
     (used,) = whole.used
     with pytest.raises(PositionError, match=message):
-        replace(whole, used=tuple(replace(used, range=span(*piece)) for piece in pieces))
+        replace(whole, used=tuple(replace(used, range=span(*part)) for part in parts))
 
 
 def test_a_seal_does_not_take_a_gap_that_kafka_still_holds() -> None:

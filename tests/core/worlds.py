@@ -7,11 +7,11 @@ from itertools import groupby
 
 from hypothesis import strategies as st
 
+from tests.plans import make_plan
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, Plan, Target, Used
-from tidemark.core.planner import make_plan
 from tidemark.core.seal import Seal, SealedLog
 
 DAYS = (date(2013, 1, 14), date(2013, 1, 15), date(2013, 1, 16))
@@ -113,6 +113,8 @@ def seal_of(day: date, logs: Sequence[SealedLog], *, version: int = 1, run: str 
         snapshot_id=1,
         quarantine_snapshot_id=None,
         logs=tuple(logs),
+        reason="requested",
+        planned_at_us=0,
     )
 
 

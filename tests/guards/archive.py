@@ -91,7 +91,7 @@ GUARDS = (
         path="include/tidemark/core/manifest_chain.py",
         old="if manifest.previous != expected:",
         new="if False:",
-        tests=("tests/core/test_chain.py::test_an_altered_manifest_breaks_the_link_of_the_one_behind_it",),
+        tests=("tests/core/test_chain.py::test_an_altered_manifest_breaks_the_link_of_the_next_one",),
     ),
     Guard(
         name="write-ahead-log-compared",

@@ -167,7 +167,7 @@ GUARDS = (
         name="seal-tiles",
         promise="The ranges of a seal follow each other without a gap or an overlap.",
         path="include/tidemark/core/seal.py",
-        old="if piece.start != at:",
+        old="if part.start != at:",
         new="if False:",
         tests=("tests/core/test_roundtrips.py::test_a_seal_whose_ranges_do_not_tile_its_log_is_refused",),
     ),

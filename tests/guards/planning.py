@@ -53,7 +53,7 @@ GUARDS = (
         path="include/tidemark/core/planner.py",
         old="pending=range_or_none(target.end, max(target.end, target.high_watermark)),",
         new="pending=None,",
-        tests=("tests/core/test_planner.py::test_what_is_not_archived_behind_the_target_is_pending",),
+        tests=("tests/core/test_planner.py::test_offsets_after_the_target_that_are_not_archived_are_pending",),
     ),
     Guard(
         name="silence-unexplained",

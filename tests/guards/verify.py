@@ -23,7 +23,7 @@ GUARDS = (
         name="verified-chain",
         promise="Verification notices a manifest that was altered.",
         path="include/tidemark/verify/archive.py",
-        old="for link in broken_links(manifests, behind):",
+        old="for link in broken_links(manifests, last):",
         new="for link in ():",
         tests=(
             "tests/batch/test_verify.py::test_an_altered_manifest_shows_in_the_chain_and_a_deleted_one_in_the_ranges",

@@ -186,7 +186,7 @@ def transform(records):
     return records.select("source", "event_time", "event.id", *untyped)
 """
     found = checked(spark, tmp_path, transform)
-    message = "table orders can't be made: found column {} (cast it to the type it is to have) [{}]"
+    message = "table orders can't be made: found column {} (cast it to its intended type) [{}]"
     assert [str(item) for item in found.problems] == [
         message.format(column, tmp_path / "orders.py")
         for column in ("x: table none, definition void", "y: table none, definition struct<z:array<void>>")

@@ -13,7 +13,7 @@ from tidemark.verify.day import verify_day
 from tidemark.verify.result import EXIT_CODES, ProofPart, Verification
 
 SHOWN_MAX = 20
-COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "gone": "yellow"}
+COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "expired": "yellow"}
 VERDICTS = {"proven": "green", "disproven": "red", "unknown": "yellow"}
 
 
@@ -41,7 +41,7 @@ def print_proof(console: Console, found: Verification) -> None:
     console.print(Text(found.seal))
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:
-        table.add_row(check.name, Text(_status(check), style=COLOURS[check.status]), Text(check.looked_at))
+        table.add_row(check.name, Text(_status(check), style=COLOURS[check.status]), Text(check.derived_from))
     console.print(table)
     for check in found.checks:
         for item in check.differences[:SHOWN_MAX]:

@@ -27,18 +27,12 @@ def commit_name(batch: int) -> str:
 
 
 def parse_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
-    """``offsets/<batch>``: the end of the batch by partition.
-
-    Raises FormatError for other text, ConflictError for another topic's positions.
-    """
+    """``offsets/<batch>``: its end by partition. Raises FormatError, or ConflictError for another topic's positions."""
     return _positions(_offset_lines(body, where)[1], topic, where)
 
 
 def parse_batch_time_us(body: bytes, *, where: str) -> int:
-    """``offsets/<batch>``: the time when Spark planned the batch, µs since the epoch; the same for every retry.
-
-    Raises FormatError for other text.
-    """
+    """``offsets/<batch>``: the time when Spark planned the batch, µs since the epoch; the same for every retry."""
     line = _offset_lines(body, where)[0]
     try:
         found = json.loads(line)["batchTimestampMs"]
@@ -52,7 +46,7 @@ def parse_batch_time_us(body: bytes, *, where: str) -> int:
 
 
 def parse_initial_offsets(body: bytes, *, topic: str, where: str) -> dict[int, int]:
-    """``sources/0/0``: the start of batch 0 by partition; raises what ``parse_offsets`` raises."""
+    """``sources/0/0``: the start of batch 0 by partition. Raises what ``parse_offsets`` raises."""
     lines = body.removeprefix(b"\0").decode(errors="replace").strip().split("\n")
     if len(lines) != 2 or lines[0] != _VERSION:
         raise FormatError(

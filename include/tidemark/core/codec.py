@@ -62,17 +62,17 @@ def _decode(kind: Any, raw: Any, where: str) -> Any:
     return raw
 
 
-def _generic(origin: Any, arguments: tuple[Any, ...], raw: Any, where: str) -> Any:
-    if origin is tuple:
+def _generic(generic: Any, arguments: tuple[Any, ...], raw: Any, where: str) -> Any:
+    if generic is tuple:
         _require(isinstance(raw, list), "a list", raw, where)
         return tuple(_decode(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
-    if origin is dict:
+    if generic is dict:
         _require(isinstance(raw, dict), "an object", raw, where)
         return raw
-    if origin in (UnionType, Union):  # "Literal[…] | None" is the latter; the only unions in our values are "X | None"
+    if generic in (UnionType, Union):  # "Literal[…] | None" is the latter; the only unions in our values are "X | None"
         return None if raw is None else _decode(next(item for item in arguments if item is not NoneType), raw, where)
-    if origin is not Literal:
-        raise TypeError(f"no JSON form for {origin}")
+    if generic is not Literal:
+        raise TypeError(f"no JSON form for {generic}")
     _require(raw in arguments, f"one of {', '.join(map(str, arguments))}", raw, where)
     return raw
 

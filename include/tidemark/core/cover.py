@@ -1,8 +1,8 @@
-"""The best committed ranges that tile a target, the fewest of them, and the offsets several of them hold.
+"""The best committed ranges for a target, and the offsets that several of them hold.
 
-``cover`` is the classical greedy one, in layers: layer k holds the ranges that the k-th place of a smallest cover can
-take. Reaching past layer k-1's farthest end is what puts a range into layer k, so each range is in one layer at most,
-and choosing the best chain through the layers costs one bisection per range: O(n log n) in all.
+``cover`` is greedy, in layers: layer k has the ranges that can be the k-th of a smallest cover. Such a range reaches
+past the farthest end of layer k-1, so each range is in one layer at most. The best chain through the layers costs one
+bisection per range: O(n log n) in all.
 """
 
 from bisect import bisect_left
@@ -15,8 +15,8 @@ from tidemark.core.plan import Overlap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """The part ``range`` of the ``index``-th range given; parts of one cover share no offset."""
+class CoverPart:
+    """A part of the ``index``-th range given. The parts of one cover share no offset."""
 
     index: int
     range: OffsetRange
@@ -24,25 +24,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A committed range and how many rows it came out as; fewer than its offsets where it has holes."""
+    """A committed range and its number of rows: fewer than its offsets if it has holes."""
 
     range: OffsetRange
     rows: int
 
     @property
     def density(self) -> int:
-        """Rows per offset, as ``density`` tells it."""
         return density(self.rows, len(self.range))
 
     @property
     def is_complete(self) -> bool:
-        """Whether every offset has a row, so that no other copy can have more of them."""
         return self.rows >= len(self.range)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """A range as the last one of a chain: how many ranges the chain trims, and the step before it."""
+    """The last range of a chain that trims ``trims`` ranges, and the step before it."""
 
     index: int
     start: int
@@ -52,38 +50,37 @@ class _Step:
 
 
 def density(rows: int, size: int) -> int:
-    """Rows per offset as an integer of exact order, 2**128 for 1: fractions of offsets differ by more than 2**-126."""
+    """Rows per offset as an integer, 2**128 for 1. Its order is exact: the fractions differ by more than 2**-126."""
     return (min(rows, size) << 128) // size
 
 
-def best_cover(target: OffsetRange, copies: Sequence[Copy]) -> tuple[Piece, ...]:
-    """Every offset of ``target`` that any copy holds, from the densest copy that holds it; disjoint pieces in order.
+def best_cover(target: OffsetRange, copies: Sequence[Copy]) -> tuple[CoverPart, ...]:
+    """Every offset of ``target`` that any copy holds, from the densest such copy; disjoint parts in order.
 
-    Complete copies go first, as their ``cover``: no row of theirs is passed over for a copy with holes. Two copies with
-    holes may each have rows that the other lacks, and no manifest says which. Of those the one with more rows per
-    offset is taken, in the fewest pieces. Such copies may give several pieces, around better ones. O(n log n).
+    Complete copies go first, as their ``cover``. Two copies with holes may each have rows that the other lacks, and no
+    manifest says which. The one with more rows per offset is used, in the fewest parts. O(n log n).
     """
     complete = [index for index, copy in enumerate(copies) if copy.is_complete]
-    pieces = [
-        Piece(index=complete[piece.index], range=piece.range)
-        for piece in cover(target, [copies[index].range for index in complete])
+    parts = [
+        CoverPart(index=complete[part.index], range=part.range)
+        for part in cover(target, [copies[index].range for index in complete])
     ]
     if len(complete) < len(copies):
         others = sorted(
             (index for index, copy in enumerate(copies) if not copy.is_complete),
             key=lambda index: (copies[index].range, index),
         )
-        pieces += _densest(subtract([target], [piece.range for piece in pieces]), copies, others)
-    return tuple(sorted(pieces, key=lambda piece: piece.range))
+        parts += _densest(subtract([target], [part.range for part in parts]), copies, others)
+    return tuple(sorted(parts, key=lambda part: part.range))
 
 
-def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequence[int]) -> list[Piece]:
-    """A sweep over ``left``: the densest copy until it ends or a denser one starts, then again.
+def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequence[int]) -> list[CoverPart]:
+    """Sweep over ``left``: the densest copy until it ends or a denser one starts.
 
-    Of equally dense ones the farthest reaching follows, which needs the fewest pieces. ``order`` is by start.
+    Of equally dense copies the one with the farthest end gives the fewest parts. ``order`` is by start.
     """
-    pieces: list[Piece] = []
-    ready: list[tuple[int, int, int]] = []  # of what has started: (-density, -end, index), ended ones removed late
+    parts: list[CoverPart] = []
+    ready: list[tuple[int, int, int]] = []  # started copies: (-density, -end, index); ended ones are removed later
     at = 0
     for item in left:
         position = item.start
@@ -94,7 +91,7 @@ def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequenc
                 heappop(ready)
             if not ready:
                 if at == len(order):
-                    return pieces
+                    return parts
                 position = copies[order[at]].range.start
                 continue
             rank, end, index = ready[0]
@@ -104,9 +101,9 @@ def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequenc
                 at = _ready(ready, copies, order, at)
                 if ready[0][0] < rank:
                     stop = start
-            pieces.append(Piece(index=index, range=OffsetRange(start=position, end=stop)))
+            parts.append(CoverPart(index=index, range=OffsetRange(start=position, end=stop)))
             position = stop
-    return pieces
+    return parts
 
 
 def _ready(ready: list[tuple[int, int, int]], copies: Sequence[Copy], order: Sequence[int], at: int) -> int:
@@ -115,17 +112,17 @@ def _ready(ready: list[tuple[int, int, int]], copies: Sequence[Copy], order: Seq
     return at + 1
 
 
-def cover(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[Piece, ...]:
-    """The fewest of ``ranges`` that hold every offset of ``target`` any of them holds, as disjoint pieces in order.
+def cover(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[CoverPart, ...]:
+    """The fewest of ``ranges`` that hold every offset of ``target`` that any of them holds; disjoint parts in order.
 
-    Where two ranges meet in an overlap the later one is trimmed, at the end of the earlier one. Among covers of the
-    same size one that trims the fewest ranges is chosen; among those the choice follows the order of ``ranges``.
+    If two ranges overlap, the later one is trimmed. Of covers of the same size one that trims the fewest ranges is
+    chosen, then the first one in the order of ``ranges``.
     """
     order = sorted(
         (index for index, item in enumerate(ranges) if item.start < target.end and item.end > target.start),
         key=lambda index: (ranges[index].start, ranges[index].end, index),
     )
-    pieces: list[Piece] = []
+    parts: list[CoverPart] = []
     position, at = target.start, 0
     while position < target.end and at < len(order):
         position = max(position, ranges[order[at]].start)
@@ -143,14 +140,14 @@ def cover(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[Piece, ..
             last = _best_at_end(layer)
             position = last.end
         if last is not None:
-            pieces.extend(_chain(last))
-    return tuple(pieces)
+            parts.extend(_chain(last))
+    return tuple(parts)
 
 
 def _extend(
     layer: list[_Step], taken: Sequence[int], ranges: Sequence[OffsetRange], target: OffsetRange
 ) -> list[_Step]:
-    """The next layer, sorted by end: every taken range with the best step of ``layer`` before it."""
+    """The next layer, by end: every taken range with the best step of ``layer`` before it."""
     ends = [step.end for step in layer]
     # best[i]: the step with the fewest trims among layer[i:]; exact[end]: the same among those that end there.
     best: list[_Step] = list(layer)
@@ -181,25 +178,22 @@ def _extend(
 
 
 def _best_at_end(layer: list[_Step]) -> _Step:
-    """The step that reaches farthest; of several the one whose chain trims least."""
+    """The step with the farthest end; of several the one whose chain trims least."""
     end = layer[-1].end
     return min((step for step in layer[bisect_left([item.end for item in layer], end) :]), key=lambda step: step.trims)
 
 
-def _chain(last: _Step) -> list[Piece]:
-    pieces = []
+def _chain(last: _Step) -> list[CoverPart]:
+    parts = []
     step: _Step | None = last
     while step is not None:
-        pieces.append(Piece(index=step.index, range=OffsetRange(start=step.start, end=step.end)))
+        parts.append(CoverPart(index=step.index, range=OffsetRange(start=step.start, end=step.end)))
         step = step.before
-    return pieces[::-1]
+    return parts[::-1]
 
 
 def overlaps(target: OffsetRange, ranges: Sequence[OffsetRange]) -> tuple[Overlap, ...]:
-    """The offsets of ``target`` that two or more of ``ranges`` hold: disjoint and in order.
-
-    They are split wherever one of the ranges starts or ends, so that each overlap lies in all of its copies.
-    """
+    """The offsets of ``target`` that two or more of ``ranges`` hold, split where one of the ranges starts or ends."""
     change: dict[int, int] = {}
     for item in ranges:
         inside = item.intersect(target)

@@ -1,15 +1,4 @@
-"""The exception tree.
-
-TidemarkError
-├── ConfigError        a setting or stream definition is wrong; fix the file
-├── FormatError        persisted text (key, manifest, seal, plan) does not parse
-├── PositionError      an offset position does not fit its neighbour
-├── ConflictError      durable state written by someone else disagrees with ours
-├── IncompleteError    a day can't be proven complete (gaps, losses, rows not conserved)
-├── QualityError       a data-quality check of severity "critical" failed
-├── ServiceError       Kafka, S3 or the catalog can't be reached or refused the call
-└── StackError         a process of the local stack, or a tool it needs, is missing or died
-"""
+"""The exceptions of Tidemark."""
 
 from datetime import date
 

@@ -1,7 +1,7 @@
 """Heartbeats: one object per stream and layer. The running application overwrites it every few seconds."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal, get_args
 
@@ -36,26 +36,13 @@ class Heartbeat:
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_heartbeat`` reads them back to an equal value."""
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "stream": self.stream,
-                "layer": self.layer,
-                "state": self.state,
-                "time": self.time.isoformat(),
-                "version": self.version,
-                "writer": self.writer,
-                "batch": self.batch,
-                "positions": {str(partition): offset for partition, offset in self.positions},
-                "lag_records": self.lag_records,
-                "lag_seconds": self.lag_seconds,
-                "error": self.error,
-            }
-        )
+        positions = {str(partition): offset for partition, offset in self.positions}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return canonical_json({"format": FORMAT, **own, "time": self.time.isoformat(), "positions": positions})
 
 
 def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
-    """The heartbeat in ``body``; raises FormatError, naming ``where``, for anything else."""
+    """The heartbeat in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw = json.loads(body)
         if raw["format"] != FORMAT:
@@ -65,19 +52,9 @@ def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
         time = datetime.fromisoformat(raw["time"])
         if time.tzinfo is None:
             raise FormatError("a time without its zone", expected="UTC", found=raw["time"], where=where)
-        return Heartbeat(
-            stream=raw["stream"],
-            layer=raw["layer"],
-            state=raw["state"],
-            time=time,
-            version=raw["version"],
-            writer=raw["writer"],
-            batch=raw["batch"],
-            positions=tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items())),
-            lag_records=raw["lag_records"],
-            lag_seconds=raw["lag_seconds"],
-            error=raw["error"],
-        )
+        positions = tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items()))
+        own = {field.name: raw[field.name] for field in fields(Heartbeat)}
+        return Heartbeat(**{**own, "time": time, "positions": positions})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             "a heartbeat does not parse", expected=f"format {FORMAT}", found=repr(error), where=where

@@ -1,4 +1,4 @@
-"""Evidence on a log's holes: what is known already, what to ask Kafka, and what the answers make of a plan. Pure."""
+"""Evidence on a log's holes: what is known, what to ask Kafka, and the plan with the answers. No I/O."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _Holes = Mapping[_Copy, Sequence[Hole]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownEvidence:
-    """Evidence of seals and of the run's earlier plan; a hole that is ``final`` need not be asked about again."""
+    """Evidence of seals and of the run's earlier plan. Kafka is not asked again about ``final`` holes."""
 
     by_copy: _Holes
     final: _Holes
@@ -28,10 +28,10 @@ class KnownEvidence:
     def of(
         cls, seals: Iterable[Seal], earlier: Sequence[LogPlan] = (), refilled: Iterable[LogRange] = ()
     ) -> "KnownEvidence":
-        """What seals and the run's ``earlier`` plan have evidence on.
+        """The evidence of seals and of the run's ``earlier`` plan.
 
-        A hole of the earlier plan is final, unless some of its log was ``refilled`` and the hole was refilled in part,
-        or not all of its unexplained offsets are named.
+        A hole of the earlier plan is final, unless a part of its log was ``refilled`` and the hole with it, or not all
+        of its unexplained offsets are named.
         """
         sealed = tuple(seals)
         own = [(item.target.log, item) for item in earlier]
@@ -47,17 +47,17 @@ class KnownEvidence:
         )
 
     def has_transactions(self, log: TopicPartition) -> bool:
-        """Whether a hole of the log is known to be what transactions leave."""
+        """Whether the log is known to have a transactional hole."""
         return any(
             hole.counts["transactional"] for copy, holes in self.by_copy.items() if copy[0] == log for hole in holes
         )
 
     def on(self, log: TopicPartition, used: Used, hole: Hole) -> Evidence | None:
-        """The evidence on a used range's hole; None where there is none yet."""
+        """The evidence on a used range's hole, if there is any."""
         return known(used, hole, self.transactional.get(log, {})) or _best(self.by_copy, log, used, hole)
 
     def is_final(self, log: TopicPartition, used: Used, hole: Hole) -> bool:
-        """Whether the run's earlier plan has settled the hole."""
+        """Whether the run's earlier plan has final evidence on the hole."""
         return _best(self.final, log, used, hole) is not None
 
 
@@ -71,13 +71,13 @@ class HoleQuestions:
     asked: tuple[Hole, ...]
 
     def base(self, hole: Hole) -> Evidence | None:
-        """The evidence to go on from, which names every unexplained offset; None where all have to be asked for."""
+        """Evidence that names every unexplained offset. None if Kafka must be asked about all offsets."""
         evidence = self.before.get(hole.range)
         return evidence if evidence is not None and count(evidence.ranges) == evidence.unexplained else None
 
 
 def questions(item: LogPlan, evidence: KnownEvidence) -> HoleQuestions:
-    """What to ask about a log's holes: those without evidence, and those with unexplained offsets left."""
+    """The holes to ask about: without evidence, or with unexplained offsets left."""
     log = item.target.log
     uses = {used.range.start: used for used in item.used}
     found = {hole.range: evidence.on(log, uses[hole.range.start], hole) for hole in item.holes}
@@ -98,7 +98,7 @@ def questions(item: LogPlan, evidence: KnownEvidence) -> HoleQuestions:
 def with_evidence(
     item: LogPlan, before: Mapping[OffsetRange, Evidence], answers: Mapping[OffsetRange, Evidence]
 ) -> LogPlan:
-    """The log with the evidence of both on its holes. What was proven once stays so, whatever Kafka has forgotten."""
+    """The log with the better evidence of both on its holes, because Kafka may have deleted records since."""
     found = dict(answers)
     for span, evidence in before.items():
         found[span] = min(evidence, found.get(span, evidence), key=lambda one: one.unexplained)
@@ -124,7 +124,7 @@ def _cause(evidence: Evidence) -> Literal["unexplained", "transactional", "compa
 
 
 def _untouched(item: LogPlan, refilled: OffsetSet) -> LogPlan:
-    """The log without the holes that were refilled in part, or that may hold more to refill than was named."""
+    """The log without holes that were refilled in part, or whose unexplained offsets are not all named."""
     ends = [part.end for part in refilled]
 
     def is_done(hole: Hole) -> bool:
@@ -149,7 +149,7 @@ def _by_copy(logs: Iterable[tuple[TopicPartition, SealedLog | LogPlan]]) -> dict
 
 
 def _best(holes: _Holes, log: TopicPartition, used: Used, hole: Hole) -> Evidence | None:
-    """The best evidence on the very same part of the same copy; None where there is none."""
+    """The best evidence on the same part of the same copy, if there is any."""
     copies = holes.get((log, used.writer, used.batch, used.committed), ())
     same = [one.evidence for one in copies if one.range == hole.range and one.evidence is not None]
     return min(same, key=lambda evidence: (evidence.unexplained, -len(evidence.ranges)), default=None)

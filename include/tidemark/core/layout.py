@@ -1,4 +1,4 @@
-"""Every name Tidemark persists in S3, each with one format and one parse function.
+"""The key of every object in S3, each with one format and one parse function.
 
 Positions are zero-padded so that a listing is in log order. ``prefix`` is the archive's folder in the
 bucket, without a trailing slash; it may be empty.
@@ -16,14 +16,13 @@ _DATA = re.compile(
     r"\+(?P<seq>\d{4,})\.parquet"
 )
 _MANIFEST = re.compile(r"(?P<writer>[^/]+)/(?P<batch>\d{12,})\.json")
-_HEARTBEAT = re.compile(r"(?P<layer>[a-z]+)\.json")
 _LEDGER = re.compile(r"(?P<number>\d{8,})\.ledger")
 _SEAL = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})/(?P<version>\d{4,})\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataName:
-    """What a data object's key says: the committed batch range of its partition, not its own rows."""
+    """The parts of a data object's key. ``range`` is the committed range, not that of its own rows."""
 
     path: str
     topic: str
@@ -34,7 +33,7 @@ class DataName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where one stream's objects live below the archive's prefix."""
+    """The keys of one stream's objects below the archive's prefix."""
 
     prefix: str
     stream: str
@@ -59,12 +58,7 @@ class Layout:
         return self._under("seals")
 
     @property
-    def heartbeat_prefix(self) -> str:
-        return self._under("heartbeats")
-
-    @property
     def lease_key(self) -> str:
-        """The key of the lease that lets one reconcile run of the stream work at a time."""
         return f"{self._under('leases')}reconcile.json"
 
     @property
@@ -82,13 +76,8 @@ class Layout:
         )
 
     def parse_data_key(self, key: str) -> DataName:
-        found = _DATA.fullmatch(self._below(self.data_prefix, key))
-        if found is None:
-            raise FormatError(
-                "not a data object's key",
-                expected=f"{self.data_prefix}<path>/<topic>+<partition>+<start>+<end>+<seq>.parquet",
-                found=key,
-            )
+        form = "<path>/<topic>+<partition>+<start>+<end>+<seq>.parquet"
+        found = _parse(_DATA, self.data_prefix, key, "a data object's", form)
         return DataName(
             path=found["path"],
             topic=found["topic"],
@@ -101,12 +90,7 @@ class Layout:
         return f"{self.manifest_prefix}{writer}/{batch:012}.json"
 
     def parse_manifest_key(self, key: str) -> tuple[str, int]:
-        """``(writer, batch)`` of a manifest's key."""
-        found = _MANIFEST.fullmatch(self._below(self.manifest_prefix, key))
-        if found is None:
-            raise FormatError(
-                "not a manifest's key", expected=f"{self.manifest_prefix}<writer>/<batch>.json", found=key
-            )
+        found = _parse(_MANIFEST, self.manifest_prefix, key, "a manifest's", "<writer>/<batch>.json")
         return found["writer"], int(found["batch"])
 
     def ledger_key(self, number: int) -> str:
@@ -114,39 +98,29 @@ class Layout:
         return f"{self.ledger_prefix}{number:08}.ledger"
 
     def parse_ledger_key(self, key: str) -> int:
-        """The number of a ledger segment's key."""
-        found = _LEDGER.fullmatch(self._below(self.ledger_prefix, key))
-        if found is None:
-            raise FormatError("not a ledger segment's key", expected=f"{self.ledger_prefix}<number>.ledger", found=key)
+        found = _parse(_LEDGER, self.ledger_prefix, key, "a ledger segment's", "<number>.ledger")
         return int(found["number"])
 
     def seal_key(self, day: date, version: int) -> str:
         return f"{self.seal_prefix}{day.isoformat()}/{version:04}.json"
 
     def parse_seal_key(self, key: str) -> tuple[date, int]:
-        """``(day, version)`` of a seal's key."""
-        found = _SEAL.fullmatch(self._below(self.seal_prefix, key))
-        if found is None:
-            raise FormatError("not a seal's key", expected=f"{self.seal_prefix}<day>/<version>.json", found=key)
+        found = _parse(_SEAL, self.seal_prefix, key, "a seal's", "<day>/<version>.json")
         return date.fromisoformat(found["day"]), int(found["version"])
 
     def heartbeat_key(self, layer: str) -> str:
         """The key of a layer's heartbeat; ``layer`` is ``archive``, ``speed`` or ``departures``."""
-        return f"{self.heartbeat_prefix}{layer}.json"
-
-    def parse_heartbeat_key(self, key: str) -> str:
-        """The layer of a heartbeat's key."""
-        found = _HEARTBEAT.fullmatch(self._below(self.heartbeat_prefix, key))
-        if found is None:
-            raise FormatError("not a heartbeat's key", expected=f"{self.heartbeat_prefix}<layer>.json", found=key)
-        return found["layer"]
+        return f"{self._under('heartbeats')}{layer}.json"
 
     def run_key(self, run: str, name: str) -> str:
         """The key of one artefact (``plan.json``, ``report.html``, …) of a reconcile run."""
         return f"{self.run_prefix}{run}/{name}"
 
-    @staticmethod
-    def _below(prefix: str, key: str) -> str:
-        if not key.startswith(prefix):
-            raise FormatError("a key outside its folder", expected=f"{prefix}…", found=key)
-        return key[len(prefix) :]
+
+def _parse(pattern: re.Pattern[str], prefix: str, key: str, what: str, form: str) -> re.Match[str]:
+    if not key.startswith(prefix):
+        raise FormatError("a key outside its folder", expected=f"{prefix}…", found=key)
+    found = pattern.fullmatch(key, len(prefix))
+    if found is None:
+        raise FormatError(f"not {what} key", expected=f"{prefix}{form}", found=key)
+    return found

@@ -8,17 +8,17 @@ from tidemark.core.plan import Gap, Neighbours
 
 
 def loss_text(log: TopicPartition, gap: Gap, zone: tzinfo) -> str:
-    """One sentence: which offsets were lost, how many, and of which time they were."""
+    """Which offsets were lost, how many, and from which time."""
     return f"{log} {gap.range} lost to retention: {len(gap.range):,} offsets, {time_text(gap.neighbours, zone)}"
 
 
 def time_text(found: Neighbours | None, zone: tzinfo) -> str:
-    """Of which time lost records were, as far as their neighbours tell, in the zone's clocks."""
-    before, behind = (found.before_us, found.behind_us) if found is not None else (None, None)
-    if before is None and behind is None:
+    """The time of lost records, as far as their neighbours show it."""
+    before, after = (found.before_us, found.after_us) if found is not None else (None, None)
+    if before is None and after is None:
         return "of unknown time: no record is known on either side"
-    if behind is None:
-        return f"behind a record of {moment_text(before or 0, zone)}; no record is known behind them"
+    if after is None:
+        return f"after a record of {moment_text(before or 0, zone)}; no record is known after them"
     if before is None:
-        return f"in front of a record of {moment_text(behind, zone)}; no record is known in front of them"
-    return f"between records of {moment_text(before, zone)} and {moment_text(behind, zone)}"
+        return f"before a record of {moment_text(after, zone)}; no record is known before them"
+    return f"between records of {moment_text(before, zone)} and {moment_text(after, zone)}"

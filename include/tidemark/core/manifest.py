@@ -18,6 +18,12 @@ FORMAT = 1
 COMPACTION = "compact"  # the writer of manifests that replace ranges
 REFILL = "refill-"  # and the name of a run: the writer of records that the run fetched from Kafka
 
+# Fields that are in the JSON as they are.
+_MANIFEST_FIELDS = ("stream", "writer", "batch", "committed_at_us", "time_zone", "settings", "previous")
+_REPLACED_FIELDS = ("writer", "batch", "digest")
+_DAY_FIELDS = ("rows", "first_offset", "last_offset")
+_FILE_FIELDS = ("key", "bytes", *_DAY_FIELDS, "min_timestamp_us", "max_timestamp_us", "checksum")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRows:
@@ -154,25 +160,16 @@ class Manifest:
         return canonical_json(
             {
                 "format": FORMAT,
-                "replaces": [_replaced(item) for item in self.replaces],
-                "stream": self.stream,
-                "writer": self.writer,
-                "batch": self.batch,
-                "committed_at_us": self.committed_at_us,
-                "time_zone": self.time_zone,
-                "settings": self.settings,
-                "previous": self.previous,
-                "ranges": [
-                    {**_log(item.log), "start": item.range.start, "end": item.range.end, "rows": item.rows}
-                    for item in self.ranges
-                ],
+                **_plain(self, _MANIFEST_FIELDS),
+                "ranges": [{**_place(item), "rows": item.rows} for item in self.ranges],
                 "files": [_file(item) for item in self.files],
+                "replaces": [_replaced(item) for item in self.replaces],
             }
         )
 
 
 def replaced_by(manifests: Iterable[Manifest]) -> set[Identity]:
-    """The ranges that these manifests replace: every reader of manifests must leave them out, as ``History`` does."""
+    """The ranges that these manifests replace. Readers of manifests must leave them out, as ``History`` does."""
     return {(item.writer, item.batch, item.log) for manifest in manifests for item in manifest.replaces}
 
 
@@ -187,25 +184,14 @@ def digest(body: bytes) -> str:
 
 
 def parse_manifest(body: bytes, *, where: str) -> Manifest:
-    """The manifest in ``body``; raises FormatError, naming ``where``, for anything else."""
+    """The manifest in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw = json.loads(body)
         if raw["format"] != FORMAT:
             raise FormatError("unknown manifest format", expected=FORMAT, found=raw["format"], where=where)
         return Manifest(
-            stream=raw["stream"],
-            writer=raw["writer"],
-            batch=raw["batch"],
-            committed_at_us=raw["committed_at_us"],
-            time_zone=raw["time_zone"],
-            settings=raw["settings"],
-            previous=raw["previous"],
-            ranges=tuple(
-                CommittedRange(
-                    log=_parse_log(item), range=OffsetRange(start=item["start"], end=item["end"]), rows=item["rows"]
-                )
-                for item in raw["ranges"]
-            ),
+            **{name: raw[name] for name in _MANIFEST_FIELDS},
+            ranges=tuple(CommittedRange(**_parse_place(item), rows=item["rows"]) for item in raw["ranges"]),
             files=tuple(_parse_file(item) for item in raw["files"]),
             replaces=tuple(_parse_replaced(item) for item in raw["replaces"]),
         )
@@ -216,7 +202,7 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
 
 
 def _require_tiles(manifest: Manifest) -> None:
-    """Raise PositionError unless the replaced ranges tile the complete ranges of the manifest: no row may get lost."""
+    """Raise PositionError unless the replaced ranges tile the complete ranges of the manifest."""
     where = f"manifest {manifest.writer}/{manifest.batch}"
     complete = {item.log: item.range for item in manifest.ranges if item.rows == len(item.range)}
     at = {log: item.start for log, item in complete.items()}
@@ -246,76 +232,41 @@ def _require_tiles(manifest: Manifest) -> None:
             )
 
 
-def _log(log: TopicPartition) -> dict[str, Any]:
-    return {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}
+def _plain(item: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in names}
 
 
-def _parse_log(raw: Mapping[str, Any]) -> TopicPartition:
-    return TopicPartition(topic=raw["topic"], topic_id=raw["topic_id"], partition=raw["partition"])
+def _place(item: CommittedRange | Replaced | DataFile) -> dict[str, Any]:
+    log, span = item.log, item.range
+    start, end = span.start, span.end
+    return {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition, "start": start, "end": end}
+
+
+def _parse_place(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "log": TopicPartition(topic=raw["topic"], topic_id=raw["topic_id"], partition=raw["partition"]),
+        "range": OffsetRange(start=raw["start"], end=raw["end"]),
+    }
 
 
 def _replaced(item: Replaced) -> dict[str, Any]:
-    return {
-        **_log(item.log),
-        "writer": item.writer,
-        "batch": item.batch,
-        "start": item.range.start,
-        "end": item.range.end,
-        "files": [list(file) for file in item.files],
-        "digest": item.digest,
-    }
+    files = [list(file) for file in item.files]
+    return {**_place(item), **_plain(item, _REPLACED_FIELDS), "files": files}
 
 
 def _parse_replaced(raw: Mapping[str, Any]) -> Replaced:
-    return Replaced(
-        writer=raw["writer"],
-        batch=raw["batch"],
-        log=_parse_log(raw),
-        range=OffsetRange(start=raw["start"], end=raw["end"]),
-        files=tuple((key, checksum) for key, checksum in raw["files"]),
-        digest=raw["digest"],
-    )
+    files = tuple((key, checksum) for key, checksum in raw["files"])
+    return Replaced(**_parse_place(raw), **{name: raw[name] for name in _REPLACED_FIELDS}, files=files)
 
 
 def _file(item: DataFile) -> dict[str, Any]:
-    return {
-        **_log(item.log),
-        "key": item.key,
-        "start": item.range.start,
-        "end": item.range.end,
-        "rows": item.rows,
-        "bytes": item.bytes,
-        "first_offset": item.first_offset,
-        "last_offset": item.last_offset,
-        "min_timestamp_us": item.min_timestamp_us,
-        "max_timestamp_us": item.max_timestamp_us,
-        "days": {
-            day.day.isoformat(): {"rows": day.rows, "first_offset": day.first_offset, "last_offset": day.last_offset}
-            for day in item.days
-        },
-        "checksum": item.checksum,
-    }
+    days = {day.day.isoformat(): _plain(day, _DAY_FIELDS) for day in item.days}
+    return {**_place(item), **_plain(item, _FILE_FIELDS), "days": days}
 
 
 def _parse_file(raw: Mapping[str, Any]) -> DataFile:
-    return DataFile(
-        key=raw["key"],
-        log=_parse_log(raw),
-        range=OffsetRange(start=raw["start"], end=raw["end"]),
-        rows=raw["rows"],
-        bytes=raw["bytes"],
-        first_offset=raw["first_offset"],
-        last_offset=raw["last_offset"],
-        min_timestamp_us=raw["min_timestamp_us"],
-        max_timestamp_us=raw["max_timestamp_us"],
-        days=tuple(
-            DayRows(
-                day=date.fromisoformat(day),
-                rows=rows["rows"],
-                first_offset=rows["first_offset"],
-                last_offset=rows["last_offset"],
-            )
-            for day, rows in sorted(raw["days"].items())
-        ),
-        checksum=raw["checksum"],
+    days = tuple(
+        DayRows(day=date.fromisoformat(day), **{name: rows[name] for name in _DAY_FIELDS})
+        for day, rows in sorted(raw["days"].items())
     )
+    return DataFile(**_parse_place(raw), **{name: raw[name] for name in _FILE_FIELDS}, days=days)

@@ -4,7 +4,7 @@ A range is half-open, ``[start, end)``, and never empty: "no offsets" is an empt
 offsets is a tuple of ranges that is sorted, disjoint and merged (``normalise`` makes one).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -57,18 +57,18 @@ class OffsetRange:
         return f"[{self.start}, {self.end})"
 
     def intersect(self, other: "OffsetRange") -> "OffsetRange | None":
-        """The offsets in both, or None where they share none."""
+        """The offsets in both; None if there are none."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return OffsetRange(start=start, end=end) if start < end else None
 
 
 def range_or_none(start: int, end: int) -> OffsetRange | None:
-    """``[start, end)``, or None where that is empty; an end below its start is still an error."""
+    """``[start, end)``, or None if that is empty. An end below its start is an error."""
     return None if start == end else OffsetRange(start=start, end=end)
 
 
 def normalise(ranges: Iterable[OffsetRange]) -> OffsetSet:
-    """The union of the ranges as a sorted, disjoint, merged set."""
+    """The union of the ranges as a set."""
     merged: list[OffsetRange] = []
     for item in sorted(ranges):
         if merged and item.start <= merged[-1].end:
@@ -100,5 +100,12 @@ def subtract(universe: Iterable[OffsetRange], taken: Iterable[OffsetRange]) -> O
 
 
 def count(ranges: Iterable[OffsetRange]) -> int:
-    """How many offsets the ranges hold together, overlaps counted as often as they occur."""
+    """The number of offsets; overlaps count more than once."""
     return sum(len(item) for item in ranges)
+
+
+def chunks(ranges: Iterable[OffsetRange], size: int) -> Iterator[OffsetRange]:
+    """The ranges, split after every ``size`` offsets."""
+    for whole in ranges:
+        for start in range(whole.start, whole.end, size):
+            yield OffsetRange(start=start, end=min(start + size, whole.end))

@@ -27,7 +27,7 @@ class Attempt(Generic[T]):
 class Outcome(Generic[T]):
     """How the last attempt of a step ended.
 
-    A failed attempt has a ``result`` only where it came that far. ``started_at`` is an ISO text in UTC.
+    A failed attempt may have no ``result``. ``started_at`` is an ISO text in UTC.
     """
 
     started_at: str

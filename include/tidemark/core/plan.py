@@ -1,4 +1,4 @@
-"""The plan of a reconcile run: values only. ``tidemark.core.planner`` makes it."""
+"""The plan of a reconcile run. ``tidemark.core.planner`` makes it."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -20,11 +20,11 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a run must prove of one log: every offset in ``[start, end)``.
+    """The offsets of one log that a run must prove: ``[start, end)``.
 
-    ``start`` is the first offset the stream is answerable for (a previous seal's, 0 for a partition added since, else
-    the lower of log start and the first archived offset); ``end`` the position the run was planned for; ``log_start``
-    and ``high_watermark`` are Kafka's at that moment.
+    ``start`` is the first offset that the stream is responsible for: a previous seal's, 0 for a partition added since,
+    else the lower of log start and first archived offset. ``log_start`` and ``high_watermark`` are from the time when
+    the run was planned.
     """
 
     log: TopicPartition
@@ -54,7 +54,6 @@ class Used:
 
     @property
     def last(self) -> int:
-        """The last of its batches: ``batch`` itself where it stands for one."""
         return self.batch if self.last_batch is None else self.last_batch
 
 
@@ -63,11 +62,11 @@ class Neighbours:
     """Timestamps of the nearest known records around some offsets, which bound the time of the records in between.
 
     - before_us: timestamp of the record before, in µs since the epoch. Null if there is none.
-    - behind_us: timestamp of the record after, in µs since the epoch. Null if there is none.
+    - after_us: timestamp of the record after, in µs since the epoch. Null if there is none.
     """
 
     before_us: int | None = None
-    behind_us: int | None = None
+    after_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class Gap:
 
     - range: the offsets.
     - kind: `refill` while Kafka has them, `lost` once retention has deleted them.
-    - neighbours: the records around a loss. Null if nobody has searched for them.
+    - neighbours: the records around a loss. Null if no run has searched for them.
     """
 
     range: OffsetRange
@@ -86,7 +85,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Offsets archived more than once; ``copies`` counts the committed ranges that hold all of them (at least 2)."""
+    """Offsets archived more than once, and the number of committed ranges that hold all of them."""
 
     range: OffsetRange
     copies: int
@@ -128,28 +127,24 @@ class Hole:
     evidence: Evidence | None = None
 
     @property
-    def settled(self) -> bool:
-        """Whether all of it is proven to be what transactions leave: then no copy can bring a row of it."""
+    def is_transactional(self) -> bool:
+        """Whether all of it is proven transactional, so that no copy can have a row of it."""
         found = self.evidence
         return self.exact and found is not None and found.transactional == self.missing
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many offsets of each cause."""
-        if self.evidence is None:
-            return {"transactional": 0, "compacted": 0, "unexplained": 0, self.cause: self.missing}
+        """The number of offsets by cause."""
         found = self.evidence
-        return {
-            "transactional": found.transactional,
-            "compacted": found.compacted,
-            "unexplained": found.unexplained,
-        }
+        if found is None:
+            return {"transactional": 0, "compacted": 0, "unexplained": 0, self.cause: self.missing}
+        return {name: getattr(found, name) for name in ("transactional", "compacted", "unexplained")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan:
-    """The findings for one log. ``used`` and ``gaps`` tile ``[start, end)`` and no two of them share an offset;
-    ``overlaps`` are disjoint among themselves; ``pending`` is ``[end, high watermark)``, None where that is empty."""
+    """The findings for one log. ``used`` and ``gaps`` are disjoint and tile the target, and ``overlaps`` are disjoint.
+    ``pending`` is ``[end, high watermark)``, None if that is empty."""
 
     target: Target
     used: tuple[Used, ...]
@@ -161,7 +156,7 @@ class LogPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfDay:
-    """How many rows of a day there are; None where only reading them tells."""
+    """The number of rows of a day; None if only reading them can show it."""
 
     day: date
     rows: int | None
@@ -169,11 +164,10 @@ class RowsOfDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Offsets ``range`` of one object; ``whole`` where that leaves out none of its rows (no filter needed).
+    """Offsets ``range`` of one object; ``whole`` if these are all of its rows, so that no filter is needed.
 
-    ``rows`` are those of the range by the manifest, on days of the plan and on others. It can't tell how many there are
-    of a day that the range has a part of, unless the day's rows are one behind the other. A plan for other purposes
-    has none.
+    ``rows`` are those of the range by the manifest, of any day. If the range has only a part of a day, their number is
+    known only if every offset of the day's span is a row. A plan of the current view has no ``rows``.
     """
 
     key: str
@@ -184,13 +178,12 @@ class Slice:
 
     @property
     def counted(self) -> bool:
-        """Whether the manifest tells how many rows there are."""
         return all(item.rows is not None for item in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayPlan:
-    """A day to rebuild as ``version``. ``archived_rows`` counts its rows over all objects, copies included."""
+    """A day to rebuild as ``version``. ``archived_rows`` includes copies."""
 
     day: date
     version: int
@@ -200,10 +193,7 @@ class DayPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateDay:
-    """A sealed day that late records, ``records_max`` at most, do not reopen.
-
-    It lies too far back, or after the newest day requested.
-    """
+    """A sealed day that its late records, at most ``records_max``, do not reopen: it is too old, or too new."""
 
     day: date
     records_max: int
@@ -211,8 +201,8 @@ class LateDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything a run does. ``slices`` are the objects with rows of ``days``; ``unchanged`` names requested days
-    that a seal already covers with nothing new behind it, ``ignored`` days with late records that are left alone."""
+    """A run's work. ``slices`` are the objects with rows of ``days``. ``unchanged`` are requested days that are sealed
+    and have no late records, ``ignored`` are sealed days with late records that are not reopened."""
 
     stream: str
     run: str
@@ -225,7 +215,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainSnapshots:
-    """The current snapshots of a stream's tables; None for a table that is not there yet."""
+    """The current snapshots of a stream's tables; None for a table that does not exist yet."""
 
     published: int | None
     quarantine: int | None

@@ -1,4 +1,4 @@
-"""Makes plans: values in, a value out. Nearly linear in the number of committed ranges."""
+"""Makes plans, without I/O. Nearly linear in the number of committed ranges."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,63 +6,23 @@ from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import FormatError
-from tidemark.core.manifest import DataFile, DayRows, Manifest, replaced_by
+from tidemark.core.manifest import DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
 from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, RowsOfDay, Slice, Target, Used
-from tidemark.core.seal import Seal, require_origin, seen_days
 from tidemark.core.seen import SeenDay, SeenLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Copy):
-    """A committed range of one log with the files that hold its rows.
+    """A committed range of one log and its files.
 
-    With ``last_batch`` it stands for several ranges in a row, as ``Used`` says; none of them may overlap another range.
+    With ``last_batch`` it stands for adjacent ranges, as in ``Used``. None of them may overlap another range.
     """
 
     writer: str
     batch: int
     last_batch: int | None = None
     files: tuple[DataFile, ...]
-
-
-def make_plan(
-    *,
-    stream: str,
-    time_zone: str,
-    run: str,
-    requested: Sequence[date],
-    targets: Sequence[Target],
-    manifests: Sequence[Manifest],
-    seals: Sequence[Seal],
-    force: bool = False,
-    reopen_from: date | None = None,
-) -> Plan:
-    """The plan that proves ``targets`` and rebuilds the affected days; the order of the inputs does not matter.
-
-    Affected are the requested days and every sealed day with late rows: rows at offsets that had no archived copy
-    when it was sealed, or only a copy with holes that is less dense than theirs. A requested day that is sealed and has
-    none is ``unchanged``, unless ``force``. With ``reopen_from``, days before it and days after the newest requested
-    one are reopened on request only, else ``ignored`` with their late rows. Of ``seals`` the highest version of each
-    day counts; where that is a rollback, what was seen is what the last rebuilt version saw, or the next run would undo
-    it. Manifests of a log that is no target (a topic made again has another id) cover nothing. Raises ConflictError for
-    a manifest or seal of another stream or time zone, because its days are not this stream's, and FormatError for a
-    file outside its manifest's ranges.
-    """
-    for manifest in manifests:
-        require_origin(
-            stream, time_zone, manifest.stream, manifest.time_zone, f"manifest {manifest.writer}/{manifest.batch}"
-        )
-    return plan_committed(
-        stream=stream,
-        run=run,
-        requested=requested,
-        targets=targets,
-        committed=_index(targets, manifests),
-        seen=seen_days(seals, stream=stream, time_zone=time_zone),
-        force=force,
-        reopen_from=reopen_from,
-    )
 
 
 def plan_committed(
@@ -76,10 +36,15 @@ def plan_committed(
     force: bool = False,
     reopen_from: date | None = None,
 ) -> Plan:
-    """``make_plan`` from the committed ranges of each target's log, sorted by range, writer and batch.
+    """The plan that proves ``targets`` and rebuilds the affected days.
 
-    ``seen`` are the days that were rebuilt before. Files may be left out that have no row of an affected day, and
-    ranges that lie outside their target.
+    ``committed`` has each target's log, sorted by range, writer and batch. It may leave out files without a row of an
+    affected day, and ranges outside their target. ``seen`` are the days that were rebuilt before.
+
+    The requested days are affected, and every day in ``seen`` with late rows. Late rows have offsets that the day did
+    not read, or read from a less dense copy with holes. A requested day in ``seen`` without late rows is ``unchanged``,
+    unless ``force``. With ``reopen_from``, late rows of days before it, or after the newest requested day, are
+    ``ignored``, unless the day is requested.
     """
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
     late = {rows.day for rows, _, _ in _late_rows(targets, committed, seen)}
@@ -107,30 +72,8 @@ def plan_committed(
     )
 
 
-def _index(targets: Sequence[Target], manifests: Sequence[Manifest]) -> dict[TopicPartition, list[Committed]]:
-    """Each target's committed ranges that none replaces, in an order that does not depend on the manifests'."""
-    found: dict[TopicPartition, list[Committed]] = {target.log: [] for target in targets}
-    replaced = replaced_by(manifests)
-    for manifest in manifests:
-        files = files_by_range(manifest)
-        for item in manifest.ranges:
-            if item.log in found and (manifest.writer, manifest.batch, item.log) not in replaced:
-                found[item.log].append(
-                    Committed(
-                        range=item.range,
-                        writer=manifest.writer,
-                        batch=manifest.batch,
-                        rows=item.rows,
-                        files=tuple(files[item.log, item.range]),
-                    )
-                )
-    for ranges in found.values():
-        ranges.sort(key=lambda item: (item.range, item.writer, item.batch))
-    return found
-
-
 def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange], list[DataFile]]:
-    """The files of each range of a manifest; raises FormatError for a file of none of them."""
+    """The files of each range of a manifest. Raises FormatError for a file that belongs to none of them."""
     files: dict[tuple[TopicPartition, OffsetRange], list[DataFile]] = {
         (item.log, item.range): [] for item in manifest.ranges
     }
@@ -147,20 +90,20 @@ def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange
 
 
 def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, list[Committed]]:
-    """The findings for one log, and for each used range the committed one it is taken from."""
+    """The findings for one log, and the committed range of each used one."""
     whole = range_or_none(target.start, target.end)
     ranges = [item.range for item in committed]
-    pieces = best_cover(whole, committed) if whole else ()
-    sources = [committed[piece.index] for piece in pieces]
+    parts = best_cover(whole, committed) if whole else ()
+    sources = [committed[part.index] for part in parts]
     used = tuple(
         Used(
-            range=piece.range,
+            range=part.range,
             committed=source.range,
             writer=source.writer,
             batch=source.batch,
             last_batch=source.last_batch,
         )
-        for piece, source in zip(pieces, sources, strict=True)
+        for part, source in zip(parts, sources, strict=True)
     )
     missing = subtract([whole], [item.range for item in used]) if whole else ()
     return (
@@ -181,7 +124,7 @@ def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, 
 
 
 def _gaps(missing: OffsetRange, log_start: int) -> tuple[Gap, ...]:
-    """The missing range as what retention took, what Kafka still holds, or one of each, split at the log's start."""
+    """The missing range as a loss, a gap that Kafka still holds, or one of each, split at the log's start."""
     if missing.end <= log_start:
         return (Gap(range=missing, kind="lost"),)
     if missing.start >= log_start:
@@ -206,7 +149,7 @@ def _hole(used: Used, rows: int) -> Hole | None:
 
 
 def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange | None:
-    """The part of an inclusive span of rows that the target asks for."""
+    """The part of an inclusive span of rows inside the target."""
     start, end = max(first_offset, target.start), min(last_offset + 1, target.end)
     return OffsetRange(start=start, end=end) if start < end else None
 
@@ -214,7 +157,7 @@ def _inside(first_offset: int, last_offset: int, target: Target) -> OffsetRange 
 def _late_rows(
     targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], seen: Mapping[date, SeenDay]
 ) -> Iterator[tuple[DayRows, OffsetRange, SeenLog | None]]:
-    """The rows that bring something new to a day seen before, each with its span and what the day read of its log."""
+    """The late rows of days in ``seen``, each with its span and what the day has read of the log."""
     for target in targets:
         for item in committed[target.log]:
             for file in item.files:
@@ -229,10 +172,10 @@ def _late_rows(
 def _ignored(
     targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], ignored: Mapping[date, SeenDay]
 ) -> tuple[LateDay, ...]:
-    """Each day with its late records: copies count as often as there are, and what may be new as new."""
+    """Each day with the most late records that it can have. Every copy counts."""
     records = dict.fromkeys(ignored, 0)
     for rows, span, read in _late_rows(targets, committed, ignored):
-        # Without any offset that was not read it is a denser copy of a hole.
+        # If the day has read all of these offsets, this is a denser copy of a hole.
         records[rows.day] += min(rows.rows, count(subtract([span], read.ranges if read else ())) or len(span))
     return tuple(LateDay(day=day, records_max=number) for day, number in sorted(records.items()))
 
@@ -240,10 +183,9 @@ def _ignored(
 def _archived_rows(
     targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], days: set[date]
 ) -> dict[date, int]:
-    """Rows per day over all committed objects, an object that several manifests list counted once.
+    """Rows per day over all committed objects. An object that several manifests list counts once.
 
-    Of an object that reaches beyond the target only the part inside counts; where the manifest does not tell how many
-    of the day's rows that is, the most it can be.
+    If an object reaches beyond the target, the most rows that the part inside can have are counted.
     """
     total = dict.fromkeys(days, 0)
     seen: set[str] = set()
@@ -260,28 +202,24 @@ def _archived_rows(
     return total
 
 
-def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> list[Slice]:
-    """The objects behind the used ranges that may have rows of the days inside the used part."""
-    return [
-        _slice(log_plan.target.log, used, file)
-        for used, source in zip(log_plan.used, sources, strict=True)
-        for file in sorted(source.files, key=lambda item: (item.range, item.key))
-        if _has_rows_of(file, used.range, days)
-    ]
-
-
-def _slice(log: TopicPartition, used: Used, file: DataFile) -> Slice:
-    return Slice(
-        key=file.key,
-        log=log,
-        range=OffsetRange(start=max(used.range.start, file.range.start), end=min(used.range.end, file.range.end)),
-        whole=file.first_offset in used.range and file.last_offset in used.range,
-        rows=_rows_within(file, used.range),
-    )
+def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> Iterator[Slice]:
+    """The objects of the used ranges that may have rows of the days inside the used part."""
+    for used, source in zip(log_plan.used, sources, strict=True):
+        own = used.range
+        for file in sorted(source.files, key=lambda item: (item.range, item.key)):
+            rows = _rows_within(file, own)
+            if any(item.day in days for item in rows):
+                yield Slice(
+                    key=file.key,
+                    log=log_plan.target.log,
+                    range=OffsetRange(start=max(own.start, file.range.start), end=min(own.end, file.range.end)),
+                    whole=file.first_offset in own and file.last_offset in own,
+                    rows=rows,
+                )
 
 
 def _rows_within(file: DataFile, used: OffsetRange) -> tuple[RowsOfDay, ...]:
-    """How many of the file's rows are in the used part, per day that may have some."""
+    """The rows in the used part, for each day that may have some there."""
     found = []
     for item in file.days:
         span = OffsetRange(start=item.first_offset, end=item.last_offset + 1)
@@ -290,12 +228,6 @@ def _rows_within(file: DataFile, used: OffsetRange) -> tuple[RowsOfDay, ...]:
             continue
         if part == span:
             found.append(RowsOfDay(day=item.day, rows=item.rows))
-        else:  # with offsets that are none of the day's rows, these may be on this side or on that
+        else:  # exact only if every offset of the span is a row of the day
             found.append(RowsOfDay(day=item.day, rows=len(part) if item.rows == len(span) else None))
     return tuple(found)
-
-
-def _has_rows_of(file: DataFile, used: OffsetRange, days: set[date]) -> bool:
-    return any(
-        rows.day in days and rows.first_offset < used.end and rows.last_offset >= used.start for rows in file.days
-    )

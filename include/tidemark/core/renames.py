@@ -1,4 +1,4 @@
-"""Names that fields and columns had before: ``{"delay_minutes": ("dep_delay", "delay")}``, the latest one first."""
+"""Earlier names of fields and columns, the latest first: ``{"delay_minutes": ("dep_delay", "delay")}``."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ Renamed = Mapping[str, Sequence[str]]
 
 
 def require_once(renamed: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-    """The same names; raises ValueError where one stands for two things, also where only its case differs."""
+    """The same names. Raises ValueError if two are equal, apart from case."""
     names = [name for new, earlier in renamed.items() for name in (new, *earlier)]
     folded = [name.casefold() for name in names]
     for name in names:

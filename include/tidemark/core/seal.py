@@ -1,4 +1,4 @@
-"""Seals: the proof of one day, one immutable object per version. A later version chains to the one before it."""
+"""Seals: the proof of one day, one immutable object per version, chained to the version before."""
 
 import json
 from bisect import bisect_right
@@ -39,12 +39,10 @@ class SealedLog:
 
     def __post_init__(self) -> None:
         at = self.start
-        for piece in sorted([item.range for item in self.used] + [item.range for item in self.gaps]):
-            if piece.start != at:
-                raise PositionError(
-                    "a seal's ranges do not tile its log", expected=at, found=piece, where=str(self.log)
-                )
-            at = piece.end
+        for part in sorted([item.range for item in self.used] + [item.range for item in self.gaps]):
+            if part.start != at:
+                raise PositionError("a seal's ranges do not tile its log", expected=at, found=part, where=str(self.log))
+            at = part.end
         if at != self.end:
             raise PositionError(
                 "a seal's ranges do not reach its end", expected=self.end, found=at, where=str(self.log)
@@ -54,20 +52,20 @@ class SealedLog:
             raise IncompleteError("a gap Kafka still holds can't be sealed", found=unfilled[0], where=str(self.log))
 
     def use_of(self, offset: int) -> Used | None:
-        """The used range that holds the offset; None in a loss or outside ``[start, end)``."""
+        """The used range with the offset; None in a loss or outside ``[start, end)``."""
         at = bisect_right(self.used, offset, key=lambda item: item.range.start)
         return self.used[at - 1] if at and offset in self.used[at - 1].range else None
 
     def seen(self) -> SeenLog:
-        """What the sealed day has read of the log, as the planner wants it."""
-        holes = (hole for hole in self.holes if not hole.settled)
+        """What the sealed day has read of the log."""
+        holes = (hole for hole in self.holes if not hole.is_transactional)
         return SeenLog(
             ranges=normalise(item.range for item in self.used),
             holes=tuple(SeenHole(range=hole.range, density=self._density(hole)) for hole in holes),
         )
 
     def _density(self, hole: Hole) -> int:
-        """Rows per offset of the copy behind a hole; the most it can be where the seal does not tell."""
+        """Rows per offset of the copy with the hole; the highest possible value if the seal does not show it."""
         if hole.exact and hole.missing == len(hole.range):
             return 0
         used = self.use_of(hole.range.start)
@@ -146,11 +144,11 @@ class Seal:
     snapshot_id: int | None
     quarantine_snapshot_id: int | None
     logs: tuple[SealedLog, ...]
-    reason: Literal["requested", "late"] | None = None
+    reason: Literal["requested", "late"] | None
     rolled_back_to: int | None = None
     deduplicated: Deduplicated | None = None
     difference: Difference | None = None
-    planned_at_us: int | None = None
+    planned_at_us: int
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"
@@ -181,24 +179,22 @@ class Seal:
 
     @property
     def rows_removed(self) -> int:
-        """Rows removed as duplicates by key."""
         return 0 if self.deduplicated is None else self.deduplicated.removed
 
     def log(self, log: TopicPartition) -> SealedLog | None:
-        """What the seal proves of a log; None for one it does not know (a new partition, a topic made again)."""
+        """The proof of a log; None for an unknown one (a new partition, a recreated topic)."""
         return next((item for item in self.logs if item.log == log), None)
 
     def to_json(self) -> bytes:
-        """Canonical bytes; ``parse_seal`` reads them back to an equal value."""
         return canonical_json({"format": FORMAT, **encode(self)})
 
     def digest(self) -> str:
-        """The SHA-256 of these bytes; ``previous`` of the day's next version holds it."""
+        """As in ``previous`` of the day's next version."""
         return digest(self.to_json())
 
 
 def parse_seal(body: bytes, *, where: str) -> Seal:
-    """The seal in ``body``; raises FormatError, naming ``where``, for anything else."""
+    """The seal in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw: Any = json.loads(body)
         form = raw.pop("format")
@@ -212,16 +208,16 @@ def parse_seal(body: bytes, *, where: str) -> Seal:
 
 
 def seen_days(seals: Iterable[Seal], *, stream: str, time_zone: str) -> dict[date, SeenDay]:
-    """Each sealed day as the planner wants it; the order of the seals does not matter.
+    """Each sealed day for the planner, whatever the order of the seals.
 
-    The highest version of a day counts. Where that is a rollback, what was read is what the last rebuilt version read,
-    or the next run would undo the rollback. Raises ConflictError for a seal of another stream or time zone.
+    The highest version of a day counts. If that is a rollback, the day has read what the last rebuilt version read, or
+    the next run would undo the rollback. Raises ConflictError for a seal of another stream or time zone.
     """
     rebuilt: dict[date, Seal] = {}
     versions: dict[date, int] = {}
     for seal in seals:
         where = f"seal of {seal.day} version {seal.version}"
-        require_origin(stream, time_zone, seal.stream, seal.time_zone, where)
+        require_same_stream(stream, time_zone, seal.stream, seal.time_zone, where)
         versions[seal.day] = max(seal.version, versions.get(seal.day, 0))
         if seal.rolled_back_to is None and (seal.day not in rebuilt or seal.version > rebuilt[seal.day].version):
             rebuilt[seal.day] = seal
@@ -234,13 +230,13 @@ def seen_days(seals: Iterable[Seal], *, stream: str, time_zone: str) -> dict[dat
     }
 
 
-def require_origin(stream: str, time_zone: str, found_stream: str, found_zone: str, where: str) -> None:
-    """Raises ConflictError where a manifest or seal is another stream's, or has days of another time zone."""
+def require_same_stream(stream: str, time_zone: str, found_stream: str, found_zone: str, where: str) -> None:
+    """Raises ConflictError if a manifest or seal is of another stream or time zone."""
     if found_stream != stream:
         raise ConflictError("not of this stream", expected=stream, found=found_stream, where=where)
     if found_zone != time_zone:
         raise ConflictError(
-            "days were cut in another time zone",
+            "its days are of another time zone",
             expected=time_zone,
             found=found_zone,
             where=where,

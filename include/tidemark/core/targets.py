@@ -1,4 +1,4 @@
-"""Decides what a run must prove of each log: values in, values out. ``reconcile.plan.targets`` asks for the values."""
+"""Decides which offsets a run must prove, without I/O. ``reconcile.plan.targets`` asks Kafka for the values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ Extents = Mapping[TopicPartition, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayEnd:
-    """Where the last of the days ends in a log: ``position``, which is the high watermark if nothing came after.
+    """The position where the last of the days ends in a log: the high watermark if no later record exists.
 
     ``ahead``: the record there has a future timestamp (clock skew), so records of the day may well come after it.
     ``hidden``: offsets before the day's end that committed readers do not get yet, because a transaction is open.
@@ -32,13 +32,12 @@ def decide_targets(
 ) -> tuple[Target, ...]:
     """One target per log of ``ends``, and one per other log that is archived or sealed; in the order of the logs.
 
-    A log ends where its days end, or as far as it is archived or sealed, whichever is higher: later ranges may hold
-    late rows of the days. Of a log that is not in ``ends`` (its topic was deleted or recreated) everything archived is
-    the target, and whatever is missing of it is lost. A log that is in no seal, while others of its topic are, was
-    added since: it starts at offset 0.
+    A log ends where its days end, or where its archived or sealed offsets end if that is higher: later ranges may have
+    late rows of the days. If a log is not in ``ends`` (its topic was deleted or recreated), everything archived is the
+    target, and missing offsets are lost. A log without a seal was added since if its topic has one: it starts at 0.
 
-    Raises IncompleteError where an open transaction hides a part of the days, because nobody knows yet whether it will
-    be committed, and where a log ends before what is archived of it.
+    Raises IncompleteError if an open transaction hides a part of the days, because it may still be committed, and if a
+    log ends before its archived offsets end.
     """
     sealed = seal_extents(seals)
     hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
@@ -79,7 +78,7 @@ def decide_targets(
 def _require_reached(log: TopicPartition, reached: int, high_watermark: int) -> None:
     if reached > high_watermark:
         raise IncompleteError(
-            "a log ends before what is archived of it: Kafka has lost records that it had",
+            "a log ends before its archived offsets end: Kafka has lost records",
             expected=f"offset {reached} at least",
             found=f"end offset {high_watermark}",
             where=str(log),
@@ -90,10 +89,9 @@ def _require_reached(log: TopicPartition, reached: int, high_watermark: int) -> 
 
 
 def without_known_start(plan: Plan, seals: Iterable[Seal]) -> tuple[LogPlan, ...]:
-    """The logs of which offsets before the target may be of a requested day as well, so that they count as lost.
+    """The logs in which offsets before the target may be of a requested day too, so that they count as lost.
 
-    A log's start is known where a day before the requested ones is sealed with the log from there on, as one that
-    retention had emptied by then.
+    A log's start is known if a day before the requested ones is sealed with the same start.
     """
     first = first_requested(plan)
     if first is None:
@@ -103,16 +101,15 @@ def without_known_start(plan: Plan, seals: Iterable[Seal]) -> tuple[LogPlan, ...
 
 
 def first_requested(plan: Plan) -> date | None:
-    """The first requested day that the plan rebuilds; None without one."""
+    """The first requested day that the plan rebuilds."""
     return min((item.day for item in plan.days if item.reason == "requested"), default=None)
 
 
 def reach_back(plan: Plan, first_us: Mapping[TopicPartition, int | None], start_us: int) -> tuple[Target, ...]:
-    """The plan's targets; from offset 0 in a log whose first known record is of a requested day already.
+    """The plan's targets, from offset 0 in a log whose first known record is not before the first requested day.
 
-    ``first_us`` has the timestamps of the first records that are known of some logs, and ``start_us`` is the start of
-    the first requested day, in µs since the epoch. What retention took before such a record may be of the day as well.
-    Where the first record is older, or none is known, offsets before it are not counted as lost.
+    ``first_us`` has the timestamps of these records, and ``start_us`` is the start of that day, in µs since the epoch.
+    Offsets before such a record may be of the day too. Offsets before an older record are not counted as lost.
     """
     starts = {log for log, first in first_us.items() if first is not None and first >= start_us}
     return tuple(replace(item.target, start=0) if item.target.log in starts else item.target for item in plan.logs)
@@ -120,12 +117,8 @@ def reach_back(plan: Plan, first_us: Mapping[TopicPartition, int | None], start_
 
 def seal_extents(seals: Iterable[Seal]) -> dict[TopicPartition, tuple[int, int]]:
     """Per log the lowest start and the highest end of the seals."""
-    return _extents((item.log, item.start, item.end) for seal in seals for item in seal.logs)
-
-
-def _extents(ranges: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
     extents: dict[TopicPartition, tuple[int, int]] = {}
-    for log, start, end in ranges:
-        lowest, highest = extents.get(log, (start, end))
-        extents[log] = (min(lowest, start), max(highest, end))
+    for item in (log for seal in seals for log in seal.logs):
+        lowest, highest = extents.get(item.log, (item.start, item.end))
+        extents[item.log] = (min(lowest, item.start), max(highest, item.end))
     return extents

@@ -1,13 +1,12 @@
 """Holes that are proven transactional: transaction markers, and records of aborted transactions.
 
-No read-committed reader gets these offsets, so nothing is missing there, and no other copy can add a row. On a topic
-with transactions every batch has some. Adjacent ranges with such holes are joined, so that plans and seals do not grow
-with the number of batches.
+No copy can have rows of these offsets. On a topic with transactions every batch has such holes. Adjacent ranges with
+them are joined, so that plans and seals do not grow with the number of batches.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemark.core.manifest import REFILL
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -17,9 +16,9 @@ from tidemark.core.seal import Seal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpan:
-    """The adjacent ranges of a writer's batches ``batch`` to ``last_batch``, in which every hole is transactional.
+    """The adjacent ranges of a stream's batches ``batch`` to ``last_batch``, in which every hole is transactional.
 
-    The writer is a stream, whose batches share no offset, so the range holds no other batch of it.
+    Batches of a stream share no offset, so the range has no other batch of it.
     """
 
     range: OffsetRange
@@ -33,15 +32,15 @@ Spans = Mapping[TopicPartition, Mapping[str, Sequence[BatchSpan]]]  # by log and
 def joined(used: Sequence[Used], holes: Sequence[Hole]) -> tuple[tuple[Used, ...], tuple[Hole, ...]]:
     """Join the used ranges (in offset order) that form a ``BatchSpan``, and their holes.
 
-    Not joined are ranges that are used in part, were refilled, or have a hole of another cause; and sequences of
-    complete ranges.
+    Ranges that are used in part, were refilled, or have a hole of another cause are not joined. Sequences of
+    complete ranges are not joined either.
     """
-    missing = {hole.range: hole for hole in holes}
+    by_range = {hole.range: hole for hole in holes}
     groups: list[list[Used]] = []
     joinable = False
     for item in used:
-        hole = missing.get(item.range)
-        joinable, before = _is_whole(item) and (hole is None or hole.settled), joinable
+        hole = by_range.get(item.range)
+        joinable, before = _is_whole(item) and (hole is None or hole.is_transactional), joinable
         if joinable and before and _follows(groups[-1][-1], item):
             groups[-1].append(item)
         else:
@@ -49,13 +48,16 @@ def joined(used: Sequence[Used], holes: Sequence[Hole]) -> tuple[tuple[Used, ...
     ranges: list[Used] = []
     found: list[Hole] = []
     for group in groups:
-        own = [hole for item in group if (hole := missing.get(item.range)) is not None]
+        own = [hole for item in group if (hole := by_range.get(item.range)) is not None]
         if len(group) == 1 or not own:
             ranges += group
             found += own
         else:
-            ranges.append(_as_one(group))
-            found.append(_transactional(ranges[-1].range, sum(hole.missing for hole in own)))
+            first, last = group[0], group[-1]
+            whole = OffsetRange(start=first.range.start, end=last.range.end)
+            ranges.append(replace(first, range=whole, committed=whole, last_batch=last.last))
+            missing = sum(hole.missing for hole in own)
+            found.append(Hole(range=whole, missing=missing, cause="transactional", evidence=_evidence(missing)))
     return tuple(ranges), tuple(found)
 
 
@@ -64,7 +66,7 @@ def spans(seals: Iterable[Seal]) -> Spans:
     found: dict[TopicPartition, dict[str, set[tuple[int, int, int, int]]]] = {}
     for seal in seals:
         for log in seal.logs:
-            proven = {hole.range for hole in log.holes if hole.settled}
+            proven = {hole.range for hole in log.holes if hole.is_transactional}
             writers = found.setdefault(log.log, {})
             for used in log.used if proven else ():
                 if used.range in proven and _is_whole(used):
@@ -86,7 +88,7 @@ def known(used: Used, hole: Hole, of_writers: Mapping[str, Sequence[BatchSpan]])
     inside = used.committed.start >= span.range.start and used.committed.end <= span.range.end
     if not inside or not span.batch <= used.batch <= used.last <= span.last_batch:
         return None
-    return Evidence(transactional=hole.missing, compacted=0, unexplained=0, ranges=())
+    return _evidence(hole.missing)
 
 
 def _united(items: Iterable[tuple[int, int, int, int]]) -> Iterator[BatchSpan]:
@@ -115,18 +117,5 @@ def _follows(before: Used, item: Used) -> bool:
     return item.writer == before.writer and item.batch > before.last and item.range.start == before.range.end
 
 
-def _as_one(group: Sequence[Used]) -> Used:
-    first, last = group[0], group[-1]
-    whole = OffsetRange(start=first.range.start, end=last.range.end)
-    return Used(
-        range=whole,
-        committed=whole,
-        writer=first.writer,
-        batch=first.batch,
-        last_batch=last.last,
-    )
-
-
-def _transactional(whole: OffsetRange, missing: int) -> Hole:
-    evidence = Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())
-    return Hole(range=whole, missing=missing, cause="transactional", evidence=evidence)
+def _evidence(missing: int) -> Evidence:
+    return Evidence(transactional=missing, compacted=0, unexplained=0, ranges=())

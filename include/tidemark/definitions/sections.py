@@ -19,7 +19,7 @@ def _time_zone(value: str) -> str:
 
 
 def _visible(value: str) -> str:
-    """Spark, like Hadoop, passes over files whose names start so: their rows would never be rebuilt."""
+    """Spark, like Hadoop, ignores files with such names, so their rows would never be rebuilt."""
     if value.startswith(("_", ".")):
         raise ValueError(f"{value!r} starts with '_' or '.': Spark does not read objects of such a name")
     return value
@@ -38,7 +38,7 @@ def _json_path(value: str) -> str:
 
 
 def _cron(value: str) -> str:
-    """Five fields: croniter also takes a sixth, of seconds, and days such as 31 February that never come."""
+    """Croniter also accepts a sixth field, and days such as 31 February that never come."""
     if len(value.split()) != 5 or not croniter.is_valid(value):
         raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
     try:
@@ -62,7 +62,7 @@ SchemaFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 
 
 class Keys(BaseModel):
-    """A group of keys: no other one is allowed."""
+    """A group of keys, without any other key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -33,14 +33,14 @@ from tidemark.definitions.validation_messages import explanations
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without its trap: of a key given twice, PyYAML silently takes the last."""
+    """Refuses a repeated key; PyYAML silently uses the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT002 - as PyYAML has it
         keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
         for number, key in enumerate(keys):
             if key in keys[:number]:
-                told = f"the key {key!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, told, node.value[number][0].start_mark)
+                problem = f"the key {key!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.value[number][0].start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -118,17 +118,17 @@ class Stream(Keys):
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
     @property
     def avro_schema(self) -> str | None:
-        """The text of ``avro_schema_file``, as ``load_stream`` read it; with it in a dump, a hash sees it change."""
+        """The text of ``avro_schema_file``. It is in the dump, so that a fingerprint shows a change."""
         return next(iter(self._avro_schemas), None)
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
     @property
     def avro_earlier_schemas(self) -> tuple[str, ...]:
-        """The texts of ``avro_earlier_schema_files``, in their order."""
+        """The texts of ``avro_earlier_schema_files``."""
         return self._avro_schemas[1:]
 
     def with_avro_schemas(self, text: str, *earlier: str) -> Self:
-        """The same definition with the texts of its ``avro_schema_file`` and ``avro_earlier_schema_files``."""
+        """The same definition with the texts of its schema files."""
         stream = self.model_copy()
         stream._avro_schemas = (text, *earlier)  # noqa: SLF001 - its own
         return stream
@@ -139,7 +139,6 @@ class Stream(Keys):
 
     @property
     def table(self) -> str:
-        """The published table's name inside the Iceberg namespace."""
         return self.name
 
     @property
@@ -151,24 +150,16 @@ class Stream(Keys):
         """Fingerprint of everything that decides which rows share a file; 16 hex digits."""
         keys = {"time_zone", "event_time", "value_format"}
         by_field = isinstance(self.event_time, FieldTime) or isinstance(self.archive.partitioner, FieldPartitioner)
-        if by_field and self.avro_schema is not None:
-            keys.add("avro_schema")  # it says where those fields are; otherwise no row's file depends on it
-        if by_field and self.avro_earlier_schemas:
-            keys.add("avro_earlier_schemas")
-        if by_field and self.renamed:
-            keys.add("renamed")
+        if by_field:  # these keys decide where the fields are
+            keys |= {key for key in ("avro_schema", "avro_earlier_schemas", "renamed") if getattr(self, key)}
         part = self.model_dump(mode="json", include=keys)
-        cuts = self.archive.model_dump(
-            mode="json", include={"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds"}
-        )
-        return digest(canonical_json({**part, **cuts}))[:16]
+        rotation = {"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds"}
+        part |= self.archive.model_dump(mode="json", include=rotation)
+        return digest(canonical_json(part))[:16]
 
 
 def load_stream(name: str, folder: Path) -> Stream:
-    """The stream defined in ``folder/<name>.yaml``.
-
-    Raises ConfigError that names the file, the key, what was found there and what is allowed.
-    """
+    """The stream defined in ``folder/<name>.yaml``. Raises ConfigError with the file, the key and what is allowed."""
     path = folder / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(stream_names(folder)) or "none"
@@ -193,10 +184,10 @@ def load_stream(name: str, folder: Path) -> Stream:
 
 
 def _record_schema(key: str, path: Path, definition: Path) -> str:
-    """The text of an Avro schema file; that it is sound Avro only Spark's own Avro can tell."""
+    """The text of an Avro schema file. Only Spark's Avro can fully check it."""
     if not path.is_file():
-        found = path.name
-        raise ConfigError(f"{key}: no such file", expected=f"a file {path}", found=found, where=str(definition))
+        expected = f"a file {path}"
+        raise ConfigError(f"{key}: no such file", expected=expected, found=path.name, where=str(definition))
     try:
         schema = json.loads(text := path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -210,7 +201,7 @@ def _record_schema(key: str, path: Path, definition: Path) -> str:
 
 
 def problems(error: TidemarkError) -> tuple[TidemarkError, ...]:
-    """The problems told in one error of ``load_stream``, each as an error of its own."""
+    """The problems in one error of ``load_stream``, each as an error of its own."""
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
         return (error,)

@@ -13,7 +13,7 @@ from tidemark.archive.manifests import require_manifest
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConfigError, ConflictError, PositionError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest
+from tidemark.core.manifest import COMPACTION, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.core.seal import Seal
@@ -23,7 +23,7 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.objects.columns import object_batches
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.tables.reader import KEPT, load_table, told_by_pyiceberg
+from tidemark.tables.reader import KEPT, load_table, pyiceberg_errors
 from tidemark.tables.seals import day_seals
 from tidemark.tables.snapshots import published_at, quarantined_at
 
@@ -58,7 +58,6 @@ class RecordCopy:
 
     @property
     def batches(self) -> tuple[tuple[str, int], ...]:
-        """Writer and batch of every manifest that commits this row."""
         return ((self.writer, self.batch), *((item.writer, item.batch) for item in self.compacted_from))
 
 
@@ -145,7 +144,6 @@ def locate(settings: Settings, stream_name: str, topic: str, partition: int, off
 def _compacted_from(
     store: ObjectStore, layout: Layout, manifest: Manifest, log: TopicPartition, offset: int
 ) -> tuple[CompactedBatch, ...]:
-    """The batches that held the offset before compactions, the latest one first."""
     found: list[CompactedBatch] = []
     while replaced := next((item for item in manifest.replaces if item.log == log and offset in item.range), None):
         found.append(CompactedBatch(writer=replaced.writer, batch=replaced.batch))
@@ -162,30 +160,22 @@ def _row(
     for file in manifest.files:
         if (file.log, file.range) != (item.log, item.range) or not file.first_offset <= offset <= file.last_offset:
             continue
-        found, event_time = _read(store, file, offset)
-        if found:
-            return file.key, event_time
+        batches = object_batches(store, file.key, ["offset", "event_time"])
+        if batches is None:
+            from tidemark.spark.failures import WITHOUT_OBJECT
+
+            raise ConflictError(
+                "a committed object is missing",
+                expected=f"{file.bytes} bytes",
+                found="no object",
+                where=file.key,
+                hint=WITHOUT_OBJECT,
+            )
+        for batch in batches:
+            rows = batch.filter(pc.equal(batch["offset"], offset))
+            if rows.num_rows:
+                return file.key, rows["event_time"][0].as_py()
     return None, None
-
-
-def _read(store: ObjectStore, file: DataFile, offset: int) -> tuple[bool, datetime | None]:
-    """Whether the object has a row at the offset, and the row's event time."""
-    batches = object_batches(store, file.key, ["offset", "event_time"])
-    if batches is None:
-        from tidemark.spark.failures import WITHOUT_OBJECT
-
-        raise ConflictError(
-            "a committed object is missing",
-            expected=f"{file.bytes} bytes",
-            found="no object",
-            where=file.key,
-            hint=WITHOUT_OBJECT,
-        )
-    for batch in batches:
-        rows = batch.filter(pc.equal(batch["offset"], offset))
-        if rows.num_rows:
-            return True, rows["event_time"][0].as_py()
-    return False, None
 
 
 def _seals(
@@ -275,6 +265,6 @@ def _table_rows(
         return []
     scan = table.scan(row_filter=record, snapshot_id=snapshot_id)
     known = scan.projection().column_names
-    with told_by_pyiceberg(table.name()[-1]):
+    with pyiceberg_errors(table.name()[-1]):
         found: list[dict[str, Any]] = scan.select(*(name for name in columns if name in known)).to_arrow().to_pylist()
     return found

@@ -1,19 +1,11 @@
-"""Columns that the platform's tables have, and the names of a run's branches."""
+"""Columns of the platform's tables, and the names of a run's branches."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, DateType, IntegerType, LongType, StringType, StructType, TimestampType
 
 DAY = "_day"
-# Not `_partition`: Iceberg keeps that name for itself and then refuses every read that has to plan with it.
+# Not `_partition`: Iceberg reserves that name, and then refuses every read that plans with it.
 QUARANTINE_SCHEMA = (
     StructType()
     .add(DAY, DateType())
@@ -25,7 +17,7 @@ QUARANTINE_SCHEMA = (
     .add("reason", StringType())
     .add("key", BinaryType())
     .add("value", BinaryType())
-    # Of a duplicate by key the record that was kept, null for a rejected one.
+    # The record that was kept instead of a duplicate by key; null for a rejected record.
     .add("kept_topic_id", StringType())
     .add("kept_partition", IntegerType())
     .add("kept_offset", LongType())
@@ -38,7 +30,7 @@ def branch_name(run: str) -> str:
 
 
 def identity(day: Column, topic_id: str) -> list[Column]:
-    """The columns every published and quarantined row starts with, over a row's ``source`` and ``event_time``."""
+    """The first columns of every published and quarantined row, from a row's ``source`` and ``event_time``."""
     return [
         day.alias(DAY),
         F.lit(topic_id).alias("_topic_id"),

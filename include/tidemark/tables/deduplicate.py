@@ -1,8 +1,7 @@
-"""Duplicates by key: of a day's good rows with the same values of some columns one is published, the rest set aside.
+"""Duplicates by key: of a day's good rows with equal values in the key's columns one is published.
 
-Which one stays follows from a total order of the rows themselves: event time, record timestamp, topic id, partition,
-offset. So it is the same whatever the plan, the number of tasks or the order in which rows come. A row with a null in
-its key is no duplicate of anything. The functions take rows in table form, as ``identity`` and the stream's columns.
+Event time, record timestamp, topic id, partition and offset decide which one, so the plan, the number of tasks and the
+order of rows do not matter. A row with a null in its key is no duplicate. All rows here have the table's columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,34 +21,33 @@ from tidemark.tables.reader import KEPT
 
 PLACE = ("_topic_id", "_kafka_partition", "_offset")
 _ORDER = ("_event_time", "_timestamp", *PLACE)
-_CHOSEN = "_chosen"  # a name that no transformation may use
+_CHOSEN = "_chosen"  # a transformation's columns can't start with "_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicates:
-    """The rows to remove: per day how many, and of each its place and that of the row that stays."""
+    """The rows to remove: their number per day, and the place of each and of the row that stays."""
 
     days: Mapping[date, int]
     _places: DataFrame | None
 
     def leave_out(self, rows: DataFrame) -> DataFrame:
-        """The rows without the duplicates; no join is added where there are none."""
+        """The rows without the duplicates."""
         if self._places is None:
             return rows
         left = rows.join(self._places, on=list(PLACE), how="left_anti")
         return left.select(*(F.col(f"`{name}`") for name in rows.columns))  # a join puts its own columns first
 
     def pick(self, rows: DataFrame) -> DataFrame | None:
-        """Only the duplicates among the rows, with the place of the row that stays; None where there are none."""
+        """Only the duplicates, each with the place of the row that stays; None if there are none."""
         return None if self._places is None else rows.join(self._places, on=list(PLACE), how="inner")
 
 
 @contextmanager
 def find_duplicates(rows: DataFrame | None, wanted: Deduplicate) -> Iterator[Duplicates]:
-    """The duplicates among the rows, which need no other columns than ``keyed`` gives; None is no key at all.
+    """The duplicates among the rows, which need only the columns of ``keyed``. None means no key.
 
-    Only those columns are shuffled. What is found is kept by Spark meanwhile, so that it knows its size: few of them
-    are sent to every task, and no whole row is shuffled then.
+    Spark persists the duplicates, so that it knows their number: it broadcasts a few, and shuffles no whole row.
     """
     if rows is None:
         yield Duplicates(days={}, _places=None)
@@ -65,21 +63,21 @@ def find_duplicates(rows: DataFrame | None, wanted: Deduplicate) -> Iterator[Dup
 
 
 def keyed(rows: DataFrame, wanted: Deduplicate) -> DataFrame:
-    """Day, order and key of the rows. Raises ConfigError for a column that is not there."""
+    """Day, order and key of the rows. Raises ConfigError for a missing column."""
     _require_columns(rows, wanted)
     return rows.select(DAY, *_ORDER, *_columns(wanted))
 
 
 def distinct(rows: DataFrame, wanted: Deduplicate) -> DataFrame:
-    """The rows that stay, in one pass that shuffles all of them; as they are without a key."""
+    """The rows that stay, in one pass that shuffles all of them. Without a key, all rows."""
     _require_columns(rows, wanted)
     return _ranked(rows, wanted).where(_stays()).drop(_CHOSEN) if wanted.key else rows
 
 
 def _ranked(rows: DataFrame, wanted: Deduplicate) -> DataFrame:
-    """With the order of the row that stays for each, its own for one that does."""
+    """The rows, each with the order of the row that stays."""
     nameless = reduce(or_, (column.isNull() for column in _columns(wanted)))
-    # A group of its own for each row without a whole key: no task gets all of them.
+    # Each row with a null in its key is a group, so that no task gets all of them.
     group = Window.partitionBy(DAY, *_columns(wanted), F.when(nameless, F.struct(*PLACE)))
     best = F.min if wanted.keep == "first" else F.max
     return rows.withColumn(_CHOSEN, best(F.struct(*_ORDER)).over(group))

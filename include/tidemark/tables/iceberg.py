@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from tidemark.core.days import EPOCH_DAY
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.renames import Renamed
 from tidemark.settings import Settings
@@ -34,7 +35,6 @@ T = TypeVar("T")
 PROVEN_WITH = "1.11.0"  # the version of Iceberg
 _ATTEMPTS = 12
 _CAUSES_MAX = 10
-_EPOCH = date(1970, 1, 1)
 _PROPERTIES = {
     "format-version": "2",
     # The rebuild decides how many tasks write; a shuffle would only copy every row again.
@@ -48,7 +48,7 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A rebuild's commit on an audit branch, on top of main's snapshot ``base``. ``rows`` per day are from metadata."""
+    """A rebuild's commit on an audit branch, based on main's snapshot ``base``. ``rows`` per day are from metadata."""
 
     base: int
     snapshot: int
@@ -61,8 +61,8 @@ class Publication:
     """A staged branch to publish, and the summary of its snapshot.
 
     ``inputs`` is a fingerprint of what was read: the same run with the same inputs publishes once. ``since`` is main's
-    snapshot when the run was planned: the plan does not know what others published of the days since then. ``held``
-    are days on the branch that are not to be published. ``hint`` says what to do where a day moved.
+    snapshot when the run was planned. ``held`` are days on the branch that must not be published. ``hint`` says what to
+    do if another run published a day since then.
     """
 
     run: str
@@ -105,7 +105,6 @@ class IcebergTable:
         return self._retry(lambda: self._evolve(schema, renamed))
 
     def read(self, branch: str) -> DataFrame:
-        """The rows of a branch."""
         return self._spark.read.option("branch", branch).table(self.identifier)
 
     def read_at(self, snapshot: int | None) -> DataFrame:
@@ -164,7 +163,6 @@ class IcebergTable:
         return [{"id": item.snapshotId(), "summary": _mapping(item.summary())} for item in self._ancestors(table)]
 
     def branches(self) -> set[str]:
-        """Names of all branches, main included."""
         return {str(name) for name in self._load().refs()}
 
     @property
@@ -241,7 +239,8 @@ class IcebergTable:
             if summary.get(RUN_PROPERTY) != wanted.run:
                 continue
             if (summary.get(INPUTS_PROPERTY), summary.get(DAYS_PROPERTY)) == (wanted.inputs, _days_json(wanted.days)):
-                self._drop(table, wanted.branch)
+                if table.refs().get(wanted.branch) is not None:  # a repeated rebuild may have left it
+                    table.manageSnapshots().removeBranch(wanted.branch).commit()
                 return Published(snapshot=snapshot.snapshotId(), already=True)
             break  # readers see the run's latest publication, so earlier ones do not count
         self._require_branch(table, wanted)
@@ -279,12 +278,10 @@ class IcebergTable:
         return change
 
     def _day(self, file: Any) -> date | None:
-        """The day of a data file's rows."""
         number = file.partition().get(0, jvm(self._spark).java.lang.Class.forName("java.lang.Integer"))
-        return None if number is None else _EPOCH + timedelta(days=number)
+        return None if number is None else date.fromordinal(EPOCH_DAY + number)
 
     def _filter(self, days: Sequence[date]) -> Any:
-        """Iceberg's filter of these days' rows."""
         values = jvm(self._spark).java.util.ArrayList()
         for day in days:
             values.add(day.isoformat())
@@ -328,11 +325,6 @@ class IcebergTable:
             hint=wanted.hint,
         )
 
-    def _drop(self, table: Any, branch: str) -> None:
-        """Remove the branch, which a repeated rebuild may have left."""
-        if table.refs().get(branch) is not None:
-            table.manageSnapshots().removeBranch(branch).commit()
-
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat ``action``, which must load the table each time, while only another writer's commit prevents it.
 
@@ -370,12 +362,10 @@ class IcebergTable:
 
 
 def _days_json(days: Sequence[date]) -> str:
-    """Days as in a snapshot's summary."""
     return json.dumps([day.isoformat() for day in days])
 
 
 def _java_classes(error: Py4JJavaError) -> list[str]:
-    """Class names of the Java exception and its causes."""
     names: list[str] = []
     cause = error.java_exception
     while cause is not None and len(names) < _CAUSES_MAX:

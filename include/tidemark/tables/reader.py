@@ -1,4 +1,4 @@
-"""The tables as readers without Spark see them, through pyiceberg."""
+"""The tables as readers without Spark get them, through pyiceberg."""
 
 import struct
 import zlib
@@ -13,39 +13,41 @@ from sqlalchemy.exc import SQLAlchemyError
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.settings import Settings
 
-# In the quarantine the place of the record that stands for a duplicate by key; null for a rejected one.
+# Columns of the quarantine: the place of the record kept instead of a duplicate by key; null for a rejected one.
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
 _WITHOUT_FILE = (
-    "Put it back from a copy of the bucket. Where it is a data file ('tidemark verify' names it), a run of its day with"
-    " force gives readers a new version without it; versions that have it stay unreadable"
+    "Restore it from a copy of the bucket. For a data file ('tidemark verify' names it), a run of its day with force"
+    " publishes a new version without it; versions that have it stay unreadable"
 )
-# How pyiceberg's decoder ends on a damaged manifest, beside an EOFError: it takes every length and index as it comes.
+# pyiceberg's errors for a damaged manifest, apart from EOFError: its decoder checks no length and no index.
 _DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError, struct.error, zlib.error)
 
 
 @contextmanager
-def told_by_pyiceberg(name: str, file: str | None = None) -> Iterator[None]:
-    """Explain what pyiceberg passes on as it found it, while a table is read, or a ``file`` of it, which is named.
+def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
+    """Explain pyiceberg's errors while a table, or a ``file`` of it, is read.
 
-    Raises ServiceError where S3 refuses or does not answer, FormatError for a file that is gone or damaged.
+    Raises ServiceError if S3 refuses or does not answer, FormatError for a missing or damaged file.
     """
     try:
         yield
     except (OSError, EOFError, ValueError, *_DAMAGED_AVRO) as error:
         where = f"table {name}" if file is None else f"table {name}, {file}"
-        # Arrow tells of all that S3 answered as an OSError in these words, but of an object that is not there.
+        # Arrow's OSError has these words for every failure of S3 except a missing object.
         if isinstance(error, PermissionError) or "AWS Error" in str(error):
             raise ServiceError("a table can't be read", expected="an answer of S3", found=error, where=where) from error
         found = error if file is None or file in str(error) else f"{error} in {file}"
-        raise FormatError("a table's file is gone or damaged", found=found, where=where, hint=_WITHOUT_FILE) from error
+        raise FormatError(
+            "a table's file is missing or damaged", found=found, where=where, hint=_WITHOUT_FILE
+        ) from error
 
 
 def load_table(settings: Settings, name: str) -> Table | None:
-    """A table of the catalog as it is now, by its stream's name for it; None where there is none yet.
+    """A table of the catalog; None if it does not exist yet.
 
-    Raises ServiceError where the catalog fails, and what ``told_by_pyiceberg`` does where the metadata can't be read.
+    Raises ServiceError if the catalog fails, and what ``pyiceberg_errors`` raises if the metadata can't be read.
     """
-    # SQLAlchemy's form of the JDBC URL: a file's path is absolute, so it has a slash of its own.
+    # SQLAlchemy's form of the JDBC URL. A file's path is absolute, so another slash follows.
     uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
     properties = {
         "uri": uri,
@@ -56,7 +58,7 @@ def load_table(settings: Settings, name: str) -> Table | None:
         **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
     }
     try:
-        with closing(SqlCatalog(settings.catalog, **properties)) as catalog, told_by_pyiceberg(name):
+        with closing(SqlCatalog(settings.catalog, **properties)) as catalog, pyiceberg_errors(name):
             return catalog.load_table((settings.namespace, name))
     except NoSuchTableError:
         return None

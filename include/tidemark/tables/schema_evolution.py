@@ -1,7 +1,7 @@
-"""How a table's columns become those of a definition: what is added, widened or renamed, and what is refused.
+"""Compare a table's columns with a definition's: which are added, widened, renamed or refused.
 
-Values only: nothing here changes a table. Both sides are Spark types; nullability and the order of columns say nothing.
-Iceberg knows a column by its id, so that a renamed one keeps its rows and an added one is null in files of before.
+Nothing here changes a table. Nullability and the order of columns do not matter. Iceberg identifies a column by its id:
+a renamed one keeps its values, and an added one is null in older files.
 """
 
 import json
@@ -33,7 +33,7 @@ _TYPES = ("type", "elementType", "keyType", "valueType")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """A column the table does not have. ``path``: its name, below the columns it is inside of, as Iceberg spells it."""
+    """A column that the table does not have. ``path`` is its name after those of the columns around it."""
 
     path: tuple[str, ...]
     kind: DataType
@@ -67,7 +67,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A column that can't become what the definition wants; None for the side that does not have it."""
+    """A column that can't become the definition's; None for the side without it."""
 
     path: tuple[str, ...]
     table: DataType | None
@@ -84,14 +84,14 @@ Change = Added | Widened | Moved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """What has to be done to a table; its ``columns`` thereafter, in its own order, the added ones last."""
+    """The changes of a table, and its ``columns`` after them: in its own order, added ones last."""
 
     changes: tuple[Change, ...]
     refused: tuple[Refused, ...]
     columns: StructType
 
     def require_allowed(self, where: str) -> None:
-        """Raise ConfigError with every refused column, both its types and what to do."""
+        """Raise ConfigError with every refused column, its types and what to do."""
         if self.refused:
             raise ConfigError(
                 "the table's columns can't become the definition's",
@@ -102,11 +102,10 @@ class Evolution:
 
 
 def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Evolution:
-    """What makes the table's columns (none of a table that is not there yet) the definition's. ``renamed``: a column →
-    the names it had before.
+    """The changes that make the table's columns (none of a new table) the definition's.
 
-    A column is a renamed one where the table does not have it, but one of its earlier names, which the definition no
-    longer uses. Where the definition uses it still, nobody could tell whose the table's values are: that is refused.
+    ``renamed`` maps a column to its earlier names. A column is renamed if the table has only an earlier name of it, and
+    the definition no longer uses that name. If it still does, the table's values could belong to either: refused.
     """
     table, definition = stored(table), stored(definition)
     found: list[Change | Refused] = []
@@ -122,8 +121,10 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
         if was in table.names:
             found += _compared((field.name,), table[was].dataType, field.dataType)
         elif taken := [item for item in renamed.get(field.name, ()) if item in table.names]:
-            hint = f"it is to be the renamed {taken[0]}, which the definition has, too: rename alone, and add another"
-            hint += f" {taken[0]} in a later deployment"
+            hint = (
+                f"the definition renames {taken[0]} and also has a column {taken[0]}: deploy the rename first, then add"
+            )
+            hint += f" the other {taken[0]}"
             found.append(Refused(path=(field.name,), table=None, definition=field.dataType, hint=hint))
         else:
             found.append(_added((field.name,), field.dataType))
@@ -131,7 +132,7 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
     order = [kept.get(name, name) for name in table.names]
     for was, name in zip(table.names, order, strict=True):
         if name not in definition.names:
-            found.append(_gone((was,), table[was].dataType, definition.names))
+            found.append(_removed((was,), table[was].dataType, definition.names))
     names = [name for name in dict.fromkeys([*order, *definition.names]) if name in definition.names]
     return Evolution(
         changes=tuple(item for item in found if not isinstance(item, Refused)),
@@ -141,7 +142,7 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
 
 
 def stored(schema: StructType) -> StructType:
-    """The columns as a table has them: anything may be null, and no integer is below 32 bits."""
+    """The columns as Iceberg stores them: nullable, and no integer below 32 bits."""
 
     def convert(part: dict[str, object]) -> dict[str, object]:
         free = {key: True for key in part if key in _NULLABLE}
@@ -167,7 +168,7 @@ def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> I
                     yield _added(inside, field.dataType)
             for field in table.fields:
                 if field.name not in definition.names:
-                    yield _gone((*path, field.name), field.dataType, definition.names)
+                    yield _removed((*path, field.name), field.dataType, definition.names)
         case ArrayType(), ArrayType():
             yield from _compared((*path, "element"), table.elementType, definition.elementType)
         case MapType(), MapType() if not [*_compared(path, table.keyType, definition.keyType)]:
@@ -176,18 +177,18 @@ def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> I
             if _widens(table, definition):
                 yield Widened(path=path, earlier=table, kind=definition)
             elif table != definition:
-                hint = f"give it as {table.simpleString()}, or give the other type another name"
+                hint = f"cast it to {table.simpleString()}, or give the column of the new type another name"
                 yield Refused(path=path, table=table, definition=definition, hint=hint)
 
 
 def _added(path: tuple[str, ...], kind: DataType) -> Added | Refused:
     if _untyped(kind):
-        return Refused(path=path, table=None, definition=kind, hint="cast it to the type it is to have")
+        return Refused(path=path, table=None, definition=kind, hint="cast it to its intended type")
     return Added(path=path, kind=kind)
 
 
 def _untyped(kind: DataType) -> bool:
-    """Whether nobody can tell what is to be stored in a part of it: of ``F.lit(None)`` or ``F.array()`` alone."""
+    """Whether a part of it has no type, as in ``F.lit(None)`` and ``F.array()``."""
     match kind:
         case StructType():
             return any(_untyped(field.dataType) for field in kind.fields)
@@ -198,13 +199,13 @@ def _untyped(kind: DataType) -> bool:
     return isinstance(kind, NullType)
 
 
-def _gone(path: tuple[str, ...], kind: DataType, names: Sequence[str]) -> Refused:
-    hint = f"go on giving it, as CAST(NULL AS {kind.simpleString()}) where records have it no more"
+def _removed(path: tuple[str, ...], kind: DataType, names: Sequence[str]) -> Refused:
+    hint = f"keep it, as CAST(NULL AS {kind.simpleString()}) if records no longer have it"
     alike = next((name for name in names if name.casefold() == path[-1].casefold()), None)
     if alike is not None:
-        hint = f"give {alike} as {path[-1]}: names can't change in their case alone"
+        hint = f"rename {alike} to {path[-1]} in the transformation: only the case of a name can't change"
     elif len(path) == 1:
-        hint += ", or name it under 'renamed' of the column that it became"
+        hint += ", or list it under 'renamed' of its new name"
     return Refused(path=path, table=kind, definition=None, hint=hint)
 
 

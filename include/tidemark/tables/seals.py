@@ -1,4 +1,4 @@
-"""Seals in S3, and what a table's snapshots say of them."""
+"""Seals in S3, compared with a table's snapshots."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ _READERS = 16
 
 
 def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Seal | None:
-    """One version of a day's seal; None where there is none. ConflictError where the object says another day."""
+    """One version of a day's seal, if it exists. Raises ConflictError for a seal that does not match its key."""
     key = layout.seal_key(day, version)
     body = store.get(key)
     if body is None:
@@ -29,7 +29,7 @@ def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Se
     seal = parse_seal(body, where=key)
     if (seal.stream, seal.day, seal.version) != (layout.stream, day, version):
         raise ConflictError(
-            "a seal is not what its key says",
+            "a seal does not match its key",
             expected=f"{layout.stream} {day} version {version}",
             found=f"{seal.stream} {seal.day} version {seal.version}",
             where=key,
@@ -38,7 +38,7 @@ def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Se
 
 
 def latest_seals(store: ObjectStore, layout: Layout) -> tuple[Seal, ...]:
-    """The highest version of every sealed day, by day; behind a rollback also the version that was rebuilt last."""
+    """The highest version of every sealed day; after a rollback also the version that was rebuilt last."""
     versions: dict[date, int] = {}
     for item in store.list(layout.seal_prefix):
         day, version = layout.parse_seal_key(item.key)
@@ -51,31 +51,28 @@ def latest_seals(store: ObjectStore, layout: Layout) -> tuple[Seal, ...]:
 
 def _down_to_rebuilt(store: ObjectStore, layout: Layout, day: date, version: int) -> Iterator[Seal]:
     seal = read_seal(store, layout, day, version)
-    if seal is None:
-        return
-    yield seal
-    while seal is not None and seal.rolled_back_to is not None:
-        seal = read_seal(store, layout, day, seal.version - 1)
-        if seal is not None and seal.rolled_back_to is None:
+    while seal is not None:
+        if seal.version == version or seal.rolled_back_to is None:
             yield seal
+        seal = None if seal.rolled_back_to is None else read_seal(store, layout, day, seal.version - 1)
 
 
 def day_seals(store: ObjectStore, layout: Layout, day: date) -> tuple[Seal, ...]:
-    """Every version of one day's seal, the first one first."""
+    """Every version of one day's seal, in order."""
     keys = (layout.parse_seal_key(item.key) for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"))
     found = (read_seal(store, layout, day, version) for day, version in keys)
     return tuple(seal for seal in found if seal is not None)
 
 
 def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> dict[date, tuple[Seal, ...]]:
-    """``day_seals`` of many days, several read at once."""
+    """``day_seals`` of many days."""
     wanted = tuple(days)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="seals") as pool:
         return dict(zip(wanted, pool.map(partial(day_seals, store, layout), wanted), strict=True))
 
 
 def unsealed_publication(run: Run, table: Table | None, day: date) -> LastPublication | None:
-    """What readers see of a day in the published table where no seal of the day names it; None where one does."""
+    """The publication of a day that readers see, if no seal of the day names it."""
     seen = last_publication(table, day)
     if seen is None or seen.snapshot_id in {item.snapshot_id for item in day_seals(run.store, run.layout, day)}:
         return None
@@ -83,7 +80,7 @@ def unsealed_publication(run: Run, table: Table | None, day: date) -> LastPublic
 
 
 def previous_digest(run: Run, day: date, version: int) -> str | None:
-    """What a seal of this version must chain to: the SHA-256 of the version before; None for version 1."""
+    """``previous`` of this version's seal."""
     if version == 1:
         return None
     key = run.layout.seal_key(day, version - 1)
@@ -94,31 +91,27 @@ def previous_digest(run: Run, day: date, version: int) -> str | None:
             expected=key,
             found="no object",
             where=f"run {run.name}",
-            hint="Bring that seal back from a copy of the bucket; 'tidemark versions' lists those that are there",
+            hint="Restore that seal from a copy of the bucket; 'tidemark versions' lists the existing ones",
         )
     return digest(body)
 
 
 def write_seal(run: Run, seal: Seal) -> Seal:
-    """Write a seal, once; the one that is there where it says the same. ConflictError where it says something else."""
+    """Write a seal, once. Returns an equal one that exists, raises ConflictError for a different one."""
     key = run.layout.seal_key(seal.day, seal.version)
     if run.store.put_if_absent(key, seal.to_json()):
         return seal
     there = read_seal(run.store, run.layout, seal.day, seal.version)
-    if there is None or not _says_the_same(there, seal):
+    # When a run planned and sealed the day does not matter.
+    if there is None or replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us) != seal:
         raise ConflictError(
-            "the day is sealed already, by another run or over other rows",
+            "the day is already sealed, by another run or with other rows",
             expected=_summary(seal),
-            found="an object that was deleted meanwhile" if there is None else _summary(there),
+            found="an object that was just deleted" if there is None else _summary(there),
             where=key,
-            hint="Start a new run of the day: it will make the next version if there is anything new",
+            hint="Start a new run of the day: it makes the next version if there is anything new",
         )
     return there
-
-
-def _says_the_same(there: Seal, seal: Seal) -> bool:
-    """Whether both prove the same, whenever they were planned and sealed."""
-    return replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us) == seal
 
 
 def _summary(seal: Seal) -> str:

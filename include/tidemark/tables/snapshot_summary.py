@@ -12,7 +12,7 @@ RANGES_PROPERTY = "tidemark.ranges"
 DAYS_PROPERTY = "tidemark.days"
 RUN_PROPERTY = "tidemark.run"
 INPUTS_PROPERTY = "tidemark.inputs"
-ROWS_PROPERTY = "tidemark.rows"  # of each day with any
+ROWS_PROPERTY = "tidemark.rows"  # per day
 
 
 def format_ranges(ranges: Mapping[TopicPartition, Iterable[OffsetRange]]) -> str:
@@ -24,7 +24,7 @@ def format_ranges(ranges: Mapping[TopicPartition, Iterable[OffsetRange]]) -> str
 
 
 def parse_ranges(text: str, *, where: str) -> dict[TopicPartition, OffsetSet]:
-    """What ``format_ranges`` wrote; raises FormatError, naming ``where``, for anything else."""
+    """The ranges that ``format_ranges`` wrote. Raises FormatError, with ``where``, for anything else."""
     found = {}
     try:
         for key, ranges in json.loads(text).items():
@@ -42,7 +42,7 @@ def parse_ranges(text: str, *, where: str) -> dict[TopicPartition, OffsetSet]:
 def snapshot_summary(
     stream: str, versions: Mapping[date, int], used: Mapping[TopicPartition, Sequence[Used]]
 ) -> dict[str, str]:
-    """What a snapshot tells about where its days' rows come from."""
+    """The properties that show where a snapshot's rows come from."""
     return {
         "tidemark.stream": stream,
         "tidemark.versions": json.dumps({day.isoformat(): number for day, number in versions.items()}, sort_keys=True),

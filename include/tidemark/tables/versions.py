@@ -1,4 +1,4 @@
-"""The versions of a day: what each one holds, why it was made, and which of them readers see."""
+"""The versions of a day, and which of them readers see."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -16,9 +16,9 @@ from tidemark.tables.snapshots import last_publication, published_at, quarantine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version: its seal, whether it is the day's rows now, and the snapshots to read it by.
+    """One version: its seal, whether readers see it, and the snapshots to read it from.
 
-    Those are the seal's own until they expire, and then others that have the day's rows still, or None.
+    Once the seal's snapshots have expired, these are others with the same rows, or None.
     """
 
     seal: Seal
@@ -28,13 +28,13 @@ class Version:
 
     @property
     def expired(self) -> bool:
-        """An expired version can neither be read nor brought back."""
+        """An expired version can be neither read nor restored."""
         return self.snapshot_id is None or self.quarantine_snapshot_id is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """Every version of a day, the first one first. ``unsealed`` is the run whose rows the day has without a seal."""
+    """Every version of a day, in order. ``unsealed`` is the run whose rows readers see without a seal."""
 
     stream: str
     day: date
@@ -43,7 +43,7 @@ class Versions:
 
 
 def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
-    """The day's versions as seals and table say; raises ConfigError for a day that was never sealed."""
+    """The day's versions by seals and tables. Raises ConfigError for a day that was never sealed."""
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     seals = day_seals(store, layout, day)
     if not seals:

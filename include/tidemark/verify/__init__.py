@@ -1,1 +1,1 @@
-"""A sealed day's proof, derived anew without Spark, the plan, the ledger or the seal's figures."""
+"""Recompute a sealed day's proof, without Spark, the plan, the ledger or the seal's figures."""

@@ -1,4 +1,4 @@
-"""A day derived from its archive alone: every manifest, and every object with rows of the day, read to its end."""
+"""Derive a day from its archive: from every manifest, and every object with rows of the day."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ _AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRange:
-    """A committed range as its manifest has it."""
+    """A committed range of a manifest."""
 
     range: OffsetRange
     rows: int
@@ -38,25 +38,24 @@ class ListedRange:
 
 @dataclass(slots=True, kw_only=True)
 class Derived:
-    """``batches`` by log, writer and batch, those of replaced ranges too. ``rows`` are the offsets with a row of the
-    day, by log, of what the version is made of; ``copies`` counts those rows with all their copies; ``late`` those that
-    came later."""
+    """``batches`` by log, writer and batch include replaced ranges. ``missing`` counts missing objects, ``late``
+    the day's rows that are not the version's. ``rows`` are the version's offsets, ``copies`` counts all copies."""
 
     manifests: int = 0
     objects: int = 0
-    gone: int = 0
-    all_gone: bool = False
+    missing: int = 0
+    all_missing: bool = False
     late: int = 0
     batches: dict[TopicPartition, dict[str, dict[int, ListedRange]]] = field(default_factory=dict)
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     copies: dict[TopicPartition, int] = field(default_factory=dict)
 
     def windows(self) -> dict[TopicPartition, OffsetRange]:
-        """The offsets that were looked at, by log."""
+        """The checked offsets by log."""
         return {log: bits.window for log, bits in self.rows.items()}
 
     def committed(self, log: TopicPartition) -> OffsetSet:
-        """The offsets that ranges in use hold."""
+        """The offsets of all ranges in use."""
         batches = self.batches.get(log, {}).values()
         return normalise(item.range for own in batches for item in own.values() if not item.replaced)
 
@@ -70,7 +69,7 @@ class ArchiveReader:
         self._span = tuple(micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
 
     def derive(self, basis: Basis, chains: ProofPart, files: ProofPart, progress: Callable[[str], None]) -> Derived:
-        """Everything the archive says of the day; what does not fit goes to the checks."""
+        """Read the archive of the day; the checks get every difference."""
         found = Derived()
         todo: dict[str, tuple[DataFile, Manifest]] = {}
         lineage = Lineage(self._compactions())
@@ -84,8 +83,8 @@ class ArchiveReader:
                     continue
                 if not any(rows.day == self._day for rows in file.days):
                     continue
-                # Several list one object where a stream lost its checkpoint, or where two runs refilled the same range:
-                # it is part of the version by the one that was used, and as old as the first of them.
+                # Several manifests list one object if a stream lost its checkpoint, or if two runs refilled a range.
+                # The object is part of the version by the used one, and as old as the first one.
                 _, known = todo.get(file.key, (file, manifest))
                 todo[file.key] = (file, min(known, manifest, key=partial(basis.rank, file.log)))
         for log in found.batches:
@@ -96,17 +95,17 @@ class ArchiveReader:
         for number, (_, (file, manifest)) in enumerate(sorted(todo.items())):
             progress(f"object {number + 1:,} of {len(todo):,}")
             self._read(file, found, files, late=lineage.late(manifest, file, basis))
-        found.all_gone = 0 < found.gone == len(todo)
-        chains.looked_at = f"{found.manifests:,} manifests{lineage.looked_at}"
-        files.looked_at = f"{found.objects:,} objects, every row and checksum"
-        if found.all_gone:
+        found.all_missing = 0 < found.missing == len(todo)
+        chains.derived_from = f"{found.manifests:,} manifests{lineage.derived_from}"
+        files.derived_from = f"{found.objects:,} objects, every row and checksum"
+        if found.all_missing:
             files.differences.clear()
             files.total = 0
-            files.unknown.append(f"none of the day's {found.gone:,} objects is there any more")
+            files.unknown.append(f"all {found.missing:,} objects of the day are missing")
         return found
 
     def offsets(self, window: OffsetRange, log: TopicPartition, found: Derived, check: ProofPart) -> OffsetBits:
-        """The offsets inside the window with a row of any day, from the objects of every batch that reaches into it."""
+        """The offsets of the window with a row of any day, from the objects of every batch in it."""
         bits = OffsetBits(window)
         for writer, batches in found.batches.get(log, {}).items():
             for number, batch in batches.items():
@@ -120,27 +119,27 @@ class ArchiveReader:
                 try:
                     own = archived_offsets(self._store, files, window)
                 except FormatError:
-                    continue  # the check of the objects names it
+                    continue  # a difference of the objects
                 if own is None:
-                    check.unknown.append(f"objects of {key} are gone: what they held can't be told from holes")
+                    check.unknown.append(f"objects of {key} are missing: their rows can't be distinguished from holes")
                 else:
                     bits.bits |= own.bits
         return bits
 
     def _compactions(self) -> Iterator[Manifest]:
-        """Manifests that replace ranges, which must be known before the others are counted."""
+        """Manifests that replace ranges. They must be known before the others are counted."""
         listed = self._store.list(f"{self._layout.manifest_prefix}{COMPACTION}/")
         for bodies in manifest_bodies(self._store, listed, at_once=_AT_ONCE):
             for key, body in bodies:
                 try:
                     manifest = parse_manifest(body or b"", where=key)
                 except TidemarkError:
-                    continue  # the check of the manifests names it, as it does one that is another's
+                    continue  # a difference of the manifests, like one at another's key
                 if self._layout.manifest_key(manifest.writer, manifest.batch) == key:
                     yield manifest
 
     def _manifests(self, check: ProofPart, progress: Callable[[str], None]) -> Iterator[Manifest]:
-        behind: dict[str, tuple[int, str]] = {}
+        last: dict[str, tuple[int, str]] = {}
         read = 0
         for bodies in manifest_bodies(self._store, self._store.list(self._layout.manifest_prefix), at_once=_AT_ONCE):
             manifests = []
@@ -152,14 +151,14 @@ class ArchiveReader:
                     continue
                 if (item.stream, self._layout.manifest_key(item.writer, item.batch)) != (self._layout.stream, key):
                     found = f"{item.stream}, batch {item.batch} of {item.writer}"
-                    check.differs("a manifest is another's", expected=key, found=found, where=key)
+                    check.differs("a manifest does not match its key", expected=key, found=found, where=key)
                     continue
                 manifests.append(item)
-            for link in broken_links(manifests, behind):
+            for link in broken_links(manifests, last):
                 where = self._layout.manifest_key(link.writer, link.batch)
                 if link.after is None or link.after < link.batch - 1:
-                    # What it held, others hold as well, or the check of the ranges names it.
-                    check.notes.append(f"a manifest in front of {where} was deleted")
+                    # Its ranges are committed by others too, or they are a difference of the ranges.
+                    check.notes.append(f"a manifest before {where} was deleted")
                     continue
                 check.differs(
                     "the manifest before was altered",
@@ -167,7 +166,7 @@ class ArchiveReader:
                     found=f"SHA-256 {link.expected}",
                     where=self._layout.manifest_key(link.writer, link.after),
                 )
-            behind |= {item.writer: (item.batch, digest(item.to_json())) for item in manifests}
+            last |= {item.writer: (item.batch, digest(item.to_json())) for item in manifests}
             read += len(bodies)
             progress(f"{read:,} manifests")
             yield from manifests
@@ -175,7 +174,7 @@ class ArchiveReader:
     def _take(self, manifest: Manifest, found: Derived, check: ProofPart, lineage: Lineage) -> None:
         key = self._layout.manifest_key(manifest.writer, manifest.batch)
         lineage.see(manifest, key, check)
-        for before in manifest.replaces:  # a seal may have used it, though its manifest is gone
+        for before in manifest.replaces:  # a seal may have used it, even if its manifest is missing
             known = found.batches.setdefault(before.log, {}).setdefault(before.writer, {})
             known.setdefault(before.batch, ListedRange(range=before.range, rows=len(before.range), replaced=True))
         rows: dict[tuple[TopicPartition, OffsetRange], int] = {}
@@ -189,11 +188,11 @@ class ArchiveReader:
             check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)
         for log, span in rows:
             check.differs(
-                "an object is of no range of its manifest", expected="its range", found=span, where=f"{key}, {log}"
+                "an object belongs to no range of its manifest", expected="its range", found=span, where=f"{key}, {log}"
             )
 
     def _read(self, file: DataFile, found: Derived, check: ProofPart, *, late: Sequence[OffsetRange]) -> None:
-        """One object against its manifest; its rows of the day into ``found``, those in ``late`` only counted."""
+        """Compare an object with its manifest. Rows of the day go to ``found``; those in ``late`` are only counted."""
         checksum = RowChecksum(SCHEMA.names) if file.checksum.startswith(ALGORITHM) else None
         columns = ["offset", "event_time"] if checksum is None else SCHEMA.names
         rows, of_day, first, last = 0, 0, None, None
@@ -201,8 +200,8 @@ class ArchiveReader:
         try:
             batches = object_batches(self._store, file.key, columns)
             if batches is None:
-                found.gone += 1
-                check.differs("an object is gone", expected=f"{file.rows} rows", found="no object", where=file.key)
+                found.missing += 1
+                check.differs("an object is missing", expected=f"{file.rows} rows", found="no object", where=file.key)
                 return
             found.objects += 1
             for batch in batches:
@@ -221,7 +220,7 @@ class ArchiveReader:
                 found.copies[file.log] += len(own)
                 found.rows[file.log].add(own)
         except FormatError as error:
-            check.differs("an object does not read", expected=f"{file.rows} rows", found=error, where=file.key)
+            check.differs("an object can't be read", expected=f"{file.rows} rows", found=error, where=file.key)
             return
         check.equal("rows of an object", expected=file.rows, found=rows, where=file.key)
         expected = (file.first_offset, file.last_offset)
@@ -230,7 +229,7 @@ class ArchiveReader:
         if checksum is not None:
             check.equal("checksum of an object's rows", expected=file.checksum, found=checksum.value, where=file.key)
         else:
-            check.notes.append(f"no checksum that can be compared: {file.key} has {file.checksum!r}")
+            check.notes.append(f"no comparable checksum: {file.key} has {file.checksum!r}")
 
     def _of_day(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         column = batch.column(batch.schema.get_field_index("event_time"))
@@ -240,7 +239,7 @@ class ArchiveReader:
 
 
 def _windows(files: Sequence[DataFile]) -> Mapping[TopicPartition, OffsetRange]:
-    """Where the rows of the day may be: from the first to the last offset of any object with some."""
+    """The offsets by log that may have rows of the day: those of all objects with some."""
     found: dict[TopicPartition, OffsetRange] = {}
     for file in files:
         before = found.get(file.log, file.range)

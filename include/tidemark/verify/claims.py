@@ -1,4 +1,4 @@
-"""What a seal claims, and its ranges compared with the manifests."""
+"""A seal's claims, and its ranges compared with the manifests."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ from tidemark.verify.result import ProofPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The seal to verify, and that of the version before: None where there is none that parses. ``basis`` is what its
-    rows were made of: of a version that was rolled back to, what that one was. ``latest`` says whether no later version
-    is sealed; ``snapshots`` are those of all versions."""
+    """The seal to verify and that of the version before, if they parse. ``basis`` is what the version's rows are made
+    of; for a rollback, that of the restored version. ``latest``: no later version is sealed. ``snapshots`` are those of
+    all versions."""
 
     key: str
     version: int
@@ -35,9 +35,9 @@ class Claims:
 def read_claims(
     store: ObjectStore, layout: Layout, time_zone: str, day: date, version: int | None, *, check: ProofPart
 ) -> Claims:
-    """The seal of a version, the latest one by default, and its place in the day's chain.
+    """The seal of a version, the latest by default, and its place in the day's chain.
 
-    Raises ConfigError where the day, or the version, was never sealed.
+    Raises ConfigError for a day or version that was never sealed.
     """
     bodies = {}
     for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"):
@@ -52,7 +52,7 @@ def read_claims(
             where=key,
             hint="A reconcile run seals a day",
         )
-    check.looked_at = f"{len(bodies):,} {'versions' if len(bodies) > 1 else 'version'} of the day"
+    check.derived_from = f"{len(bodies):,} {'versions' if len(bodies) > 1 else 'version'} of the day"
     seals = {number: seal for number in sorted(bodies) if (seal := _parse(layout, day, number, bodies[number], check))}
     for number in sorted(bodies):
         if number - 1 not in bodies and number > 1:
@@ -86,13 +86,13 @@ def _basis(seal: Seal) -> Basis:
         for part in item.used:
             batches.setdefault((part.writer, item.log), set()).add((part.batch, part.last))
     return Basis(
-        until_us=seal.planned_at_us or seal.sealed_at_us,
+        until_us=seal.planned_at_us,
         batches={key: sorted(spans) for key, spans in batches.items()},
     )
 
 
 def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPart) -> None:
-    """The ranges of every log tile what the seal proves of it, and the batches it names are committed as it says."""
+    """The committed ranges cover what the seal proves, and the batches that it names have these ranges."""
     for item in seal.logs:
         whole = range_or_none(item.start, item.end)
         batches = archive.batches.get(item.log, {})
@@ -125,8 +125,8 @@ def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPar
             where = f"{item.log}, offsets {used.range}"
             check.equal("offsets without a row", expected=missing, found=claimed, where=where)
             if hole is not None and hole.exact and hole.evidence is not None:
-                told = sum(hole.counts.values())
-                check.equal("the causes of a hole add up to it", expected=missing, found=told, where=where)
+                causes = sum(hole.counts.values())
+                check.equal("the causes of a hole add up to it", expected=missing, found=causes, where=where)
         for span in holes:
             where = f"{item.log}, offsets {span}"
             check.differs("a hole of no used range", expected="a used range", found=span, where=where)
@@ -135,27 +135,27 @@ def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPar
         where = f"topic id {log.topic_id}"
         if sealed is None and len(bits):
             check.differs("a log with rows of the day", expected=f"{log} in the seal", found="not in it", where=where)
-    check.looked_at = f"{sum(len(item.used) for item in seal.logs):,} used ranges of {len(seal.logs):,} logs"
+    check.derived_from = f"{sum(len(item.used) for item in seal.logs):,} used ranges of {len(seal.logs):,} logs"
 
 
 def proven_by_seal(sealed: SealedLog | None, holes: OffsetSet) -> OffsetSet:
-    """Those of the offsets that the seal has evidence on, as transactional or compacted.
+    """The offsets that the seal proves transactional or compacted.
 
-    None of a range that has more of them than its evidence counts: nobody can say which ones that is on.
+    A range with more of these offsets than its evidence counts proves none: it does not show which ones it means.
     """
     if sealed is None:
         return ()
-    told = (hole for hole in sealed.holes if _within(holes, hole.range) <= sum(hole.counts.values()))
-    return subtract(holes, subtract(holes, _evidence(told)))
+    proven = (hole for hole in sealed.holes if _within(holes, hole.range) <= sum(hole.counts.values()))
+    return subtract(holes, subtract(holes, _evidence(proven)))
 
 
 def doubtful(sealed: SealedLog) -> OffsetSet:
-    """Where the seal itself has holes that it has no evidence on."""
+    """The ranges of the seal's holes without evidence."""
     return subtract((hole.range for hole in sealed.holes), _evidence(sealed.holes))
 
 
 def _evidence(holes: Iterable[Hole]) -> list[OffsetRange]:
-    """The ranges of holes with evidence, without what that could not explain."""
+    """The ranges of holes with evidence, without their unexplained offsets."""
     found: list[OffsetRange] = []
     for hole in holes:
         evidence = hole.evidence
@@ -165,7 +165,7 @@ def _evidence(holes: Iterable[Hole]) -> list[OffsetRange]:
 
 
 def _within(offsets: OffsetSet, span: OffsetRange) -> int:
-    """How many of the offsets lie in the span."""
+    """The number of these offsets in the span."""
     first = bisect_right(offsets, span.start, key=lambda item: item.end)
     last = bisect_left(offsets, span.end, key=lambda item: item.start)
     return sum(min(item.end, span.end) - max(item.start, span.start) for item in offsets[first:last])
@@ -176,7 +176,7 @@ def _parse(layout: Layout, day: date, version: int, body: bytes, check: ProofPar
     try:
         seal = parse_seal(body, where=key)
     except TidemarkError as error:
-        check.differs("a seal does not hold together", expected="a seal", found=error, where=key)
+        check.differs("a seal does not parse", expected="a seal", found=error, where=key)
         return None
     named = f"{seal.stream} {seal.day} version {seal.version}"
     check.equal("whose seal it is", expected=f"{layout.stream} {day} version {version}", found=named, where=key)
@@ -184,8 +184,8 @@ def _parse(layout: Layout, day: date, version: int, body: bytes, check: ProofPar
 
 
 def _batches(used: Used, batches: dict[int, ListedRange]) -> Sequence[ListedRange] | None:
-    """The batches behind a used range, which follow each other from its start to its end; None where they do not."""
-    # Of two that start alike the later one is a compaction, which has replaced the other.
+    """The adjacent batches of a used range, from its start to its end; None if some are missing."""
+    # Of two with the same start the later one is a compaction, which has replaced the other.
     starting = {
         batches[number].range.start: batches[number] for number in sorted(batches) if used.batch <= number <= used.last
     }

@@ -1,7 +1,7 @@
-"""``verify``: a sealed day's proof derived anew, from the archive, the tables and Kafka, and then compared.
+"""``verify``: recompute a sealed day's proof from the archive, the tables and Kafka, and compare it with the seal.
 
-Nothing is derived from the plan, the ledger or the seal's figures. The seal says what is claimed: which offsets of
-which logs, in which snapshots. Archive and tables are looked at whole; Kafka is asked for what it still holds.
+Nothing comes from the plan, the ledger or the seal's figures. The seal claims which offsets are in which snapshots. All
+of the day's archive and tables are read, and all of Kafka's records that are left.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """The derived sides of a day, the published table, and the seal to compare them with."""
+    """What is compared: the seal, the archive and the rows of both tables."""
 
     seal: Seal
     table: Table | None
@@ -47,10 +47,10 @@ class _Sides:
 def verify_day(
     settings: Settings, stream_name: str, day: date, version: int | None = None, progress: Progress = lambda _: None
 ) -> Verification:
-    """Derive the proof of a day anew and compare it with the seal of a version, the latest one by default.
+    """Recompute the proof of a day and compare it with the seal of a version, the latest by default.
 
-    Raises ConfigError for an unknown stream and for a day or version that was never sealed, ServiceError where S3
-    does not answer. Kafka that does not answer leaves its part unknown.
+    Raises ConfigError for an unknown stream and for a day or version that was never sealed, ServiceError if S3 does not
+    answer. If Kafka does not answer, its checks are unknown.
     """
     stream = load_stream(stream_name, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
@@ -94,7 +94,7 @@ def _result(stream: Stream, day: date, claims: Claims, checks: list[ProofPart]) 
 
 
 def _set_aside(seal: Seal, archive: Derived) -> None:
-    """Rows at offsets that the seal does not speak of came behind its plan: they are late, whenever that was."""
+    """Rows at offsets that the seal did not use came after its plan: they are late."""
     for log, bits in archive.rows.items():
         sealed = seal.log(log)
         if sealed is not None:
@@ -107,10 +107,10 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
     assert seal is not None
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
     held = aside = None
-    with _damage_told(settings, table, check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
+    with _damage_found(settings, table, check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
         held = published_at(table, seal)
     where = f"{stream.quarantine_table}, in place of snapshot {seal.quarantine_snapshot_id}"
-    with _damage_told(settings, quarantine, check, where):
+    with _damage_found(settings, quarantine, check, where):
         aside = quarantined_at(quarantine, seal)
     sides = (
         (table, stream.table, seal.snapshot_id, held),
@@ -119,7 +119,7 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
     found = [_rows(settings, *side, seal=seal, archive=archive, check=check) for side in sides]
     if seal.deduplicated is not None and found[0] is not None and table is not None and held is not None:
         key, where = seal.deduplicated.key, f"{stream.table}, snapshot {held}"
-        with _damage_told(settings, table, check, where):
+        with _damage_found(settings, table, check, where):
             repeated = repeated_keys(table, held, seal.day, key)
             if repeated is None:
                 check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
@@ -129,9 +129,8 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
 
 
 @contextmanager
-def _damage_told(settings: Settings, table: Table | None, check: ProofPart, where: str) -> Iterator[None]:
-    """A table's file that is gone or damaged speaks against the day, unless snapshots have expired since the table was
-    loaded. An S3 server that fails does not: that stays an error."""
+def _damage_found(settings: Settings, table: Table | None, check: ProofPart, where: str) -> Iterator[None]:
+    """A missing or damaged file of a table is a difference, unless snapshots expired after the table was loaded."""
     try:
         yield
     except FormatError as error:
@@ -154,35 +153,36 @@ def _rows(
     archive: Derived,
     check: ProofPart,
 ) -> Rows | None:
-    """The day's rows by the snapshot that holds them: the sealed one, or another once that has expired."""
+    """The day's rows in the sealed snapshot, or in another with them once that has expired."""
     snapshot = table.snapshot_by_id(held) if table is not None and held is not None else None
     if table is None or snapshot is None:
-        check.unknown.append(f"{name}: snapshot {sealed} is gone; what it published can't be read any more")
+        check.unknown.append(f"{name}: snapshot {sealed} has expired; its rows can't be read any more")
         return None
-    told = snapshot.summary.additional_properties if snapshot.summary else {}
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
     where = f"{name}, snapshot {held}"
     if held == sealed:
-        check.equal("the run that published a snapshot", expected=seal.run, found=told.get(RUN_PROPERTY), where=where)
+        run = summary.get(RUN_PROPERTY)
+        check.equal("the run that published a snapshot", expected=seal.run, found=run, where=where)
     else:
         check.notes.append(f"{name}: snapshot {sealed} has expired; the files that it added are in snapshot {held}")
     rows = _read(settings, table, snapshot.snapshot_id, seal.day, archive, where=where, check=check)
     if rows is not None:
-        check.looked_at += f"{'; ' if check.looked_at else ''}{rows.rows:,} rows of {where}"
+        check.derived_from += f"{'; ' if check.derived_from else ''}{rows.rows:,} rows of {where}"
     return rows
 
 
 def _read(
     settings: Settings, table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: ProofPart
 ) -> Rows | None:
-    """The day's rows in a snapshot; None where they can't be read, which the check tells."""
+    """The day's rows in a snapshot; None, with a difference, if they can't be read."""
     rows = None
-    with _damage_told(settings, table, check, where):
+    with _damage_found(settings, table, check, where):
         rows = day_rows(table, snapshot_id, day, archive.windows())
-    return rows  # noqa: RET504 - None where the context has told of damage instead
+    return rows  # noqa: RET504 - None if the context found damage
 
 
 def _compare_rows(sides: _Sides, check: ProofPart) -> None:
-    """Each archived row of the day is published or quarantined, once; and nothing else is."""
+    """Every archived row of the day is published or quarantined once, and no other row is."""
     published, quarantined, archive = sides.published, sides.quarantined, sides.archive
     if published is None or quarantined is None:
         return
@@ -192,8 +192,8 @@ def _compare_rows(sides: _Sides, check: ProofPart) -> None:
         for (topic_id, partition), number in rows.strays.items():
             if number:
                 where = f"topic id {topic_id}, partition {partition}"
-                check.differs(f"rows {name} that the archive has none of", expected=0, found=number, where=where)
-    if archive.all_gone:
+                check.differs(f"rows {name} that the archive does not have", expected=0, found=number, where=where)
+    if archive.all_missing:
         return
     for log, own in archive.rows.items():
         both = OffsetBits(own.window)
@@ -215,8 +215,8 @@ def _compare_counts(sides: _Sides, check: ProofPart, *, rolled_back: bool) -> No
     where = f"seal of {seal.day} version {seal.version}"
     read = sum(len(bits) for bits in archive.rows.values())
     copies = sum(archive.copies.values())
-    if archive.gone:
-        check.notes.append("rows read are not compared: objects are gone")
+    if archive.missing:
+        check.notes.append("rows read are not compared: objects are missing")
     else:
         check.equal("rows_read", expected=read, found=seal.rows_read, where=where)
         if not (archive.late or rolled_back):
@@ -228,14 +228,14 @@ def _compare_counts(sides: _Sides, check: ProofPart, *, rolled_back: bool) -> No
         ("duplicates removed by key", aside and aside.removed, seal.rows_removed),
     ):
         if number is None:
-            check.unknown.append(f"{name}: the table does not read")
+            check.unknown.append(f"{name}: the table can't be read")
         else:
             check.equal(name, expected=number, found=claimed, where=where)
     if published is not None and aside is not None:
         found = f"{published.rows:,} published + {aside.rows - aside.removed:,} quarantined"
         if seal.deduplicated is not None:
             found += f" + {aside.removed:,} removed as duplicates by key"
-        check.looked_at = f"{copies:,} archived rows, {read:,} distinct = {found}"
+        check.derived_from = f"{copies:,} archived rows, {read:,} distinct = {found}"
     if archive.late:
         check.notes.append(
             f"{archive.late:,} archived rows of the day are not part of this version: they came later, or a rollback"
@@ -244,33 +244,35 @@ def _compare_counts(sides: _Sides, check: ProofPart, *, rolled_back: bool) -> No
 
 
 def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: ProofPart) -> None:
-    """Rows that are published now and were not in the version before, and the other way round. Not their values."""
-    seal, told, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
-    if told is None:
-        one = "the day's first version" if seal.version == 1 else "the version before was gone when this one was sealed"
-        check.looked_at = f"nothing: {one}"
+    """The numbers of rows added and removed since the version before, but not of changed values."""
+    seal, claimed, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
+    if claimed is None:
+        one = (
+            "the day's first version" if seal.version == 1 else "the version before had expired at the time of sealing"
+        )
+        check.derived_from = f"nothing: {one}"
         return
     snapshot = None
-    with _damage_told(settings, table, check, f"{stream.table}, the rows of version {seal.version - 1}"):
+    with _damage_found(settings, table, check, f"{stream.table}, the rows of version {seal.version - 1}"):
         snapshot = published_at(table, claims.before) if claims.before is not None else None
     if table is None or snapshot is None or published is None:
-        check.looked_at, check.gone = "nothing: the rows of one of the two versions are gone", True
+        check.derived_from, check.expired = "nothing: the rows of one of the two versions have expired", True
         return
     where = f"{stream.table}, snapshot {snapshot}"
     before = _read(settings, table, snapshot, seal.day, sides.archive, where=where, check=check)
     if before is None:
         return
-    check.looked_at = f"{before.rows:,} rows of {where}, beside this version's"
+    check.derived_from = f"{before.rows:,} rows of {where}, beside this version's"
     both = sum(bits.common(before.offsets[log]) for log, bits in published.offsets.items())
     where = f"seal of {seal.day} version {seal.version}"
-    check.equal("rows added", expected=published.rows - both, found=told.added, where=where)
-    check.equal("rows removed", expected=before.rows - both, found=told.removed, where=where)
-    if told.changed > both:
-        check.differs("rows changed", expected=f"at most the {both} of both", found=told.changed, where=where)
+    check.equal("rows added", expected=published.rows - both, found=claimed.added, where=where)
+    check.equal("rows removed", expected=before.rows - both, found=claimed.removed, where=where)
+    if claimed.changed > both:
+        check.differs("rows changed", expected=f"at most the {both} of both", found=claimed.changed, where=where)
 
 
 def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: ProofPart) -> None:
-    """What readers see of the day now is what the latest version published, to the last value."""
+    """Readers see exactly the values that the latest version published."""
     seal, published = sides.seal, sides.published
     if not claims.latest:
         check.notes.append("a later version is sealed: readers see that one")
@@ -285,26 +287,26 @@ def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: 
     if seen is not None and seen.snapshot_id not in claims.snapshots:
         check.notes.append(f"run {seen.run} published the day since and has not sealed it yet")
         return
-    check.looked_at = where
-    if seen is not None:  # an earlier version's, where somebody has put the table back
+    check.derived_from = where
+    if seen is not None:  # an earlier version's if somebody has reset the table
         check.equal("the snapshot of the day's rows", expected=seal.snapshot_id, found=seen.snapshot_id, where=where)
     held = None
-    with _damage_told(settings, table, check, where):
-        held = published_at(table, seal)  # of the table as it is by now
+    with _damage_found(settings, table, check, where):
+        held = published_at(table, seal)  # by the table's current state
     if published is None or held is None:
         return
     try:
         if day_files(table, now, seal.day) == day_files(table, held, seal.day):
             return
     except FormatError:
-        check.notes.append("the files of the two snapshots can't be compared, so their rows are")
+        check.notes.append("the files of the two snapshots can't be compared, so their rows were")
     _compare_seen(settings, table, (held, now), sides, check)
 
 
 def _compare_seen(
     settings: Settings, table: Table, snapshots: tuple[int, int], sides: _Sides, check: ProofPart
 ) -> None:
-    """The day's rows in the second snapshot against those in the first, which are the published ones."""
+    """Compare the day's rows in the second snapshot with the published ones in the first."""
     seal, published, now = sides.seal, sides.published, snapshots[1]
     assert published is not None
     where = f"{table.name()[-1]}, snapshot {now}, the current one"
@@ -327,10 +329,10 @@ def _compare_seen(
             found="a row",
             log=log,
         )
-    if check.total or published.doubled or rows.doubled:  # else there is one row of each offset on either side
+    if check.total or published.doubled or rows.doubled:  # else both have one row per offset
         return
-    check.notes.append("somebody else has written the day's files anew since, so all values were compared")
-    with _damage_told(settings, table, check, where):
+    check.notes.append("another writer has rewritten the day's files, so all values were compared")
+    with _damage_found(settings, table, check, where):
         for log, bits in published.offsets.items():
             check.ranges(
                 f"not what snapshot {seal.snapshot_id} published",

@@ -1,4 +1,4 @@
-"""Which offsets of a day's proof are held against Kafka, and what comes of it: the checks ``kafka`` and ``holes``."""
+"""Compare a day's offsets with Kafka: the checks ``kafka`` and ``holes``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from tidemark.core.seal import Seal, SealedLog
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import positions_at, watermarks
 from tidemark.kafka.topics import logs_of
-from tidemark.objects.bits import OffsetBits
 from tidemark.settings import Settings
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.claims import doubtful, proven_by_seal
@@ -22,7 +21,7 @@ from tidemark.verify.result import ProofPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSide:
-    """What is needed to ask Kafka: the archive's side and the two checks it fills."""
+    """The archive's side, and the two checks to fill."""
 
     settings: Settings
     stream: Stream
@@ -33,8 +32,8 @@ class KafkaSide:
     holes: ProofPart
 
     def compare(self, progress: Callable[[str], None]) -> None:
-        """Every log's stretches. Kafka that does not answer leaves both checks unknown."""
-        if self.archive.all_gone:
+        """Compare every log. If Kafka does not answer, both checks are unknown."""
+        if self.archive.all_missing:
             for check in (self.kafka, self.holes):
                 check.unknown.append("nothing of the day is left in the archive to compare with")
             return
@@ -49,9 +48,9 @@ class KafkaSide:
                 if found.unexplained:
                     named = ", ".join(map(str, found.ranges[:NAMED]))
                     self.holes.unknown.append(
-                        f"{log}: {found.unexplained:,} offsets have no row and nothing proves why: {named}"
+                        f"{log}: {found.unexplained:,} offsets have no row and no proven cause: {named}"
                     )
-            if self._stamp_tells:
+            if self._timestamp_decides:
                 KafkaBacklog(
                     bootstrap=self.settings.kafka_bootstrap, held=held, archive=self.archive, progress=progress
                 ).note(self._moments, self.kafka)
@@ -59,14 +58,14 @@ class KafkaSide:
             self.kafka.unknown.append(str(error))
             self.holes.unknown.append("Kafka does not answer")
             return
-        told = f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day"
+        source = f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day"
         if not total.offsets:
-            self.kafka.gone = any(map(len, self.archive.rows.values()))
-            told = "nothing: retention took the day" if self.kafka.gone else "no row of the day to look for"
-        self.kafka.looked_at = told
-        self.holes.looked_at = f"{total.holes:,} offsets without a row among the day's"
+            self.kafka.expired = any(map(len, self.archive.rows.values()))
+            source = "nothing: retention deleted the day" if self.kafka.expired else "the day has no row to look for"
+        self.kafka.derived_from = source
+        self.holes.derived_from = f"{total.holes:,} offsets without a row among the day's"
         if total.sealed:
-            self.holes.notes.append(f"{total.sealed:,} of them are past Kafka's retention: the seal's evidence stands")
+            self.holes.notes.append(f"{total.sealed:,} of them are past Kafka's retention: the seal's evidence counts")
 
     def _compare_log(
         self,
@@ -84,15 +83,14 @@ class KafkaSide:
             log=log,
             held=held,
             lost=tuple(gap.range for gap in sealed.gaps) if sealed is not None else (),
-            archived=partial(self._archived, log),
+            archived=partial(self.reader.offsets, log=log, found=self.archive, check=self.kafka),
             proven=partial(proven_by_seal, sealed),
         )
         return compare_with_kafka(side, stretches, self.kafka, progress)
 
     def _stretches(self, log: TopicPartition, sealed: SealedLog | None, day: OffsetRange | None) -> OffsetSet:
-        """Where the day's rows are; then what the seal proves of the offsets that Kafka stamped on the day, and where
-        next to those it has holes itself that nothing explains: a record that the archive lacks may be at the day's
-        very edge, or all that there is of the day in a log."""
+        """The offsets of the day's rows; then the other offsets in the seal with a timestamp of the day; then unproven
+        holes of the seal next to these. A record that the archive lacks may be the day's first, last or only one."""
         own = tuple(spans(self.archive.rows[log])) if log in self.archive.rows else ()
         if sealed is None:
             return own
@@ -104,8 +102,8 @@ class KafkaSide:
         return (*own, *subtract(subtract(wanted, unproven), own))
 
     @property
-    def _stamp_tells(self) -> bool:
-        """Whether a record's stamp tells its day."""
+    def _timestamp_decides(self) -> bool:
+        """Whether a record's Kafka timestamp decides its day."""
         return self.stream.event_time.extractor == "record"
 
     @property
@@ -113,9 +111,11 @@ class KafkaSide:
         return day_start(self.seal.day, self.stream.zone), day_end(self.seal.day, self.stream.zone)
 
     def _day_in_kafka(self, held: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-        """Per log from the first record stamped on the day or later to the first one stamped past it. One stamped in
-        the future ends no day; in front of the day it hides where that begins, and a note says so."""
-        if not held or not self._stamp_tells:
+        """By log, the offsets from the first timestamp on or after the day to the first one after it.
+
+        A record with a future timestamp ends no day. Before the day it hides the day's start, which is noted.
+        """
+        if not held or not self._timestamp_decides:
             return {}
         moments = (*self._moments, datetime.now(UTC))
         first, last, future = (positions_at(self.settings.kafka_bootstrap, tuple(held), moment) for moment in moments)
@@ -124,8 +124,8 @@ class KafkaSide:
             start, end = first[log], last[log]
             if start is not None and start == future[log]:
                 self.kafka.notes.append(
-                    f"{log}: the record at offset {start} is stamped in the future, so that Kafka can't tell by time"
-                    " where the day's begin: they were looked for where the archive has some"
+                    f"{log}: the record at offset {start} has a future timestamp, so Kafka can't find the day's first"
+                    " record by time: only offsets near the archived ones were checked"
                 )
                 continue
             end = there.end if end is None or end == future[log] else min(end, there.end)
@@ -134,7 +134,7 @@ class KafkaSide:
         return found
 
     def _held(self) -> dict[TopicPartition, OffsetRange]:
-        """What Kafka holds of the stream's topic, and of others that the seal tells of."""
+        """The offsets in Kafka of the stream's topic, and of other logs in the seal."""
         bootstrap = self.settings.kafka_bootstrap
         sealed = {item.log for item in self.seal.logs}
         logs = [
@@ -148,6 +148,3 @@ class KafkaSide:
             for mark in watermarks(bootstrap, logs)
             if mark.log_start < mark.high_watermark
         }
-
-    def _archived(self, log: TopicPartition, window: OffsetRange) -> OffsetBits:
-        return self.reader.offsets(window, log, self.archive, self.kafka)

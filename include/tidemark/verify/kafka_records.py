@@ -1,4 +1,4 @@
-"""What Kafka still holds of a day's offsets, record by record, against the offsets the archive has rows of."""
+"""Compare the records that Kafka still has of a day with the archive's rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from itertools import islice
 from tidemark.core.days import micros
 from tidemark.core.errors import ServiceError
 from tidemark.core.hole_evidence import RANGES_MAX
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, chunks, count, subtract
 from tidemark.kafka.log_reader import LogReader
 from tidemark.kafka.offset_evidence import OffsetClassifier, OffsetFindings
 from tidemark.kafka.positions import positions_at
@@ -18,7 +18,7 @@ from tidemark.verify.archive import Derived
 from tidemark.verify.result import ProofPart
 
 Moments = tuple[datetime, datetime]
-_PIECE = 1_000_000
+_CHUNK = 1_000_000
 NAMED = 10
 NEAR_OFFSETS = 100_000
 LIMIT_OFFSETS = 20_000_000
@@ -26,11 +26,11 @@ LIMIT_OFFSETS = 20_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """What was looked at of one log: ``offsets`` that Kafka still holds, ``records`` among them, and ``holes``, which
-    are offsets of the day's stretches that neither side has a record of.
+    """Numbers of one log: checked ``offsets`` that Kafka still has, ``records`` among them, and ``holes``, which are
+    offsets without a record on either side.
 
-    Of the holes Kafka explains some; ``sealed`` it no longer holds, but an earlier look is in the seal; the rest is
-    ``unexplained``, and ``ranges`` are the first of them.
+    Kafka explains some of the holes. ``sealed`` ones have expired in Kafka, and the seal explains them. The rest is
+    ``unexplained``; ``ranges`` are the first of these.
     """
 
     offsets: int = 0
@@ -41,13 +41,12 @@ class Held:
     ranges: list[OffsetRange] = field(default_factory=list)
 
     def add(self, other: "Held") -> None:
-        """Count another log's as well."""
         for name in ("offsets", "records", "holes", "sealed", "unexplained"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def spans(rows: OffsetBits) -> Iterator[OffsetRange]:
-    """The stretches of a log that a day's rows are in: late rows far from the others make stretches of their own."""
+    """The stretches of a log with a day's rows. Late rows far from the others are a stretch of their own."""
     held: OffsetRange | None = None
     for item in rows.ranges():
         if held is not None and item.start - held.end <= NEAR_OFFSETS:
@@ -62,11 +61,10 @@ def spans(rows: OffsetBits) -> Iterator[OffsetRange]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSide:
-    """One log for comparison. ``held`` is what Kafka holds of it, None where that is nothing.
+    """One log for comparison. ``held`` are the offsets that Kafka has, None if there are none.
 
-    ``archived`` gives the offsets of a window that the archive has rows of, ``proven`` those of some holes that the
-    seal has evidence on: the one word that is taken from it, and only for what retention took. ``lost`` are the losses
-    it claims, which are no holes: the check of the losses asks Kafka about them.
+    ``archived`` returns the offsets with an archived row in a window. ``proven`` returns those of some holes that the
+    seal explains, for offsets that retention deleted. ``lost`` are the seal's losses, which are no holes.
     """
 
     bootstrap: str
@@ -80,16 +78,16 @@ class LogSide:
 def compare_with_kafka(
     side: LogSide, stretches: Iterable[OffsetRange], check: ProofPart, progress: Callable[[str], None]
 ) -> Held:
-    """Read what Kafka holds of the stretches of a log.
+    """Read the stretches of a log in Kafka.
 
-    Differences: a committed record that the archive has no row of, and a row that Kafka has no record of although its
-    log reaches over it and is not compacted. Raises ServiceError where Kafka can't be read.
+    Differences are committed records without an archived row, and archived rows without a record, unless the log is
+    compacted or no longer has their offsets. Raises ServiceError if Kafka can't be read.
     """
     log, held, found = side.log, side.held, Held()
     compacted = held is not None and "compact" in topic_config(side.bootstrap, log.topic)["cleanup.policy"]
-    told = OffsetFindings()
+    findings = OffsetFindings()
     with LogReader(side.bootstrap, log, committed=True) as reader, OffsetClassifier(side.bootstrap, log) as classifier:
-        for window in _pieces(stretches):
+        for window in chunks(stretches, _CHUNK):
             own = side.archived(window)
             there = held.intersect(window) if held is not None else None
             holes = subtract(own.missing(), side.lost)
@@ -103,13 +101,13 @@ def compare_with_kafka(
                 progress(f"{found.offsets:,} offsets of {log}")
                 holes = subtract(holes, kafka.ranges())
             found.holes += count(holes)
-            gone = subtract(holes, [there] if there is not None else [])
-            left = subtract(gone, side.proven(gone))
-            found.sealed += count(gone) - count(left)
+            expired = subtract(holes, [there] if there is not None else [])
+            left = subtract(expired, side.proven(expired))
+            found.sealed += count(expired) - count(left)
             found.unexplained += count(left)
             found.ranges += left[: RANGES_MAX - len(found.ranges)]
-            told = told.plus(classifier.classify(subtract(holes, gone)))
-        evidence = classifier.gap_cause().evidence(told)
+            findings = findings.plus(classifier.classify(subtract(holes, expired)))
+        evidence = classifier.gap_cause().evidence(findings)
     found.unexplained += evidence.unexplained
     found.ranges = sorted([*found.ranges, *evidence.ranges])[:RANGES_MAX]
     if found.offsets >= LIMIT_OFFSETS:
@@ -119,7 +117,7 @@ def compare_with_kafka(
 
 @dataclass(slots=True, kw_only=True)
 class KafkaBacklog:
-    """What Kafka holds of each log (``held``) and no manifest has. ``read`` counts the offsets that were looked at."""
+    """The offsets in Kafka (``held``) that no manifest has. ``read`` counts the checked ones."""
 
     bootstrap: str
     held: Mapping[TopicPartition, OffsetRange]
@@ -128,10 +126,10 @@ class KafkaBacklog:
     read: int = 0
 
     def note(self, day: Moments, check: ProofPart) -> None:
-        """Note the committed records among it that are stamped on the day: they are late, if not lost.
+        """Note the committed records among them with a timestamp of the day: they are late, if not lost.
 
-        ``LIMIT_OFFSETS`` are read in all, none in front of the first record stamped on the day or later. That Kafka
-        can't be read is a note as well: it says nothing against what was compared.
+        At most ``LIMIT_OFFSETS`` are read, from the first record with a timestamp on or after the day. A failure to
+        read Kafka is only a note, because it does not contradict the comparison.
         """
         try:
             first = positions_at(self.bootstrap, tuple(self.held), day[0]) if self.held else {}
@@ -140,31 +138,31 @@ class KafkaBacklog:
                 if start is not None and start < span.end:
                     self._note(log, OffsetRange(start=max(start, span.start), end=span.end), day, check)
         except ServiceError as error:
-            check.notes.append(f"what no manifest has was not looked at: {error}")
+            check.notes.append(f"offsets without a manifest were not checked: {error}")
 
     def _note(self, log: TopicPartition, window: OffsetRange, day: Moments, check: ProofPart) -> None:
         low, high = (micros(moment) // 1000 for moment in day)
         number = 0
         named: list[OffsetRange] = []
         with LogReader(self.bootstrap, log, committed=True) as reader:
-            for piece in _pieces(subtract([window], self.archive.committed(log))):
+            for chunk in chunks(subtract([window], self.archive.committed(log)), _CHUNK):
                 if self.read >= LIMIT_OFFSETS:
                     check.notes.append(
-                        f"of what no manifest has, {self.read:,} offsets were looked at, up to {log} {piece}"
+                        f"only {self.read:,} offsets without a manifest were checked, up to {log} {chunk}"
                     )
                     break
-                offsets, stamps, _ = reader.read(piece)
-                own = OffsetBits(piece)
-                number += own.add(offsets[(stamps >= low) & (stamps < high)])
+                offsets, times, _ = reader.read(chunk)
+                own = OffsetBits(chunk)
+                number += own.add(offsets[(times >= low) & (times < high)])
                 named += islice(own.ranges(), NAMED - len(named))
-                self.read += len(piece)
-                self.progress(f"{self.read:,} offsets that no manifest has")
+                self.read += len(chunk)
+                self.progress(f"{self.read:,} offsets without a manifest")
         if number:
             more = ", …" if number > count(named) else ""
             check.notes.append(
-                f"{log}: {number:,} records stamped on the day are in Kafka and in no manifest:"
+                f"{log}: {number:,} records of the day are in Kafka and in no manifest:"
                 f" {', '.join(map(str, named))}{more}. They are late: once archived they reopen the day, unless"
-                " batch.reopen_days leaves it alone"
+                " batch.reopen_days prevents it"
             )
 
 
@@ -188,9 +186,3 @@ def _differences(
             found="none",
             log=log,
         )
-
-
-def _pieces(stretches: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    for whole in stretches:
-        for start in range(whole.start, whole.end, _PIECE):
-            yield OffsetRange(start=start, end=min(start + _PIECE, whole.end))

@@ -1,4 +1,4 @@
-"""The losses that a seal claims, held against Kafka: its log must start behind each of them."""
+"""Compare a seal's losses with Kafka, whose log must start after each of them."""
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.loss_text import loss_text
@@ -13,12 +13,12 @@ from tidemark.verify.result import ProofPart
 
 
 def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Derived, check: ProofPart) -> None:
-    """A loss holds where Kafka no longer has its offsets: the log starts behind them, or is gone as a whole.
+    """A loss holds if Kafka no longer has its offsets: its log starts after them, or was deleted.
 
-    Each is told as a note; one that the archive has by now, and Kafka not, holds as well: the next run heals it.
+    Each loss is noted. One that has been archived since holds too: the next run adds its records.
     """
     lost = [(item.log, gap) for item in seal.logs for gap in item.gaps]
-    check.looked_at = f"{count(gap.range for _, gap in lost):,} offsets lost to retention, in {len(lost):,} ranges"
+    check.derived_from = f"{count(gap.range for _, gap in lost):,} offsets lost to retention, in {len(lost):,} ranges"
     if not lost:
         return
     bootstrap = settings.kafka_bootstrap
@@ -33,13 +33,13 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
         if start is not None and start < gap.range.end:
             check.differs(
                 "Kafka still holds offsets that the seal calls lost",
-                expected=f"a log that starts at {gap.range.end} or behind",
+                expected=f"a log that starts at {gap.range.end} or after",
                 found=f"a log that starts at {start}",
                 where=f"{log}, offsets {gap.range}",
             )
             continue
-        gone = "" if start is not None else "; its topic was deleted or made again since, and nothing of it is left"
-        check.notes.append(f"known loss: {loss_text(log, gap, stream.zone)}{gone}")
+        deleted = "" if start is not None else "; its topic was deleted or recreated since, with all of its records"
+        check.notes.append(f"known loss: {loss_text(log, gap, stream.zone)}{deleted}")
         batches = archive.batches.get(log, {}).values()
         there = subtract([gap.range], subtract([gap.range], [one.range for own in batches for one in own.values()]))
         if there:

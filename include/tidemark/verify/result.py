@@ -1,12 +1,12 @@
-"""What a verification found: checks, each with its differences, and one verdict over all of them."""
+"""A verification's result: checks with their differences, and one verdict."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
-Status = Literal["holds", "differs", "unknown", "gone"]
+Status = Literal["holds", "differs", "unknown", "expired"]
 Verdict = Literal["proven", "disproven", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"proven": 0, "disproven": 1, "unknown": 2}
 NAMED_MAX = 100
@@ -14,7 +14,7 @@ NAMED_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One thing that is not what it should be: what, both sides, and where it was found."""
+    """One difference: what differs, both sides, and where."""
 
     what: str
     expected: str
@@ -24,16 +24,16 @@ class Mismatch:
 
 @dataclass(slots=True, kw_only=True)
 class ProofPart:
-    """One part of the proof. ``looked_at`` says what it was derived from, ``unknown`` why it can't be told, ``gone``
-    that there is nothing left to derive it from, as it must be in time: the other parts stand without it.
+    """One part of the proof. ``unknown`` says why it could not be checked. ``expired``: retention has deleted its
+    sources, and the other parts are valid without it.
 
-    Of many differences the first hundred are kept; ``total`` counts all of them.
+    The first ``NAMED_MAX`` differences are kept; ``total`` counts all of them.
     """
 
     name: str
-    looked_at: str = ""
+    derived_from: str = ""
     unknown: list[str] = field(default_factory=list)
-    gone: bool = False
+    expired: bool = False
     notes: list[str] = field(default_factory=list)
     differences: list[Mismatch] = field(default_factory=list)
     total: int = 0
@@ -44,30 +44,27 @@ class ProofPart:
             return "differs"
         if self.unknown:
             return "unknown"
-        return "gone" if self.gone else "holds"
+        return "expired" if self.expired else "holds"
 
     def differs(self, what: str, *, expected: object, found: object, where: object) -> None:
-        """Keep a difference."""
         self.total += 1
         if len(self.differences) < NAMED_MAX:
             self.differences.append(Mismatch(what=what, expected=str(expected), found=str(found), where=str(where)))
 
     def equal(self, what: str, *, expected: object, found: object, where: object) -> None:
-        """Keep a difference where the two are not equal."""
         if expected != found:
             self.differs(what, expected=expected, found=found, where=where)
 
     def ranges(
         self, what: str, ranges: Iterable[OffsetRange], *, expected: str, found: str, log: TopicPartition
     ) -> None:
-        """A difference per range of offsets."""
         for item in ranges:
             self.differs(what, expected=expected, found=found, where=f"{log}, offsets {item}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The checks of one version of a day, in the order they were made; ``lost`` are offsets that its seal calls so."""
+    """The checks of one version of a day, in order. ``lost`` is the number of offsets that its seal calls lost."""
 
     stream: str
     day: str
@@ -78,7 +75,7 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """Disproven by one difference, unknown where a part can't be told, proven where all that is left holds."""
+        """Disproven by one difference, else unknown if a check is unknown or there is none, else proven."""
         found = {check.status for check in self.checks}
         if "differs" in found:
             return "disproven"
@@ -86,26 +83,5 @@ class Verification:
 
     def to_value(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "stream": self.stream,
-            "day": self.day,
-            "version": self.version,
-            "seal": self.seal,
-            "verdict": self.verdict,
-            "lost": self.lost,
-            "checks": [
-                {
-                    "name": check.name,
-                    "status": check.status,
-                    "looked_at": check.looked_at,
-                    "unknown": check.unknown,
-                    "notes": check.notes,
-                    "total": check.total,
-                    "differences": [
-                        {"what": item.what, "expected": item.expected, "found": item.found, "where": item.where}
-                        for item in check.differences
-                    ],
-                }
-                for check in self.checks
-            ],
-        }
+        checks = [{**asdict(check), "status": check.status} for check in self.checks]
+        return {**asdict(self), "verdict": self.verdict, "checks": checks}

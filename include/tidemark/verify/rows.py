@@ -1,4 +1,4 @@
-"""A day derived from its tables alone: the offsets that are published and quarantined, without Spark."""
+"""Derive a day from its tables, without Spark: the published and quarantined offsets."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from pyiceberg.table import DataScan, Table
 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.objects.bits import OffsetBits
-from tidemark.tables.reader import KEPT, told_by_pyiceberg
+from tidemark.tables.reader import KEPT, pyiceberg_errors
 
 _COLUMNS = ("_day", "_topic_id", "_kafka_partition", "_offset")
 Logs = Mapping[tuple[str, int], TopicPartition]
@@ -20,11 +20,11 @@ Logs = Mapping[tuple[str, int], TopicPartition]
 
 @dataclass(slots=True, kw_only=True)
 class Rows:
-    """The rows of a day in one snapshot: how many, and by log the offsets they are of.
+    """The rows of a day in one snapshot: their number, and their offsets by log.
 
-    ``doubled`` counts rows whose topic id, partition and offset another row has as well, ``strays`` rows by topic id
-    and partition that lie outside the windows asked for. Of rows that were removed as duplicates by key, which only a
-    quarantine has, ``removed`` is the number and ``kept`` the places of the records that stand for them.
+    ``doubled`` counts rows with the topic id, partition and offset of another one. ``strays`` counts rows outside the
+    windows, by topic id and partition. ``removed`` counts duplicates by key, which only a quarantine has, and ``kept``
+    are the offsets of the records that were kept instead.
     """
 
     rows: int = 0
@@ -36,19 +36,19 @@ class Rows:
 
 
 def day_rows(table: Table, snapshot_id: int, day: date, windows: Mapping[TopicPartition, OffsetRange]) -> Rows:
-    """The day's rows as of a snapshot. One data file is in memory at a time, three of its columns, or six.
+    """The day's rows in a snapshot. Only three to six columns of one data file are in memory at a time.
 
-    Raises what ``told_by_pyiceberg`` does, as all that read tables here.
+    Raises what ``pyiceberg_errors`` raises, like every reader of tables here.
     """
     offsets, kept = ({log: OffsetBits(window) for log, window in windows.items()} for _ in range(2))
     found = Rows(offsets=offsets, kept=kept)
     logs = {(log.topic_id, log.partition): log for log in windows}
     scan = _scan(table, snapshot_id, day)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    with told_by_pyiceberg(table.name()[-1]):
+    with pyiceberg_errors(table.name()[-1]):
         tasks = tuple(scan.plan_files())
     for task in tasks:
-        with told_by_pyiceberg(table.name()[-1], task.file.file_path):
+        with pyiceberg_errors(table.name()[-1], task.file.file_path):
             for batch in reader.to_record_batches([task]):
                 rows = pa.Table.from_batches([batch])
                 found.rows += rows.num_rows
@@ -61,21 +61,21 @@ def day_rows(table: Table, snapshot_id: int, day: date, windows: Mapping[TopicPa
 
 
 def repeated_keys(table: Table, snapshot_id: int, day: date, key: Sequence[str]) -> int | None:
-    """How many of the day's rows have the key of another one; None where the snapshot has no such columns.
+    """How many of the day's rows have the key of another one; None if the snapshot has no such columns.
 
-    The key's columns are in memory for the whole day.
+    The day's keys must fit in memory.
     """
     scan = table.scan(row_filter=f"_day = '{day}'", snapshot_id=snapshot_id)
     if not {*key} <= {*scan.projection().column_names}:
         return None
-    with told_by_pyiceberg(table.name()[-1]):
+    with pyiceberg_errors(table.name()[-1]):
         rows = scan.select(*key).to_arrow().drop_null()
     return int(rows.num_rows - rows.group_by(list(key)).aggregate([]).num_rows)
 
 
 def day_files(table: Table, snapshot_id: int, day: date) -> set[tuple[str, tuple[str, ...]]]:
     """The data files with rows of the day in a snapshot, each with its delete files."""
-    with told_by_pyiceberg(table.name()[-1]):
+    with pyiceberg_errors(table.name()[-1]):
         return {
             (task.file.file_path, tuple(sorted(item.file_path for item in task.delete_files)))
             for task in _scan(table, snapshot_id, day).plan_files()
@@ -95,7 +95,7 @@ def _add(
     strays: Counter[tuple[str, int]],
     logs: Logs,
 ) -> int:
-    """Note the places in three columns of the rows; how many had been noted before."""
+    """Note the places in three columns of the rows. Returns how many were noted before."""
     topic_id, partition, offset = place
     doubled = 0
     for group in rows.group_by([topic_id, partition]).aggregate([]).to_pylist():

@@ -32,7 +32,7 @@ from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, digest, parse_manifest
 from tidemark.core.manifest_chain import BrokenLink, broken_links
-from tidemark.core.seal import require_origin
+from tidemark.core.seal import require_same_stream
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectInfo, ObjectStore
 
@@ -286,7 +286,7 @@ def _read_after(
                     found=key,
                     where=f"s3://{store.bucket}/{key}",
                 )
-            require_origin(stream.name, stream.time_zone, item.stream, item.time_zone, f"manifest {key}")
+            require_same_stream(stream.name, stream.time_zone, item.stream, item.time_zone, f"manifest {key}")
             manifests.append(item)
             before = found.positions.get(item.writer)
             found.positions[item.writer] = Position.following(before, item.batch, digest(body))

@@ -21,7 +21,7 @@ from tidemark.core.manifest import DataFile, Manifest, canonical_json
 from tidemark.core.manifest_chain import BrokenLink
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.planner import files_by_range
-from tidemark.core.seal import require_origin
+from tidemark.core.seal import require_same_stream
 
 FORMAT = 1
 MAGIC = b"tidemark-ledger"
@@ -222,7 +222,7 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
         )
     head = rest[: rest.index(b"\n") + 1]
     raw = json.loads(head)
-    require_origin(stream, time_zone, raw["stream"], raw["time_zone"], where)
+    require_same_stream(stream, time_zone, raw["stream"], raw["time_zone"], where)
     whole, at, parts = pa.py_buffer(rest), len(head), []
     for size in raw["bytes"]:
         parts.append(whole.slice(at, size))

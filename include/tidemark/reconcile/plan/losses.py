@@ -49,7 +49,7 @@ def find_earlier_losses(run: Run, plan: Plan, seals: Iterable[Seal]) -> tuple[Ta
 def _first_record_us(run: Run, item: LogPlan) -> int | None:
     """The timestamp of the first record that is known of a log, in µs since the epoch; None without one."""
     log, start = item.target.log, item.target.start
-    return _neighbours(None, _behind(run, log, item.used, start), _held_behind(run, log, start)).behind_us
+    return _neighbours(None, _behind(run, log, item.used, start), _held_behind(run, log, start)).after_us
 
 
 def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
@@ -81,7 +81,7 @@ def _neighbours(before: DataFile | None, behind: DataFile | None, held: FirstRec
     stamp = None if behind is None else behind.min_timestamp_us
     if held is not None and held.timestamp_ms is not None and (behind is None or held.offset < behind.first_offset):
         stamp = held.timestamp_ms * 1000
-    return Neighbours(before_us=None if before is None else before.max_timestamp_us, behind_us=stamp)
+    return Neighbours(before_us=None if before is None else before.max_timestamp_us, after_us=stamp)
 
 
 def _held_behind(run: Run, log: TopicPartition, offset: int) -> FirstRecord | None:
