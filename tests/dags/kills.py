@@ -45,8 +45,8 @@ def each_step_twice(stream: Stream, last: date) -> tuple[Kill, ...]:
         Kill(step="plan", writes=f"{run}/plan.json", when="after"),
         Kill(step="refill", writes=f"/manifests/{stream.name}/"),  # its files are there
         Kill(step="refill", writes=f"{run}/refill.json", whole=False),
-        Kill(step="settle", writes=f"{run}/settled.json"),
-        Kill(step="settle", writes=f"{run}/settled.json", when="after"),
+        Kill(step="finalize_plan", writes=f"{run}/finalize_plan.json"),
+        Kill(step="finalize_plan", writes=f"{run}/finalize_plan.json", when="after"),
         Kill(step="rebuild", writes=f"{table}/data/", when="after"),  # the branch has no commit yet
         Kill(step="rebuild", writes=f"{run}/rebuild.json", whole=False),
         Kill(step="audit", writes=f"{run}/audit.json"),

@@ -18,7 +18,7 @@ STREAMS = PROJECT / "include" / "streams"
 NAMES = sorted(path.stem for path in STREAMS.glob("*.yaml"))
 PARSER = Path(__file__).with_name("dag_folder.py")
 pytestmark = pytest.mark.services
-STEPS = ("wait_for_lease", "wait", "plan", "refill", "settle", "rebuild", "audit", "publish", "seal", "report")
+STEPS = ("wait_for_lease", "wait", "plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal", "report")
 
 
 def parse(streams: Path, home: Path) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[
     chain = {before: [after] for before, after in itertools.pairwise(STEPS)}
     assert downstream == {**chain, "seal": ["complete", "report"], "report": ["complete"], "complete": []}
     rules = {name: task["rule"] for name, task in flights["tasks"].items() if task["rule"] != "all_success"}
-    assert rules == {"settle": "none_failed", "report": "all_done"}
+    assert rules == {"finalize_plan": "none_failed", "report": "all_done"}
 
 
 @pytest.mark.conformance(29)

@@ -42,8 +42,8 @@ def holding(step: str, stream: str, run_id: str) -> AbstractContextManager[None]
     return lease.holding(_run(stream, run_id)) if step in LEASED else nullcontext()
 
 
-def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
-    """One look of step ``wait``: True, and saved, once the archive is ready or the stream's patience is over."""
+def poll_archive(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
+    """One poll of step ``wait``: True, and saved, once the archive is ready or ``batch.wait_seconds`` are over."""
     from tidemark.reconcile.plan.targets import wait_ready
     from tidemark.reconcile.results import WAIT, WaitResult
 
@@ -90,7 +90,7 @@ def report(stream: str, run_id: str) -> None:
 
 
 def complete(stream: str, run_id: str) -> None:
-    """The last step; raises QualityError where the run has published without days that it should have reopened."""
+    """The last step; raises QualityError where the run has held back days."""
     from tidemark.reconcile.results import AUDIT, WAY_OUT
 
     run = _run(stream, run_id)
@@ -100,7 +100,7 @@ def complete(stream: str, run_id: str) -> None:
         raise QualityError(audit.held_text(), where=run.key(AUDIT.name), hint=WAY_OUT, days=days)
 
 
-# Only wait and plan need the request: the others go by the plan, and the report of a wrong request can still be made.
+# Only wait and plan need the request: the others read the plan, so that a wrong request has a report, too.
 STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
     "finalize_plan": finalize_plan,
     "seal": seal,
@@ -110,7 +110,7 @@ STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
 
 
 def nothing_to_refill(stream: str, run_id: str) -> bool:
-    """Whether the run's plan misses nothing that Kafka has."""
+    """Whether the archive lacks nothing that Kafka has."""
     from tidemark.reconcile.results import PLAN
 
     return not _run(stream, run_id).require(PLAN).refill
@@ -160,7 +160,7 @@ def failure(step: str, stream: str, run_id: str, before: bytes | None) -> tuple[
 
 
 def reason(stream: str, run_id: str) -> str | None:
-    """The first step of the run that has saved itself as failed, and why; None where none has."""
+    """The first step of the run with a saved failure, and its error; None where no step failed."""
     from tidemark.reconcile.results import REPORT, STEPS
 
     run = _run(stream, run_id)

@@ -32,10 +32,9 @@ from tidemark.tables.snapshot_summary import INPUTS_PROPERTY, snapshot_summary
 def publish_run(run: Run, spark: SparkSession) -> None:
     """Publish the quarantine, then the table; save publish.json.
 
-    Days that the audit holds back stay as they are. Quarantine first lets a reader of a day's new rows find its new
-    quarantine as well. Raises QualityError unless the
-    branch passed its audit, ConflictError when another run published or sealed one of the days meanwhile, or holds the
-    stream's lease.
+    Days that the audit holds back stay as they are. The quarantine comes first, so that a reader of a day's new rows
+    finds its new quarantine. Raises QualityError unless the branch passed its audit, ConflictError when another run
+    published or sealed one of the days meanwhile, or holds the stream's lease.
     """
     with run.step(PUBLISH) as attempt:
         plan = final_plan(run)
@@ -110,7 +109,7 @@ def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
 
 
 def _inputs(run: Run, seal: Seal) -> str | None:
-    """What the rows of a sealed snapshot were made of; None once it has expired."""
+    """The inputs' fingerprint of a sealed snapshot; None once it has expired."""
     table = load_table(run.settings, run.stream.table)
     snapshot = table.snapshot_by_id(seal.snapshot_id) if table is not None and seal.snapshot_id is not None else None
     return snapshot.summary[INPUTS_PROPERTY] if snapshot is not None and snapshot.summary is not None else None

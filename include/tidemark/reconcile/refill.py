@@ -35,8 +35,8 @@ def refill_run(run: Run, spark: SparkSession) -> None:
 
     A range is a gap, or lies in a hole. None is merged with its neighbours, so nothing archived is archived again. A
     retry finds the batches that are there already and continues after them: of a large gap it repeats one chunk at
-    most. What retention took since the plan is left out, and named as ``lost``: everything else is saved from it, and
-    step ``finalize_plan`` reports the loss.
+    most. What retention took since the plan is left out and named as ``lost``. Step ``finalize_plan`` reports the
+    loss.
 
     Raises ConflictError where the topic was recreated since the plan, also while it was read, and IncompleteError
     where a log ends before a range's end.
@@ -131,7 +131,7 @@ def _require_same_logs(run: Run, ranges: Ranges) -> None:
 
 
 def _missing(ranges: Ranges, there: Sequence[Manifest]) -> Ranges:
-    """What no batch has of the ranges. Of a range that was refilled without what was lost of it, that is its start."""
+    """What no batch has of the ranges. Of a range that was refilled but for its lost start, that is the lost start."""
     found = {}
     for log, wanted in ranges.items():
         left = subtract([wanted], [item.range for done in there for item in done.ranges if item.log == log])

@@ -33,7 +33,7 @@ from tidemark.tables.snapshots import last_publication
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:
-    """One seal per day of the final plan that was published; a day this run sealed before is left as it is.
+    """One seal per day of the final plan that was published; a day that this run sealed before stays as it is.
 
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
     did not pass, ConflictError where another run published or sealed a day meanwhile or holds the stream's lease, or

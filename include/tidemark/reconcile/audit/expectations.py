@@ -61,8 +61,8 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
     for number, check in checks.items():
         unwanted = ", ".join(sorted(LIBRARY_KWARGS & check.kwargs.keys()))
         if unwanted:
-            told = f"not for a definition to give: {unwanted}"
-            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=told)
+            refusal = f"not for a definition to give: {unwanted}"
+            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=refusal)
             continue
         try:
             configuration = ExpectationConfiguration(
@@ -110,7 +110,7 @@ def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:
 
 
 def _saw_nothing(result: Mapping[str, Any]) -> bool:
-    """Whether a check had no value to look at, which the library calls a success where it goes value by value."""
+    """Whether a check saw no value. The library calls that a success where it checks value by value."""
     if "element_count" in result:
         return result["element_count"] in {0, result.get("missing_count")}
     return "observed_value" in result and result["observed_value"] in (None, [])

@@ -1,8 +1,8 @@
 """The audit step: Great Expectations on the audit branch, before anybody can read it.
 
 Severity decides here, not in Great Expectations: a failed warning is kept and shown, a failed or broken critical check
-stops the run. The stream's own checks judge each day by itself, so that no day can hide behind another one. A check
-that saw no value is unknown, which is no pass, unless the archive itself holds no record of the day.
+stops the run. The stream's own checks judge each day by itself, so that other days can't cover up a bad one. A check
+that saw no value is unknown, which is no pass, unless the archive holds no record of the day.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ _KEY = ["_topic_id", "_kafka_partition", "_offset"]
 def audit_run(run: Run, spark: SparkSession) -> None:
     """Check the rebuilt days on the run's branch, and save every check's outcome.
 
-    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or had no value to look at.
-    Where only days did not pass that late records reopened, they are ``held``, as are those that the rebuild had to
-    leave out: readers keep the version they have, and the run continues with its other days. Raises ConflictError where
+    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or saw no value. Days
+    that late records reopened are ``held`` if only such days failed, as are those that the rebuild left out: readers
+    keep the version they have, and the run continues with its other days. Raises ConflictError where
     the run has published: the earlier audit's result stays.
     """
     with run.step(AUDIT) as attempt:
