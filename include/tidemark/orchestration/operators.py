@@ -7,11 +7,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-)
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidemark.orchestration import tasks
 from tidemark.orchestration.context import explained, request
@@ -139,6 +135,5 @@ class SparkStep(SparkSubmitOperator):
 
 
 def _announce(step: PythonStep | SparkStep, context: Any, result: Any) -> None:
-    """Put the task's result into the event of each asset among its outlets."""
     for asset in step.outlets:
         context["outlet_events"][asset].extra = {"stream": step.stream, "run": context["run_id"], **result}

@@ -10,11 +10,7 @@ BACKFILL_RUNS_MAX = 1000  # Airflow maps a task over 1,024 values at most
 
 
 def run_days(
-    *,
-    from_day: str | None,
-    to_day: str | None,
-    interval: tuple[datetime, datetime] | None,
-    zone: tzinfo,
+    *, from_day: str | None, to_day: str | None, interval: tuple[datetime, datetime] | None, zone: tzinfo
 ) -> tuple[date, ...]:
     """The days of a run: those of its form, else those of its data interval, in the stream's time zone.
 

@@ -13,7 +13,6 @@ PROJECT = Path(__file__).resolve().parents[3]
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=15)
 SPAN_DAYS_MAX = 92
-RUNS_AT_ONCE = 2  # of one stream's DAG, those of Airflow's own backfills not counted
 LEASE_STEP = "wait_for_lease"
 LAST_TASK = "complete"
 LAST_HELP = (

@@ -13,7 +13,7 @@ from tidemark.archive.write.sink import write_range
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import REFILL as REFILL_WRITER
-from tidemark.core.manifest import CommittedRange, Manifest
+from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.core.plan import LogRange
 from tidemark.kafka.positions import watermarks
@@ -55,8 +55,12 @@ def refill_run(run: Run, spark: SparkSession) -> None:
 
 
 def _with_round(result: RefillResult, ranges: Ranges, there: Sequence[Manifest], lost: Ranges) -> RefillResult:
-    """The result with what the archive holds of a round's ranges."""
-    own = [(done, item) for done in there for item in done.ranges if _is_of(item, ranges)]
+    own = [
+        (done, item)
+        for done in there
+        for item in done.ranges
+        if item.log in ranges and item.range.intersect(ranges[item.log]) is not None
+    ]
     files = sum((file.log, file.range) == (item.log, item.range) for done, item in own for file in done.files)
     return RefillResult(
         ranges=(
@@ -67,10 +71,6 @@ def _with_round(result: RefillResult, ranges: Ranges, there: Sequence[Manifest],
         files=result.files + files,
         lost=(*result.lost, *(LogRange(log=log, range=part) for log, part in lost.items())),
     )
-
-
-def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
-    return item.log in ranges and item.range.intersect(ranges[item.log]) is not None
 
 
 def rounds(wanted: Iterable[RefillRange], chunk: int) -> Iterator[Ranges]:
@@ -103,7 +103,7 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
         batch=batch,
         ranges=ranges,
         files=files,
-        now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+        now_us=micros(datetime.now(UTC)),
     )
 
 
@@ -115,7 +115,6 @@ def _planned_at_us(run: Run) -> int:
 
 
 def _require_same_logs(run: Run, ranges: Ranges) -> None:
-    """The topic must be the one that was planned."""
     (topic,) = {log.topic for log in ranges}
     known = {log.partition: log for log in logs_of(run.settings.kafka_bootstrap, topic)}
     for log in ranges:

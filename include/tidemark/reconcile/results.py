@@ -249,13 +249,6 @@ class AuditResult:
         held = {item.day for item in self.held}
         return tuple(item for item in plan.days if item.day not in held)
 
-    def held_text(self) -> str:
-        """What is held back and why; empty where nothing is."""
-        found = "; ".join(item.because for item in self.held)
-        return (
-            f"late records are held back, because their days can't be rebuilt or do not pass: {found}" if found else ""
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
@@ -315,7 +308,7 @@ def final_plan(run: "Run") -> Plan:
     return run.require(FINALIZE_PLAN).plan
 
 
-def held_text(run: "Run") -> str:
-    """What the run holds back (``AuditResult.held_text``), also where its audit failed; empty where nothing is."""
-    found = run.outcome(AUDIT)
-    return found.result.held_text() if found is not None and found.result is not None else ""
+def held_text(held: Collection[HeldDay]) -> str:
+    """What is held back and why; empty where nothing is."""
+    found = "; ".join(item.because for item in held)
+    return f"late records are held back, because their days can't be rebuilt or do not pass: {found}" if found else ""

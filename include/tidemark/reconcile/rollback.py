@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.core.days import micros
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
@@ -144,23 +145,10 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
     """Stage the earlier rows in both tables, then publish them; the quarantine first, as in every publication."""
     aside = IcebergTable(spark, run.settings, run.stream.quarantine_table)
     table = IcebergTable(spark, run.settings, run.stream.table)
-    staged_aside = _stage(
-        run,
-        aside,
-        wanted,
-        new,
-        at=quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted)
-        or wanted.quarantine_snapshot_id,
-        rows=wanted.rows_quarantined + wanted.rows_removed,
-    )
-    staged = _stage(
-        run,
-        table,
-        wanted,
-        new,
-        at=published_at(load_table(run.settings, run.stream.table), wanted) or wanted.snapshot_id,
-        rows=wanted.rows_published,
-    )
+    at = quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted) or wanted.quarantine_snapshot_id
+    staged_aside = _stage(run, aside, wanted, new, at=at, rows=wanted.rows_quarantined + wanted.rows_removed)
+    at = published_at(load_table(run.settings, run.stream.table), wanted) or wanted.snapshot_id
+    staged = _stage(run, table, wanted, new, at=at, rows=wanted.rows_published)
     changes = version_differences(run, table, branch_name(new.run), {wanted.day: new.version})
     summary = snapshot_summary(wanted.stream, {wanted.day: new.version}, {item.log: item.used for item in wanted.logs})
 
@@ -187,7 +175,6 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
 
 
 def _stage(run: Run, table: IcebergTable, wanted: Seal, new: _New, *, at: int | None, rows: int) -> Staged:
-    """Copy the earlier version's rows of a table to the rollback's branch."""
     where = f"{table.identifier} as of snapshot {at}"
     with _unreadable(run.stream.name, wanted, where):
         earlier = table.read_at(at).where(F.col(DAY) == F.lit(wanted.day))
@@ -211,7 +198,7 @@ def _seal(run: Run, wanted: Seal, new: _New, copied: _Copied) -> Seal:
             wanted,
             version=new.version,
             run=new.run,
-            sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+            sealed_at_us=micros(datetime.now(UTC)),
             previous=previous_digest(run, wanted.day, new.version),
             refilled_offsets=0,
             snapshot_id=copied.published,

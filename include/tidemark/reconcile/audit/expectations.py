@@ -76,14 +76,9 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
             suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES_MAX}
         )
         for item in result.results:
-            number = _number(item)
+            number = int(item.expectation_config.meta["check"])  # the library may answer in another order
             outcomes[number] = _outcome(checks[number], item, rows)
     return outcomes
-
-
-def _number(item: Any) -> int:
-    """Which check a result belongs to: the library may answer in another order."""
-    return int(item.expectation_config.meta["check"])
 
 
 def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:

@@ -159,7 +159,6 @@ def _rebuild(
 
 @contextmanager
 def _as_our_error(run: Run) -> Iterator[None]:
-    """A job's failure as an error of ours."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -239,10 +238,7 @@ class _Counter:
         counts += [F.count_if(F.col("partition") == item) for item in self._partitions]
         found = self._rows.agg(*counts).collect()[0]
         at = len(self._days)
-        return (
-            dict(zip(self._days, found[:at], strict=True)),
-            dict(zip(self._partitions, found[at:], strict=True)),
-        )
+        return (dict(zip(self._days, found[:at], strict=True)), dict(zip(self._partitions, found[at:], strict=True)))
 
 
 def _aside(spark: SparkSession, sources: list[Source], duplicates: Duplicates, stream: Stream) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.core.manifest import REFILL
-from tidemark.reconcile.audit.checks import observed_text
+from tidemark.reconcile.audit.checks import number_text, observed_text
 
 ROWS_MAX = 200
 WIDTH = 1000.0
@@ -47,7 +47,7 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": _number, "seconds": _seconds, "writer": short_writer, "observed": observed}
+    environment.filters |= {"number": number_text, "seconds": _seconds, "writer": short_writer, "observed": observed}
     colours = writer_colours(report["logs"])
     longest = max((item["seconds"] or 0 for item in report["steps"]), default=0) or 1
     return environment.get_template("report.html.j2").render(
@@ -147,10 +147,6 @@ def observed(check: Mapping[str, Any]) -> str:
     if check["expectation"] == "unexpected_rows_expectation" and isinstance(value, int):
         return f"{value:,} deviations" if value else "no deviation"
     return observed_text(value)
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
 
 
 def _seconds(value: float | None) -> str:
