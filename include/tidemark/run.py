@@ -10,12 +10,7 @@ from datetime import UTC, datetime
 from typing import Self, TypeVar
 
 from tidemark.core.codec import decode, encode
-from tidemark.core.errors import (
-    FormatError,
-    IncompleteError,
-    ServiceError,
-    TidemarkError,
-)
+from tidemark.core.errors import FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.outcome import Attempt, Outcome, RunStep
@@ -65,14 +60,7 @@ class Run:
 
     def save(self, step: RunStep[T], outcome: Outcome[T]) -> None:
         """Write a step's outcome, replacing an earlier attempt's."""
-        value = {
-            "step": step.name,
-            "started_at": outcome.started_at,
-            "seconds": outcome.seconds,
-            "status": outcome.status,
-            "error": outcome.error,
-            "result": encode(outcome.result),
-        }
+        value = {"step": step.name, **encode(outcome)}
         self.store.put(self.key(step.name), canonical_json(value), content_type="application/json")
 
     def outcome(self, step: RunStep[T]) -> Outcome[T] | None:
@@ -94,14 +82,9 @@ class Run:
                 where=where,
                 hint="Another version of Tidemark wrote it: start a new run",
             )
-        raw = value["result"]
-        return Outcome(
-            started_at=value["started_at"],
-            seconds=value["seconds"],
-            status=value["status"],
-            error=value["error"],
-            result=None if raw is None else decode(step.result, raw, where=f"{where}.result"),
-        )
+        del value["step"]
+        raw = value.pop("result")
+        return Outcome(**value, result=None if raw is None else decode(step.result, raw, where=f"{where}.result"))
 
     def require(self, step: RunStep[T]) -> T:
         """The result of a step that succeeded; raises IncompleteError where it did not run or failed."""

@@ -47,7 +47,7 @@ def archive_rows(
     name = DataName(path=f"{path}/{writer}", topic=log.topic, partition=log.partition, range=span, seq=0)
     key, body = layout.data_key(name), data_object(rows)
     store.put(key, body)
-    stamps = [_micros(row["timestamp"]) for row in rows]
+    timestamps = [_micros(row["timestamp"]) for row in rows]
     file = DataFile(
         key=key,
         log=log,
@@ -56,8 +56,8 @@ def archive_rows(
         bytes=len(body),
         first_offset=rows[0]["offset"],
         last_offset=rows[-1]["offset"],
-        min_timestamp_us=min(stamps),
-        max_timestamp_us=max(stamps),
+        min_timestamp_us=min(timestamps),
+        max_timestamp_us=max(timestamps),
         days=_days(rows, zone),
         checksum="by hand",
     )

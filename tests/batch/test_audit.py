@@ -91,7 +91,7 @@ def test_a_day_whose_every_record_was_quarantined_is_unknown_not_passed(
         audit_run(run, spark)
 
 
-def test_rows_that_are_doubled_or_gone_from_the_branch_are_found(
+def test_doubled_or_missing_rows_of_the_branch_are_found(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path)

@@ -1,4 +1,4 @@
-"""Where a day ends in each partition: by stamps, by values, behind records of the future and open transactions."""
+"""Where a day ends in each partition: by timestamps, by values, after future timestamps and open transactions."""
 
 import time
 from dataclasses import replace
@@ -21,8 +21,8 @@ from tidemark.settings import Settings
 def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.produce(10, at(TUESDAY, 0))
-    (behind, empty) = plan_run(log.run(), [MONDAY], False).logs
-    assert (behind.target.end, behind.pending) == (10, span(10, 20))
+    (short, empty) = plan_run(log.run(), [MONDAY], False).logs
+    assert (short.target.end, short.pending) == (10, span(10, 20))
     assert (empty.target.end, empty.gaps, empty.pending) == (0, (), None)
     log.archive(0, 15)
     (ahead, _) = plan_run(log.run(), [MONDAY], False).logs
@@ -30,7 +30,7 @@ def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) ->
 
 
 @pytest.mark.conformance(55)
-def test_a_record_stamped_in_the_future_ends_no_day(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_with_a_future_timestamp_ends_no_day(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     log.produce(4, at(MONDAY, 9))
     log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
     log.produce(3, at(MONDAY, 10))
@@ -64,7 +64,7 @@ def test_the_archive_is_ready_once_it_reaches_the_days_end_in_every_partition(lo
 
 @pytest.fixture
 def by_value(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
-    """A field of the value tells the day of each record."""
+    """A field of the value gives the day of each record."""
     stream = make_stream(
         time_zone="America/New_York",
         event_time={"extractor": "record_field", "field": "$.n", "format": "epoch_ms"},
@@ -73,12 +73,12 @@ def by_value(settings: Settings, make_stream: MakeStream, produce: Produce) -> L
     return Log(stream=stream, settings=settings, produce_records=produce)
 
 
-def test_where_values_tell_the_day_no_stamp_ends_it(by_value: Log, settings: Settings, produce: Produce) -> None:
+def test_no_timestamp_ends_the_day_where_values_give_it(by_value: Log, settings: Settings, produce: Produce) -> None:
     log, stream = by_value, by_value.stream
     now = int(time.time() * 1000)
     minute = 60_000
-    stamps = [at(MONDAY, 9), at(TUESDAY, 9), now - 20 * minute, now - 10 * minute, now - minute, now]
-    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), stamp, 0, []) for stamp in stamps])
+    timestamps = [at(MONDAY, 9), at(TUESDAY, 9), now - 20 * minute, now - 10 * minute, now - minute, now]
+    produce(stream.topic, [(b"k", b'{"n": %d}' % at(MONDAY, 9), timestamp, 0, []) for timestamp in timestamps])
     (found,) = plan_run(log.run(), [MONDAY], False).logs
     assert (found.gaps, found.pending) == ((Gap(range=span(0, 4), kind="refill"),), span(4, 6))
     produce(stream.topic, [(b"k", b"{}", now + 60 * minute, 0, [])])
@@ -89,14 +89,14 @@ def test_where_values_tell_the_day_no_stamp_ends_it(by_value: Log, settings: Set
     waits = stream.archive.model_copy(update={"min_offsets_per_trigger": 1_000})  # for 15 minutes more
     (found,) = plan_run(replace(log.run(), stream=stream.model_copy(update={"archive": waits})), [MONDAY], False).logs
     assert found.target.end == 2
-    log.produced = {0: dict(enumerate(stamps))}
+    log.produced = {0: dict(enumerate(timestamps))}
     log.archive(0, 5)
     (found,) = plan_run(log.run(), [MONDAY], False).logs
     assert (found.gaps, found.pending) == ((), span(5, 8))
     assert wait_ready(stream, settings, [MONDAY])
 
 
-def test_where_values_tell_the_day_an_open_transaction_holds_up_only_the_days_it_began_in(
+def test_an_open_transaction_delays_only_the_days_it_began_in_where_values_give_them(
     by_value: Log, settings: Settings, produce: Produce
 ) -> None:
     log, stream = by_value, by_value.stream
@@ -113,8 +113,8 @@ def test_where_values_tell_the_day_an_open_transaction_holds_up_only_the_days_it
     producer.abort_transaction(20)
 
 
-def open_transaction(log: Log, *stamps: int) -> Producer:
-    """A record for each of the stamps in a transaction that is left open."""
+def open_transaction(log: Log, *timestamps: int) -> Producer:
+    """Produce a record for each timestamp in a transaction that stays open."""
     producer = Producer(
         {
             "bootstrap.servers": log.settings.kafka_bootstrap,
@@ -124,16 +124,14 @@ def open_transaction(log: Log, *stamps: int) -> Producer:
     )
     producer.init_transactions(20)
     producer.begin_transaction()
-    for stamp in stamps:
-        producer.produce(log.stream.topic, b"v", b"k", 0, timestamp=stamp)
+    for timestamp in timestamps:
+        producer.produce(log.stream.topic, b"v", b"k", 0, timestamp=timestamp)
     assert producer.flush(20) == 0
     return producer
 
 
 @pytest.mark.parametrize("hidden", [MONDAY, TUESDAY])
-def test_behind_a_record_stamped_in_the_future_an_open_transaction_hides_what_is_of_the_day(
-    log: Log, hidden: date
-) -> None:
+def test_an_open_transaction_after_a_future_timestamp_hides_records_of_the_day(log: Log, hidden: date) -> None:
     log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
     log.produce(4, at(MONDAY, 9))
     producer = open_transaction(log, at(hidden, 10), at(TUESDAY, 11))
@@ -155,7 +153,7 @@ def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log)
     with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 6 "):
         plan_run(log.run(), [MONDAY], False)
     assert not wait_ready(log.stream, log.settings, [MONDAY])
-    # What is undecided behind the end of a day is none of its business.
+    # Undecided offsets after the end of a day do not matter for it.
     (sunday, _) = plan_run(log.run(), [MONDAY - timedelta(days=1)], False).logs
     assert (sunday.target.end, sunday.target.high_watermark) == (5, 5)
     producer.commit_transaction(20)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
-from tests.batch.test_seal import finish, settled, two_days
+from tests.batch.test_seal import finalized, finish, two_days
 from tests.tables import read_tables
 from tidemark.cli import days as command
 from tidemark.core.errors import ConfigError
@@ -22,7 +22,7 @@ def sealed(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     monkeypatch.setattr(command, "connect", lambda _: log.settings)
     monkeypatch.setenv("COLUMNS", "80")
     two_days(log)
-    run = settled(log, "run-1", MONDAY, TUESDAY)
+    run = finalized(log, "run-1", MONDAY, TUESDAY)
     finish(run, {MONDAY: 10, TUESDAY: 5})
     seal_run(run)
     return log

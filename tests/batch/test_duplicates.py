@@ -1,4 +1,4 @@
-"""Deduplication by key against an oracle in plain Python, whatever the plan, and everything that tells of it."""
+"""Deduplication by key against an oracle in plain Python, whatever the plan, and where it is reported."""
 
 import json
 import random
@@ -86,7 +86,7 @@ def events(number: int) -> list[tuple[Any, bytes]]:
 
 
 @pytest.mark.conformance(50)
-def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_other_is_told_with_it(
+def test_one_row_per_key_stays_whatever_the_plan_and_the_others_name_it(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, deduplicate=KEY)
@@ -107,11 +107,11 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     for day in DAYS:
         own = [item for item in world.records if item.day == day]
         counts = {item.day: item for item in first.require(REBUILD).days}[day]
-        gone = sum(place(item) in removed for item in own)
+        duplicates = sum(place(item) in removed for item in own)
         broken = sum(item.event is None for item in own)
-        assert (counts.read, counts.duplicates_removed, counts.quarantined) == (len(own), gone, broken)
-        assert counts.published == len(own) - gone - broken
-        assert seals[day].deduplicated == Deduplicated(key=("id", "name"), keep="first", removed=gone)
+        assert (counts.read, counts.duplicates_removed, counts.quarantined) == (len(own), duplicates, broken)
+        assert counts.published == len(own) - duplicates - broken
+        assert seals[day].deduplicated == Deduplicated(key=("id", "name"), keep="first", removed=duplicates)
         assert (seals[day].rows_quarantined, seals[day].difference) == (broken, None)
     page = page_of(first, report_run(first))
     assert f"quarantined + {seals[DAYS[0]].rows_removed} removed as duplicates by key" in page.text
@@ -135,14 +135,14 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
     definition["batch"]["deduplicate"]["keep"] = "last"
     path.write_text(yaml.safe_dump(definition), encoding="utf-8")
     third = seal_run(publish(world, "third", 14, 15))
-    last, gone_then = oracle(world, "last")
-    assert (world.published(), set_aside(world)) == (expected(world, "last"), gone_then)
+    last, removed_last = oracle(world, "last")
+    assert (world.published(), set_aside(world)) == (expected(world, "last"), removed_last)
     assert sum(item.difference.added for item in third if item.difference) == len(last - stay)
     assert sum(item.difference.removed for item in third if item.difference) == len(stay - last)
 
     # ``where`` names the record that was kept.
-    topic_id, partition, offset = min(gone_then)
-    kept = gone_then[topic_id, partition, offset]
+    topic_id, partition, offset = min(removed_last)
+    kept = removed_last[topic_id, partition, offset]
     pinned(world)
     found = locate(world.settings, world.name, world.name, partition, offset)
     assert found.seals[-1].status == (
@@ -152,7 +152,7 @@ def test_of_the_rows_with_one_key_the_same_one_stays_whatever_the_plan_and_each_
 
 
 @pytest.mark.conformance(50)
-def test_the_live_view_has_each_key_once_also_where_it_is_published_and_comes_again(
+def test_the_current_view_has_a_key_once_that_is_published_and_archived_again(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, deduplicate=KEY)
@@ -180,7 +180,7 @@ def test_rows_lost_beside_duplicates_are_noticed_with_all_sides_of_the_sum(
         staged(world, "first", 14)
 
 
-def test_a_seal_names_the_key_that_its_rows_were_made_with_whatever_the_definition_says_by_then(
+def test_a_seal_names_the_key_its_rows_were_made_with_not_the_definitions_later_one(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, deduplicate=KEY)
@@ -200,7 +200,7 @@ def test_a_seal_names_the_key_that_its_rows_were_made_with_whatever_the_definiti
 
 
 @pytest.mark.conformance(50)
-def test_verify_derives_what_was_removed_anew_and_finds_a_seal_that_says_otherwise(
+def test_verify_recomputes_the_removed_rows_and_finds_a_seal_that_differs(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
     stream = make_stream(

@@ -93,7 +93,7 @@ def test_what_makes_a_table_the_definitions(
 
 
 @pytest.mark.usefixtures("spark")
-def test_every_change_that_would_lose_something_is_refused_with_both_types_and_what_to_do() -> None:
+def test_every_lossy_change_is_refused_with_both_types_and_what_to_do() -> None:
     table = "a BIGINT, b DOUBLE, c DECIMAL(8,2), d STRING, e STRUCT<x: INT, y: INT>, f MAP<STRING, INT>, g INT, h INT"
     wanted = fields("a INT, b STRING, c DECIMAL(8,3), e STRUCT<x: INT>, f MAP<INT, INT>, h INT, i DATE, j INT")
     other = "or give the column of the new type another name"
@@ -120,8 +120,8 @@ def test_every_change_that_would_lose_something_is_refused_with_both_types_and_w
 def test_a_run_whose_neighbour_changes_the_table_first_finds_nothing_left_to_do(
     spark: SparkSession, settings: Settings
 ) -> None:
-    class Overtaken(IcebergTable):
-        """Between its look at the table and its commit the neighbour commits."""
+    class SupersededTable(IcebergTable):
+        """The neighbour commits between its read of the table and its commit."""
 
         neighbours: tuple[str, ...] = ()
 
@@ -134,9 +134,9 @@ def test_a_run_whose_neighbour_changes_the_table_first_finds_nothing_left_to_do(
     name = unique("evolving")
     before, after = (fields(f"{LINEAGE}, {ddl}") for ddl in (BEFORE, AFTER))
     assert IcebergTable(spark, settings, name).ensure(before, {}) == ()
-    overtaken = Overtaken(spark, settings, name)
-    assert overtaken.ensure(after, RENAMED) == overtaken.ensure(after, RENAMED) == ()
-    assert len(overtaken.neighbours) == 7
+    late = SupersededTable(spark, settings, name)
+    assert late.ensure(after, RENAMED) == late.ensure(after, RENAMED) == ()
+    assert len(late.neighbours) == 7
     table = load_table(settings, name)
     assert table is not None
     assert evolution(table_columns(table), after, {}).changes == ()
@@ -244,7 +244,7 @@ def test_old_days_are_read_rebuilt_verified_and_rolled_back_across_a_change(
     assert [verify_day(settings, name, day).verdict for day in (MONDAY, TUESDAY)] == ["proven", "proven"]
 
 
-def test_the_command_tells_what_a_definition_does_to_its_table(
+def test_the_command_shows_what_a_definition_does_to_its_table(
     spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = unique("evolving"), unique("evolving")

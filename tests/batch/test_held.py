@@ -113,7 +113,7 @@ def test_two_days_together_may_have_more_rows_than_each(
     ]
 
 
-def test_late_records_that_do_not_pass_leave_their_day_alone_and_are_told_until_they_do(
+def test_late_records_that_fail_checks_leave_their_day_and_are_reported_until_mended(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, checks=[NAMES])
@@ -129,7 +129,7 @@ def test_late_records_that_do_not_pass_leave_their_day_alone_and_are_told_until_
     assert seals_of(world, 14, 15) == [(january(14), 1), (january(15), 1)]
     seal = day_seals(world.run("any").store, world.run("any").layout, january(15))[0]
     assert seal.quality == "passed"
-    # Neither row is lost to who reads the live view: there the late ones come from the archive.
+    # Both rows are in the current view: the late ones come from the archive.
     assert rows(frame(spark, pinned(world))) == archived(world)
     because = "2013-01-14: expect_column_values_to_be_in_set (name): failed, observed 1 of 3 unexpected"
     assert report["verdict"]["status"] == "days held back"
@@ -142,7 +142,7 @@ def test_late_records_that_do_not_pass_leave_their_day_alone_and_are_told_until_
     page = page_of(world.run("second"), world.run("second").layout.run_key("second", "report.html"))
     assert f"Held back, so readers keep the version that they have: {because}" in page.text
 
-    # The next run tries them again, and so does the one after the check was mended: that has them.
+    # The next run tries them again. The run after the check was mended publishes them.
     archive(world, 16, value(4))
     assert reconciled(world, "third", 16)["verdict"]["status"] == "days held back"
     definition = world.settings.streams_dir / f"{world.name}.yaml"
@@ -161,7 +161,7 @@ def test_a_run_of_nothing_but_days_that_do_not_pass_fails(
     archive(world, 15, value(1))
     sealed(world, "first", 14, 15)
     archive(world, 14, value(2, "late"))
-    run = planned(world, "second", 15)  # nothing new came of the day itself
+    run = planned(world, "second", 15)  # nothing new was archived of the day itself
     assert [item.day for item in final_plan(run).days] == [january(14)]
     with pytest.raises(QualityError, match=r"2013-01-14: .* failed, observed 1 of 2 unexpected"):
         audit_run(run, spark)
@@ -176,12 +176,12 @@ def test_a_late_record_on_which_a_check_fails_to_run_holds_its_day_back(
     archive(world, 14, value(2))
     archive(world, 15, value(3))
     report = reconciled(world, "second", 15)
-    told = "2013-01-14: expect_column_values_to_not_be_null (id): could not be evaluated"
-    assert report["verdict"]["sentences"][0].startswith(f"2013-01-14 keeps the version that it has: {told}")
+    reason = "2013-01-14: expect_column_values_to_not_be_null (id): could not be evaluated"
+    assert report["verdict"]["sentences"][0].startswith(f"2013-01-14 keeps the version that it has: {reason}")
     assert seals_of(world, 14, 15) == [(january(14), 1), (january(15), 1)]
 
 
-def test_a_check_of_a_requested_day_that_could_not_be_made_is_worth_another_try_whatever_late_records_fail(
+def test_a_requested_days_broken_check_is_retried_whatever_late_records_fail(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, checks=[NAMES, fails_on(3)])
@@ -196,7 +196,7 @@ def test_a_check_of_a_requested_day_that_could_not_be_made_is_worth_another_try_
     assert (audit.passed, audit.held, audit.rows_failed) == (False, (), False)
 
 
-def test_a_requested_day_that_only_late_records_reopen_may_wait_as_well_but_not_one_that_is_forced(
+def test_a_requested_day_that_late_records_reopened_may_wait_unless_forced(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, checks=[NAMES])
@@ -238,7 +238,7 @@ def test_a_day_whose_published_rows_are_not_sealed_has_no_version_to_keep(
     assert seals_of(world, 14, 15, 16) == [(january(14), 1), (january(14), 2), (january(15), 1), (january(16), 1)]
 
 
-def test_what_is_published_is_not_audited_again_nor_taken_for_what_another_audit_would_have_published(
+def test_published_rows_are_not_audited_again_nor_credited_to_another_audit(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     world = World.make(spark, settings, tmp_path, checks=[NAMES])

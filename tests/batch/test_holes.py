@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from tests.archive.test_kafka_logs import consumed
 from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below
-from tests.batch.test_seal import finish, settled
+from tests.batch.test_seal import finalized, finish
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.waiting import wait_until
@@ -86,12 +86,12 @@ def found(transactional: int = 0, compacted: int = 0, unexplained: int = 0, *ran
 
 
 @pytest.mark.conformance(11)
-def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_the_report_say_so(log: Log) -> None:
+def test_aborted_records_and_markers_are_transactional_in_seal_and_report(log: Log) -> None:
     # 0-2 kept, 3 marker | 4-5 aborted, 6 marker | 7-9 kept, 10 marker
     transact(log, (3, True), (2, False), (3, True))
     log.archive(0, 5)
     log.archive(5, 11)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     assert holes(run) == (
         Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
         Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
@@ -113,7 +113,7 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
     # Of a day without rows here the next run sees it as one range, and asks for what is new alone.
     transact(log, (1, True), at_ms=at(TUESDAY, 9))
     log.archive(11, 13)
-    after = settled(log, "run-2", TUESDAY)
+    after = finalized(log, "run-2", TUESDAY)
     assert holes(after) == (
         Hole(range=span(0, 11), missing=5, cause="transactional", evidence=found(5)),
         Hole(range=span(11, 13), missing=1, cause="transactional", evidence=found(1)),
@@ -125,48 +125,48 @@ def test_aborted_records_and_markers_are_proven_transactional_and_the_seal_and_t
 
 
 @pytest.mark.parametrize(
-    ("how", "told"), [("damaged", "does not read as Parquet"), ("missing", "an object is missing")]
+    ("how", "reason"), [("damaged", "does not read as Parquet"), ("missing", "an object is missing")]
 )
 def test_an_object_that_can_not_be_read_leaves_its_hole_unexplained_and_stops_no_run(
-    log: Log, how: str, told: str
+    log: Log, how: str, reason: str
 ) -> None:
     transact(log, (3, True), (2, False), (3, True))
     log.archive(0, 5)
     log.archive(5, 11)
-    spoiled = min(item.key for item in log.store.list(log.layout.data_prefix))
-    log.store.put(spoiled, b"PAR1") if how == "damaged" else log.store.delete(spoiled)
-    run = settled(log, "run-1", MONDAY)
+    damaged = min(item.key for item in log.store.list(log.layout.data_prefix))
+    log.store.put(damaged, b"PAR1") if how == "damaged" else log.store.delete(damaged)
+    run = finalized(log, "run-1", MONDAY)
     assert holes(run) == (
         Hole(range=span(0, 5), missing=2, cause="unexplained"),
         Hole(range=span(5, 11), missing=3, cause="transactional", evidence=found(3)),
     )
     (note,) = search(run).notes
     assert "no longer shows what was committed of [0, 5): " in note
-    assert told in note
+    assert reason in note
 
 
 def test_markers_alone_are_proven_by_a_search_by_time(log: Log) -> None:
     transact(log, (2, True), (1, True))
     log.archive(0, 5)
-    assert holes(settled(log, "run-1", MONDAY)) == (
+    assert holes(finalized(log, "run-1", MONDAY)) == (
         Hole(range=span(0, 5), missing=2, cause="transactional", evidence=found(2)),
     )
 
 
-def test_a_stamp_in_the_future_hides_no_marker_in_front_of_it(log: Log) -> None:
+def test_a_future_timestamp_hides_no_marker_before_it(log: Log) -> None:
     transact(log, (2, True))
     log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
     transact(log, (1, True))
     log.archive(0, 6)
-    assert holes(settled(log, "run-1", MONDAY)) == (
+    assert holes(finalized(log, "run-1", MONDAY)) == (
         Hole(range=span(0, 6), missing=2, cause="transactional", evidence=found(2)),
     )
 
 
 @pytest.mark.parametrize("stray", ["of a transaction that was aborted", "of none"])
 @pytest.mark.conformance(11)
-def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: Log, stray: str) -> None:
-    """As where some producers stamp their records with an earlier time: a search by time finds the stray record."""
+def test_a_record_with_a_much_later_timestamp_hides_no_marker(log: Log, stray: str) -> None:
+    """Some producers give their records an earlier time: a search by time finds the stray record."""
     now = int(datetime.now(UTC).timestamp() * 1000)
     if stray == "of none":
         log.produce(1, now)
@@ -176,8 +176,8 @@ def test_a_record_stamped_much_later_than_those_around_it_hides_no_marker(log: L
     transact(log, (2, True))
     (mark,) = watermarks(log.settings.kafka_bootstrap, [log.owner()])
     with OffsetClassifier(log.settings.kafka_bootstrap, log.owner()) as classifier:
-        told = classifier.classify([span(mark.high_watermark - 1, mark.high_watermark)])
-        assert (told.silent.number, told.aborted) == (1, 0)
+        findings = classifier.classify([span(mark.high_watermark - 1, mark.high_watermark)])
+        assert (findings.silent.number, findings.aborted) == (1, 0)
         assert classifier.gap_cause().cause == "transactional"
 
 
@@ -186,28 +186,28 @@ def test_a_record_that_kafka_still_gives_is_never_explained(log: Log) -> None:
     transact(log, (3, True), (2, False), (3, True))
     del log.produced[0][1], log.produced[0][2]  # the archive lost two committed records
     log.archive(0, 11)
-    run = settled(log, "run-1", MONDAY)  # without its refill
+    run = finalized(log, "run-1", MONDAY)  # without its refill
     assert lacked(run) == [(1, 3)]
     assert holes(run) == (Hole(range=span(0, 11), missing=7, cause="unexplained", evidence=found(5, 0, 2, span(1, 3))),)
     (note,) = search(run).notes
     assert "a committed record at 2 offsets that the archive has none of" in note
     finish(run, {MONDAY: 4})
     seal_run(run)
-    assert settled(log, "idle", MONDAY).require(PLAN).refill == ()  # nothing to rebuild: no question
+    assert finalized(log, "idle", MONDAY).require(PLAN).refill == ()  # nothing to rebuild: no question
     # As of a day that was sealed without them: the next run that rebuilds one has them fetched, and reopens the day.
-    again = log.run("run-2")
+    repeated = log.run("run-2")
     log.produce(1, at(TUESDAY, 9))
     log.archive(11, 12)
-    plan_run(again, [TUESDAY], False)
-    assert lacked(again) == [(1, 3)]
+    plan_run(repeated, [TUESDAY], False)
+    assert lacked(repeated) == [(1, 3)]
     log.produced[0] |= {1: NINE, 2: NINE}
     log.archive(1, 3, writer="refill-run-2")
-    assert [(item.day, item.version) for item in finalize_plan_run(again).days] == [(MONDAY, 2), (TUESDAY, 1)]
-    assert holes(again) == (
+    assert [(item.day, item.version) for item in finalize_plan_run(repeated).days] == [(MONDAY, 2), (TUESDAY, 1)]
+    assert holes(repeated) == (
         Hole(range=span(0, 1), missing=1, cause="transactional", exact=False, evidence=found()),
         Hole(range=span(3, 11), missing=7, cause="transactional", exact=False, evidence=found(5)),
     )
-    assert search(again).notes == ()
+    assert search(repeated).notes == ()
 
 
 @pytest.mark.conformance(10)
@@ -216,7 +216,7 @@ def test_what_an_earlier_topic_of_the_stream_still_gives_is_refilled_too(log: Lo
     del log.produced[0][1]
     log.archive(0, 4)
     log.stream = log.stream.model_copy(update={"topic": make_topic(1)})
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     assert lacked(run) == [(1, 2)]
     assert [hole for item in final_plan(run).logs for hole in item.holes] == [
         Hole(range=span(0, 4), missing=1, cause="unexplained", evidence=found(0, 0, 1, span(1, 2)))
@@ -256,22 +256,22 @@ def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log
     transact(log, (3, True), (2, False))
     log.produce(3, NINE)
     log.archive(0, 7)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 3})
     seal_run(run)
     transact(log, (2, False), (3, True))  # 10-11 aborted, 12 marker, 13-15 kept, 16 marker
     log.archive(7, 17)
     drop_below(log, 15)
-    again = settled(log, "run-2", MONDAY)
-    assert holes(again) == (
+    repeated = finalized(log, "run-2", MONDAY)
+    assert holes(repeated) == (
         Hole(range=span(0, 7), missing=4, cause="transactional", evidence=found(4)),
         Hole(range=span(7, 17), missing=4, cause="unexplained", evidence=found(1, 0, 3, span(10, 13))),
     )
     # Nothing of it is asked again once it is in a seal, and the log's start has passed all that is left.
-    finish(again, {MONDAY: 9})
-    seal_run(again)
-    third = settled(log, "run-3", MONDAY, force=True)
-    assert holes(third) == holes(again)
+    finish(repeated, {MONDAY: 9})
+    seal_run(repeated)
+    third = finalized(log, "run-3", MONDAY, force=True)
+    assert holes(third) == holes(repeated)
     assert search(third).offsets_read == 0
 
 
@@ -283,11 +283,13 @@ def test_what_was_proven_once_stays_so_where_the_seal_could_not_name_all_the_res
     log.archive(0, 11)
     monkeypatch.setattr(holes_of_plan, "RANGES_MAX", 1)
     monkeypatch.setattr(hole_evidence, "RANGES_MAX", 1)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 4})
     seal_run(run)
     drop_below(log, 10)
-    assert [item.evidence for item in holes(settled(log, "run-2", MONDAY, force=True))] == [found(5, 0, 2, span(0, 1))]
+    assert [item.evidence for item in holes(finalized(log, "run-2", MONDAY, force=True))] == [
+        found(5, 0, 2, span(0, 1))
+    ]
 
 
 @pytest.mark.conformance(44)
@@ -296,7 +298,7 @@ def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: p
     log.archive(0, 5)
     # As in a topic that was compacted once and is not any more: offsets are missing, and no marker is there.
     monkeypatch.setattr(LogReader, "first_at", lambda *_: 0)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     assert holes(run) == (
         Hole(range=span(0, 5), missing=2, cause="unexplained", evidence=found(0, 0, 2, span(2, 3), span(4, 5))),
     )
@@ -305,15 +307,15 @@ def test_a_log_without_transactions_explains_no_silence(log: Log, monkeypatch: p
     assert search(run).offsets_read == 0
 
 
-def test_a_look_that_takes_too_long_or_that_kafka_refuses_leaves_holes_for_the_next_run(
+def test_a_search_that_is_too_slow_or_refused_leaves_holes_for_the_next_run(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transact(log, (2, True))
     log.archive(0, 3)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     seen = run.require(PLAN).plan
     hole = replace(seen.logs[0].holes[0], cause="unexplained", evidence=None)
-    bare = replace(seen, logs=(replace(seen.logs[0], holes=(hole,)), *seen.logs[1:]))  # before anybody looked
+    bare = replace(seen, logs=(replace(seen.logs[0], holes=(hole,)), *seen.logs[1:]))  # before any search
     plan, causes, _ = classify_holes(run, bare, KnownEvidence.of(()), limit_s=0)
     assert (plan, causes.unexplained) == (bare, 1)
     assert "stopped after 0 s; the next run continues it" in causes.notes[0]
@@ -339,7 +341,7 @@ def test_many_tiny_holes_far_apart_take_one_pass_with_few_seeks(log: Log, monkey
         seek(reader, offset)
 
     monkeypatch.setattr(LogReader, "_seek", counted)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     assert [item.evidence for item in holes(run)] == [found(30), found(30)]
     assert len(seeks) <= 2  # the pass, and one look at the marker found by time
     assert search(run, PLAN).offsets_read < 600
@@ -361,5 +363,5 @@ def test_what_a_compacted_log_no_longer_holds_is_compacted(
     log.produced[0] = dict.fromkeys(consumed(settings, topic), NINE)
     missing = 30 - len(log.produced[0])
     log.archive(0, 30)
-    (hole,) = holes(settled(log, "run-1", MONDAY))
+    (hole,) = holes(finalized(log, "run-1", MONDAY))
     assert (hole.cause, hole.missing, hole.evidence) == ("compacted", missing, found(0, missing))

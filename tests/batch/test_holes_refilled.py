@@ -113,12 +113,12 @@ def test_records_that_a_writer_left_out_are_refilled_exactly_and_the_day_is_prov
         " without these records." in verdict["sentences"]
     )
 
-    # The next version is of the same copies, and nobody looks again at what the seal has evidence on.
-    again = reconcile(log, spark, "run-2", force=True)
-    assert lacked(again) == []
-    assert [search(again, step).offsets_read for step in (PLAN, FINALIZE_PLAN)] == [0, 0]
-    assert final_plan(again).logs[0].used == final_plan(run).logs[0].used
-    (second,) = seal_run(again)
+    # The next version has the same copies. No step asks again about offsets that the seal has evidence on.
+    repeated = reconcile(log, spark, "run-2", force=True)
+    assert lacked(repeated) == []
+    assert [search(repeated, step).offsets_read for step in (PLAN, FINALIZE_PLAN)] == [0, 0]
+    assert final_plan(repeated).logs[0].used == final_plan(run).logs[0].used
+    (second,) = seal_run(repeated)
     assert (second.rows_read, second.duplicates_trimmed, second.refilled_offsets) == (13, 0, 0)
     assert published(log) == kept
     assert (verify(log).verdict, differences(verify(log))) == ("proven", "")
@@ -144,8 +144,8 @@ def test_a_day_sealed_without_records_that_kafka_gives_is_reopened_with_them(
     kept = [(partition, at) for partition, left_out in dropped.items() for at in range(5) if at not in left_out]
     assert published(log) == kept
 
-    again = reconcile(log, spark, "run-2", force=True)
-    (second,) = seal_run(again)
+    repeated = reconcile(log, spark, "run-2", force=True)
+    (second,) = seal_run(repeated)
     refilled = (second.version, second.rows_read, second.refilled_offsets, second.duplicates_trimmed)
     assert refilled == (2, 20, 9, 0)
     assert second.difference is not None

@@ -1,5 +1,7 @@
-"""A run of two days whose processes all die by SIGKILL, in each step that writes, and that is repeated each time, while
-readers look at the table without end, and at the live view behind each kill (conformance 17, 18 and 26)."""
+"""A run of two days whose processes all die by SIGKILL, in each step that writes, and that is repeated each time.
+
+Readers poll the table all the time, and read the current view after each kill (conformance 17, 18 and 26).
+"""
 
 import signal
 import sys
@@ -78,7 +80,7 @@ def readers(log: Log) -> Iterator[list[Days]]:
     seen: list[Days] = []
     over = Event()
 
-    def look() -> None:
+    def poll() -> None:
         while True:
             ended = over.wait(0.3)
             found = offsets(log)
@@ -88,21 +90,21 @@ def readers(log: Log) -> Iterator[list[Days]]:
                 return
 
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(look)
+        polling = pool.submit(poll)
         try:
             yield seen
         finally:
             over.set()
-        looking.result()
+        polling.result()
 
 
 def live(spark: SparkSession, log: Log) -> list[int]:
-    """The offsets that the live view has."""
+    """The offsets that the current view has."""
     rows = current(spark, log.settings, log.stream.name).select("_offset").collect()
     return sorted(row["_offset"] for row in rows)
 
 
-def test_killed_in_every_step_that_writes_it_ends_as_if_it_had_not_been_and_readers_see_whole_days(
+def test_a_run_killed_in_any_writing_step_ends_as_usual_and_readers_see_whole_days(
     stack: LocalStack, spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
 
@@ -132,5 +134,5 @@ def test_killed_in_every_step_that_writes_it_ends_as_if_it_had_not_been_and_read
         assert runs == [None, "first", RUN]  # it began empty
     assert sealed(log) == {MONDAY: [(1, "first"), (2, RUN)], TUESDAY: [(1, RUN)]}
     assert (verdict(log, MONDAY), verdict(log, TUESDAY)) == ("proven []",) * 2
-    # In front of the refill; behind it, wherever the run was killed; and in the end.
+    # Before the refill; after it, wherever the run was killed; and in the end.
     assert [*looks, live(spark, log)] == [[*range(8)], *[[*range(12)]] * 5]

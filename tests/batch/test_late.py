@@ -30,7 +30,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.mark.conformance(19)
-def test_a_later_version_tells_what_it_changed_in_seal_report_and_list(
+def test_a_later_version_shows_its_changes_in_seal_report_and_list(
     spark: SparkSession,
     settings: Settings,
     tmp_path: Path,
@@ -132,7 +132,7 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
     place = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT"
     schema = f"{place}, x INT, y INT, many ARRAY<INT>, e STRUCT<a: INT, b: INT>, times ARRAY<TIMESTAMP>"
     days = [DAY, january(15)]
-    # Two days, because of each no more than five changed rows are told one by one; each row in a bucket of its own.
+    # Two days, because at most five changed rows of each are shown; each row in a bucket of its own.
     places = [(days[number // 4], "a", 0, number << 20) for number in range(len(MOVED))]
     one, other = (
         spark.createDataFrame([(*place, *pair[side]) for place, pair in zip(places, MOVED, strict=True)], schema)
@@ -150,7 +150,7 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
 
 
 @pytest.mark.conformance(19)
-def test_late_records_reopen_days_as_far_back_as_the_stream_says_and_the_rest_is_told(log: Log) -> None:
+def test_late_records_reopen_days_within_reopen_days_and_the_rest_are_reported(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
     run = log.run("first")

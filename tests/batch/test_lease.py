@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.batch.test_killed import readers
-from tests.batch.test_seal import finish, settled, two_days
+from tests.batch.test_seal import finalized, finish, two_days
 from tests.batch.test_table_maintenance import reconcile, verdict
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
@@ -91,7 +91,7 @@ def test_the_lease_of_a_run_that_airflow_says_has_ended_is_taken_over_at_once(
     assert holder is None or str(holder).startswith("run manual__1 of DAG reconcile_flights, since 20")
 
 
-def test_a_lease_that_nobody_renews_is_taken_over_unless_airflow_says_that_its_run_is_under_way(
+def test_an_expired_lease_is_free_unless_airflow_says_that_its_run_is_under_way(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_renewed(log.run("dead"), monkeypatch)
@@ -121,7 +121,7 @@ def test_a_run_that_lost_its_lease_seals_nothing_until_that_is_free_again(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_days(log)
-    zombie, other = settled(log, "zombie", MONDAY), log.run("other")
+    zombie, other = finalized(log, "zombie", MONDAY), log.run("other")
     finish(zombie, {MONDAY: 10})
     never_renewed(zombie, monkeypatch)
     taken(other)
@@ -135,7 +135,7 @@ def test_a_run_that_lost_its_lease_seals_nothing_until_that_is_free_again(
     assert (seal.run, seal.day) == ("zombie", MONDAY)
 
 
-def test_a_rollback_is_refused_beside_a_run_and_leaves_no_lease_behind(log: Log) -> None:
+def test_a_rollback_beside_a_run_is_refused_and_leaves_no_lease(log: Log) -> None:
     run = log.run("run")
     taken(run)
     with pytest.raises(ConflictError, match="found run run, process"):
@@ -164,9 +164,7 @@ def raw(settings: Settings, make_stream: MakeStream, produce: Produce) -> Log:
     return log
 
 
-def test_of_two_runs_for_neighbouring_days_the_second_waits_and_readers_see_whole_days(
-    spark: SparkSession, raw: Log
-) -> None:
+def test_the_second_of_two_runs_waits_and_readers_see_whole_days(spark: SparkSession, raw: Log) -> None:
     reconcile(raw, spark, "before", MONDAY)
     waited, both = Event(), [("first", TUESDAY), ("second", WEDNESDAY)]
 

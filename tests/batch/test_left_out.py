@@ -70,21 +70,21 @@ def reopened(world: World, name: str, *days: int) -> None:
 
 
 def damage(world: World, key: str, how: str) -> bytes:
-    """Spoil an object; what it was."""
+    """Damage an object. Returns what it held."""
     store = world.run("any").store
     body = store.get(key)
     assert body is not None
-    if how == "gone":
+    if how == "missing":
         store.delete(key)
     else:
         store.put(key, body[: len(body) // 2])
     return body
 
 
-def test_a_reopened_day_with_an_object_that_is_gone_or_damaged_keeps_its_version_until_that_is_back(
+def test_a_reopened_day_with_a_bad_object_keeps_its_version_until_it_is_restored(
     world: World,
 ) -> None:
-    """Here it is cut off; the next test has one that is gone."""
+    """Here it is cut off; in the next test one is missing."""
     key, _ = objects_of(world, 13, 14)
     reopened(world, "first", 13, 14)
     body = damage(world, key, "cut off")
@@ -116,12 +116,12 @@ def test_a_reopened_day_with_an_object_that_is_gone_or_damaged_keeps_its_version
 
 
 def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None:
-    """One object is cut off, one is gone, one has fewer rows than its manifest lists."""
+    """One object is cut off, one is missing, one has fewer rows than its manifest lists."""
     first, _, third, fourth = objects_of(world, 10, 11, 12, 13)
     shorter = world.run("any").store.get(world.archive(6, 7, writer="other"))
     reopened(world, "first", 10, 11, 12, 13)
     damage(world, first, "cut off")
-    damage(world, third, "gone")
+    damage(world, third, "missing")
     assert shorter is not None
     world.run("any").store.put(fourth, shorter)
     archive(world, 14, value(1))
@@ -143,18 +143,18 @@ def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None
     ]
 
 
-def failing(folder: Path, name: str, told: str) -> str:
-    """How a run is told to end where the transformation fails on a record of a requested day."""
+def failing(folder: Path, name: str, reason: str) -> str:
+    """The error of a run where the transformation fails on a record of a requested day."""
     code = re.escape(str(folder / f"{name}.py"))
     return (
-        rf"^the transformation fails on a record: expected .*, found {re.escape(told)}.* \[{code}\]\. Make what fails"
+        rf"^the transformation fails on a record: expected .*, found {re.escape(reason)}.* \[{code}\]\. Make what fails"
     )
 
 
 def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_day(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    transform, told = FAILING["a function"]
+    transform, reason = FAILING["a function"]
     world = World.make(spark, settings, tmp_path, transform=transform)
     archive(world, 13, value(0))
     sealed(world, "first", 13)
@@ -165,20 +165,20 @@ def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_d
     assert sentence.startswith(
         "2013-01-13 keeps the version that it has: 2013-01-13: the transformation fails on a record: "
     )
-    assert told in sentence
+    assert reason in sentence
     assert seals_of(world, 13, 14) == [(january(13), 1), (january(14), 1)]
     archive(world, 15, value(2))
-    with pytest.raises(ConfigError, match=failing(tmp_path, world.name, told)):
+    with pytest.raises(ConfigError, match=failing(tmp_path, world.name, reason)):
         planned(world, "third", 15)
 
 
-@pytest.mark.parametrize(("transform", "told"), FAILING.values(), ids=FAILING)
-def test_a_record_on_which_the_transformation_fails_is_told_with_its_reason(
-    spark: SparkSession, settings: Settings, tmp_path: Path, transform: str, told: str
+@pytest.mark.parametrize(("transform", "reason"), FAILING.values(), ids=FAILING)
+def test_a_record_on_which_the_transformation_fails_is_reported_with_its_reason(
+    spark: SparkSession, settings: Settings, tmp_path: Path, transform: str, reason: str
 ) -> None:
     world = World.make(spark, settings, tmp_path, transform=transform)
     archive(world, 15, value(2))
-    with pytest.raises(ConfigError, match=failing(tmp_path, world.name, told)) as caught:
+    with pytest.raises(ConfigError, match=failing(tmp_path, world.name, reason)) as caught:
         planned(world, "first", 15)
     assert caught.value.problem == FAILS_ON_RECORD  # for which the days that can wait are left out
 
@@ -193,7 +193,7 @@ def test_a_day_that_the_run_can_not_do_without_stops_it(world: World) -> None:
 
     damage(world, key, "cut off")
     is_stopped("forced", 13, force=True)
-    damage(world, other, "gone")
+    damage(world, other, "missing")
     is_stopped("alone", 14)  # no day is left
     damage(world, objects_of(world, 15)[0], "cut off")
     is_stopped("requested", 15)
@@ -215,10 +215,10 @@ def test_a_day_without_a_sealed_version_is_not_left_out(world: World) -> None:
     assert seals_of(world, 13, 14) == [(january(13), 1), (january(13), 2), (january(14), 1)]
 
 
-def test_a_run_that_left_out_a_day_can_not_publish_it_behind_its_seals(world: World) -> None:
+def test_a_run_that_left_out_a_day_cannot_publish_it_after_its_seals(world: World) -> None:
     key, _ = objects_of(world, 13, 14)
     reopened(world, "first", 13, 14)
-    body = damage(world, key, "gone")
+    body = damage(world, key, "missing")
     archive(world, 15, value(1))
     run = planned(world, "second", 15)
     pass_audit(run, world.spark)
@@ -250,14 +250,14 @@ def test_rows_that_a_transformation_drops_of_every_day_stop_the_run_at_once(
     assert ended(world.run("second"), REBUILD)[1].held == ()
 
 
-def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_difference_to_it(
+def test_a_rebuild_mends_a_damaged_table_file_and_reports_no_difference_to_it(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     objects_of(world, 12, 13, 14)
     reopened(world, "first", 12, 13, 14)
     with world.table_of_another_reader() as table:
         files = [task.file.file_path for task in table.scan().plan_files()]
-    for day, how in ((12, "cut off"), (13, "gone")):
+    for day, how in ((12, "cut off"), (13, "missing")):
         (url,) = [url for url in files if f"_day={january(day)}" in url]
         damage(world, url.removeprefix(f"s3://{world.settings.bucket}/"), how)
     archive(world, 15, value(1))
@@ -271,7 +271,7 @@ def test_a_damaged_file_of_the_table_is_mended_by_a_rebuild_which_tells_no_diffe
         assert f"2013-01-{day}: no difference to the earlier version" in caplog.text
 
 
-def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_about_it(world: World) -> None:
+def test_a_missing_table_file_is_an_error_that_says_what_a_forced_run_does(world: World) -> None:
     archive(world, 13, value(0), b"broken")
     sealed(world, "first", 13)
     run = world.run("second")
@@ -281,10 +281,10 @@ def test_a_file_of_a_table_that_is_gone_is_told_with_what_a_run_by_force_does_ab
         assert loaded is not None
         (file,) = [task.file.file_path for task in loaded.scan().plan_files()]
         files.append(file.removeprefix(f"s3://{world.settings.bucket}/"))
-    bodies = [damage(world, file, "gone") for file in files]
+    bodies = [damage(world, file, "missing") for file in files]
 
     def stands(version: int, offset: int) -> RecordStatus | None:
-        """Offset 0 is published, 1 is in the quarantine; each table's statistics tell that it has not the other."""
+        """Offset 0 is published, 1 is in the quarantine. Each table's statistics exclude the other."""
         seal = read_seal(run.store, run.layout, january(13), version)
         assert seal is not None
         return record_status(world.settings, run.stream, seal, world.log(), offset)
@@ -322,8 +322,8 @@ def reopened_run(spark: SparkSession, settings: Settings, tmp_path_factory: pyte
 
 def worker_died_of(raised: str) -> TidemarkError:
     """What Spark makes of an exception in a Python worker, as the rebuild passes it on."""
-    told = f"An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File a\n{raised}"
-    return rebuild_error(PythonException(told), archive="the archive", code="code.py")
+    text = f"An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File a\n{raised}"
+    return rebuild_error(PythonException(text), archive="the archive", code="code.py")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def worker_died_of(raised: str) -> TidemarkError:
             [
                 "OSError: disk full",
                 "tidemark.core.errors.ServiceError: S3 get failed: found 503",
-                "tidemark.core.errors.FormatError: a file of nobody's",
+                "tidemark.core.errors.FormatError: a file of no writer",
                 "pyarrow.lib.ArrowMemoryError: malloc of size 64 failed",
                 "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1. GiB",
                 "ssl.SSLError: unexpected end",

@@ -1,4 +1,4 @@
-"""What retention took of a day: its range and time, told everywhere, and sealed only where the stream allows it."""
+"""What retention took of a day: its range and time in each report, and its seal only where the stream accepts it."""
 
 import json
 from datetime import UTC
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.batch.logs import MONDAY, Log, at, drop_below
 from tests.batch.steps import pass_audit
-from tests.batch.test_seal import finish, settled
+from tests.batch.test_seal import finalized, finish
 from tests.conftest import Record
 from tidemark.cli.app import app
 from tidemark.core.errors import IncompleteError
@@ -85,35 +85,33 @@ def test_a_loss_stops_the_run_until_it_is_accepted_and_once_sealed_it_is_known(
     log.archive(0, 10)
     log.archive(20, 30)
     drop_below(log, 20)
-    told = (
+    sentence = (
         f"{log.stream.topic}-0 [10, 20) lost to retention: 10 offsets,"
         " between records of 2013-01-14T09:00:00.000-05:00 and 2013-01-14T11:00:00.000-05:00"
     )
     plan_run(log.run(), [MONDAY], False)
     with pytest.raises(IncompleteError) as caught:
         finalize_plan_run(log.run())
-    assert f"expected no gap, found {told} [run run-1" in str(caught.value)
+    assert f"expected no gap, found {sentence} [run run-1" in str(caught.value)
     assert "Set batch.accept_loss" in str(caught.value)
-    assert told in caplog.messages
+    assert sentence in caplog.messages
     accepted = log.run(accept_loss=True)
     finalize_plan_run(accepted)
     finish(accepted, {MONDAY: 20})
     (seal,) = seal_run(accepted)
     assert seal.logs[0].gaps == (lost(10, 20, NINE, ELEVEN),)
-    assert final_plan(settled(log, "run-2", MONDAY, force=True)).logs[0].gaps == seal.logs[0].gaps
+    assert final_plan(finalized(log, "run-2", MONDAY, force=True)).logs[0].gaps == seal.logs[0].gaps
     log.produce(5, at(MONDAY, 12))
     log.produce(5, at(MONDAY, 13))
     log.archive(35, 40)
     drop_below(log, 35)
     with pytest.raises(IncompleteError) as caught:
-        settled(log, "run-3", MONDAY)
+        finalized(log, "run-3", MONDAY)
     assert "[30, 35) lost to retention: 5 offsets" in str(caught.value)
     assert "[10, 20)" not in str(caught.value)
 
 
-def test_a_known_loss_of_a_stream_that_never_started_is_sealed_reported_and_verified_against_kafka(
-    log: Log, spark: SparkSession
-) -> None:
+def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified(log: Log, spark: SparkSession) -> None:
     def produce(hour: int) -> None:
         records: list[Record] = [(b"k", b'{"n": %d}' % number, at(MONDAY, hour), 0, []) for number in range(10)]
         log.produce_records(log.stream.topic, records)

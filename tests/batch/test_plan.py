@@ -1,4 +1,4 @@
-"""Steps wait, plan and settled against a real Kafka log and a real S3 archive."""
+"""Steps wait, plan and finalize_plan against a real Kafka log and a real S3 archive."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -7,7 +7,7 @@ import pytest
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at, drop_below, recreate
 from tests.batch.steps import ended
-from tests.batch.test_seal import finish, settled
+from tests.batch.test_seal import finalized, finish
 from tests.conftest import MakeTopic
 from tests.core.worlds import span
 from tidemark.archive.ledger.ledger import compact, read_archived
@@ -21,7 +21,7 @@ from tidemark.reconcile.seal import seal_run
 
 
 def lose_middle_manifest(log: Log) -> None:
-    """30 records of Monday in three batches; the middle one's manifest is gone."""
+    """30 records of Monday in three batches; the middle one's manifest is missing."""
     log.produce(30, at(MONDAY, 9))
     log.archive(0, 10)
     middle = log.archive(10, 20)
@@ -29,7 +29,7 @@ def lose_middle_manifest(log: Log) -> None:
     log.store.delete(middle)
 
 
-def test_a_whole_archive_needs_nothing_and_settles(log: Log) -> None:
+def test_a_whole_archive_needs_nothing_and_its_plan_is_finalized(log: Log) -> None:
     log.produce(30, at(MONDAY, 9))
     log.archive(0, 30)
     run = log.run()
@@ -54,7 +54,7 @@ def test_a_lost_manifest_opens_a_gap_and_shows_as_a_broken_chain(log: Log) -> No
     assert "writer query-a, batch 2 " in str(broken)
 
 
-def test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept(log: Log) -> None:
+def test_finalizing_a_plan_with_gaps_is_refused_with_every_range_and_keeps_the_plan(log: Log) -> None:
     lose_middle_manifest(log)
     log.produce(5, at(MONDAY, 10), partition=1)
     run = log.run()
@@ -70,19 +70,19 @@ def test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept
         final_plan(run)
 
 
-def test_a_closed_gap_settles_against_the_targets_the_run_started_with(log: Log) -> None:
+def test_a_closed_gap_is_finalized_against_the_targets_the_run_started_with(log: Log) -> None:
     lose_middle_manifest(log)
     run = log.run()
     planned = plan_run(run, [MONDAY], False)
     log.archive(10, 20, writer="refill-run-1")
-    log.produce(7, at(MONDAY, 23))  # behind the targets
-    settled = finalize_plan_run(run)
-    assert [item.target for item in settled.logs] == [item.target for item in planned.logs]
-    assert settled.logs[0].gaps == ()
-    assert [item.writer for item in settled.logs[0].used] == ["query-a", "refill-run-1", "query-a"]
+    log.produce(7, at(MONDAY, 23))  # after the targets
+    final = finalize_plan_run(run)
+    assert [item.target for item in final.logs] == [item.target for item in planned.logs]
+    assert final.logs[0].gaps == ()
+    assert [item.writer for item in final.logs[0].used] == ["query-a", "refill-run-1", "query-a"]
 
 
-def test_a_plan_is_made_of_the_ledger_and_what_is_behind_it(log: Log) -> None:
+def test_a_plan_is_made_of_the_ledger_and_the_manifests_after_it(log: Log) -> None:
     log.produce(40, at(MONDAY, 9))
     log.archive(0, 10)
     log.archive(10, 20)
@@ -103,7 +103,7 @@ def test_a_plan_is_made_of_the_ledger_and_what_is_behind_it(log: Log) -> None:
     assert wait_ready(stream, log.settings, [MONDAY])
 
 
-def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_it(log: Log) -> None:
+def test_what_retention_took_is_lost_and_final_only_where_the_stream_accepts_it(log: Log) -> None:
     log.produce(30, at(MONDAY, 9))
     log.archive(0, 10)
     log.archive(20, 30)
@@ -117,11 +117,11 @@ def test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_i
         IncompleteError, match=r"-0 \[10, 13\) lost to retention: 3 offsets, .*\[run run-1 .*accept_loss"
     ):
         finalize_plan_run(log.run())
-    settled = finalize_plan_run(log.run(accept_loss=True))
-    assert settled.logs[0].gaps == (lost,)
+    final = finalize_plan_run(log.run(accept_loss=True))
+    assert final.logs[0].gaps == (lost,)
 
 
-def test_records_older_than_the_archive_and_the_log_are_nobodys_loss(log: Log) -> None:
+def test_records_older_than_the_archive_and_the_log_are_not_counted_as_lost(log: Log) -> None:
     log.produce(30, at(MONDAY, 9))
     log.produce(10, at(TUESDAY, 9))
     drop_below(log, 12)
@@ -157,12 +157,12 @@ def test_of_a_day_that_the_first_known_record_is_of_retention_took_what_was_in_f
     assert finalize_plan_run(log.run(accept_loss=True)).logs[1].gaps == other.gaps
 
 
-def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: Log) -> None:
+def test_records_before_an_earlier_sealed_day_are_not_counted_as_lost(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
     log.produce(5, at(MONDAY, 8), partition=1)
     drop_below(log, 5, partition=1)  # empty, as any partition that nobody wrote to for long
-    run = settled(log, "first", MONDAY)
+    run = finalized(log, "first", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
     log.produce(4, at(TUESDAY, 9), partition=1)
@@ -171,7 +171,7 @@ def test_what_a_partition_had_before_an_earlier_sealed_day_is_nobodys_loss(log: 
     assert (other.target.start, other.target.end, other.gaps) == (5, 9, ())
 
 
-def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends(log: Log) -> None:
+def test_a_log_that_ends_before_its_archive_is_an_error_that_names_both_ends(log: Log) -> None:
     log.produce(5, at(MONDAY, 9))
     log.produced[0] |= dict.fromkeys(range(5, 8), at(MONDAY, 9))  # Kafka had them, and has lost them
     log.archive(0, 8)
@@ -184,7 +184,7 @@ def test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_bot
 def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
-    run = settled(log, "first", MONDAY)
+    run = finalized(log, "first", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
     grow(log.settings, log.stream.topic, 3)
@@ -199,10 +199,10 @@ def test_of_a_partition_added_since_the_last_seal_no_record_is_lost_unnoticed(lo
         finalize_plan_run(run)
 
 
-def test_of_a_topic_made_again_since_the_last_seal_no_record_is_lost_unnoticed(log: Log) -> None:
+def test_no_record_of_a_topic_recreated_since_the_last_seal_is_lost_unnoticed(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
-    run = settled(log, "first", MONDAY)
+    run = finalized(log, "first", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
     recreate(log)
@@ -219,7 +219,7 @@ def test_of_a_topic_made_again_since_the_last_seal_no_record_is_lost_unnoticed(l
         finalize_plan_run(run)
 
 
-def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
+def test_a_recreated_topic_keeps_its_old_archive_and_starts_a_new_log(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 4)
     log.archive(6, 10)
@@ -230,23 +230,21 @@ def test_a_topic_made_again_keeps_its_old_archive_and_starts_a_new_log(log: Log)
     log.archive(0, 3, writer="query-b")
     plan = plan_run(log.run(), [MONDAY], False)
     by_log = {item.target.log: item for item in plan.logs}
-    gone = by_log[old]
-    assert gone.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
+    deleted = by_log[old]
+    assert deleted.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
     nine = Neighbours(before_us=at(MONDAY, 9) * 1000, after_us=at(MONDAY, 9) * 1000)
-    assert gone.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
+    assert deleted.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
     assert by_log[log.owner()].gaps == ()
     assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]
     assert plan.days[0].archived_rows == 11
 
 
 @pytest.mark.conformance(10)
-def test_of_an_earlier_topic_everything_is_wanted_of_the_days_up_to_the_one_it_was_archived_last_on(
-    log: Log, make_topic: MakeTopic
-) -> None:
+def test_an_earlier_topic_is_wanted_up_to_the_last_day_archived_of_it(log: Log, make_topic: MakeTopic) -> None:
     log.produce(4, at(MONDAY, 9))
     log.produce(3, at(MONDAY, 20))
     log.produce(2, at(MONDAY, 9), partition=1)  # the stream never came to it
-    log.produce(2, at(TUESDAY, 9))  # others go on with the topic
+    log.produce(2, at(TUESDAY, 9))  # others continue with the topic
     log.archive(0, 2)
     log.archive(3, 4)
     earlier = log.owner(0), log.owner(1)

@@ -62,10 +62,10 @@ def test_every_step_retried_changes_nothing(world: World) -> None:
     rows = world.published()
     for step in (publish_run, rebuild_run, audit_run, publish_run):
         step(run, world.spark)
-    again = run.require(PUBLISH)
-    assert (first.already, again.already) == (False, True)
-    assert again.snapshot_id == first.snapshot_id
-    assert again.quarantine_snapshot_id == first.quarantine_snapshot_id
+    repeated = run.require(PUBLISH)
+    assert (first.already, repeated.already) == (False, True)
+    assert repeated.snapshot_id == first.snapshot_id
+    assert repeated.quarantine_snapshot_id == first.quarantine_snapshot_id
     assert world.published() == rows == world.expected_rows(january(14))
     assert runs_published(world) == ["first"]
     for name in (world.name, f"{world.name}_quarantine"):
@@ -135,7 +135,7 @@ def test_another_process_reads_whole_days_with_pyiceberg(sealed: tuple[World, Ru
     assert found == [(start + at, at, "ROW") for start in (0, 11) for at in range(10)]
 
 
-def test_a_run_planned_before_another_published_its_day_is_refused_although_it_rebuilt_after(world: World) -> None:
+def test_a_run_planned_before_another_published_is_refused_even_if_it_rebuilt_after(world: World) -> None:
     stale = world.plan("stale", [january(14)])
     world.reconcile("newer", [january(14)])
     rebuild_run(stale, world.spark)
@@ -156,7 +156,7 @@ def test_a_plan_finalized_again_after_the_rebuild_is_neither_published_nor_seale
     assert runs_published(world) == []
 
 
-def test_a_run_whose_transformation_was_repaired_publishes_again_also_when_that_is_taken_back(world: World) -> None:
+def test_a_run_publishes_again_after_its_transformation_is_repaired_or_reverted(world: World) -> None:
     run = staged(world, "first", 14)
     publish_run(run, world.spark)
     code = world.settings.streams_dir / f"{world.name}.py"
@@ -232,7 +232,7 @@ def test_neighbours_staged_and_published_at_once_both_succeed(world: World) -> N
 
 
 @pytest.mark.conformance(18)
-def test_a_day_that_moved_is_refused_until_the_run_is_settled_anew(world: World) -> None:
+def test_a_day_that_moved_is_refused_until_the_plan_is_finalized_again(world: World) -> None:
     slow = staged(world, "slow", 14, 15)
     world.reconcile("fast", [january(15)])
     with pytest.raises(ConflictError, match=r"found run fast published 2013-01-15 since"):
@@ -245,7 +245,7 @@ def test_a_day_that_moved_is_refused_until_the_run_is_settled_anew(world: World)
     assert world.published() == world.expected_rows(january(14), january(15))
 
 
-def test_a_foreign_writer_of_the_same_day_is_refused_by_iceberg(world: World) -> None:
+def test_another_writer_of_the_same_day_is_refused_by_iceberg(world: World) -> None:
     world.reconcile("first", [january(14)])
     run = staged(world, "second", 14)
     world.spark.sql(f"DELETE FROM {world.table} WHERE _offset = 3")

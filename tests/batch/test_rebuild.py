@@ -81,7 +81,7 @@ def test_only_the_planned_day_changes_though_its_files_hold_others(world: World)
     assert [(item.log.partition, item.rows, item.offsets) for item in rebuilt.logs] == [(0, 44, 66), (1, 0, 30)]
 
 
-def test_both_sides_of_a_topic_made_again_are_kept_apart(world: World) -> None:
+def test_both_logs_of_a_recreated_topic_are_kept_apart(world: World) -> None:
     world.produce([(moment(14), value(number)) for number in range(5)])
     world.archive(0, 5)
     world.topic_id = "topic-id-2"
@@ -111,7 +111,7 @@ def test_a_missing_object_stops_the_rebuild_and_is_named(world: World) -> None:
         world.rebuild(run)
 
 
-@pytest.mark.parametrize("damage", ["a byte of a page", "half of it is gone"])
+@pytest.mark.parametrize("damage", ["a byte of a page", "half of it is missing"])
 def test_damage_of_a_parquet_object_stops_the_rebuild_and_it_is_named(world: World, damage: str) -> None:
     world.produce([(moment(14), value(number)) for number in range(6)])
     world.archive(0, 5)
@@ -143,7 +143,7 @@ def test_an_object_with_fewer_rows_than_its_manifest_lists_stops_the_rebuild(wor
 
 
 @pytest.mark.conformance(21)
-def test_an_object_with_rows_of_another_day_than_its_manifest_lists_stops_the_rebuild(world: World) -> None:
+def test_an_object_with_rows_of_a_day_its_manifest_does_not_list_stops_the_rebuild(world: World) -> None:
     world.produce([(moment(14), value(number)) for number in range(6)])
     world.produce([(moment(15), value(number)) for number in range(6, 9)])
     world.archive(0, 3)
@@ -174,13 +174,13 @@ def test_rows_a_transformation_drops_are_noticed(spark: SparkSession, settings: 
 @pytest.mark.parametrize(
     ("days", "counted", "rows"),
     [
-        pytest.param([13] * 5 + [14] * 3, False, 3, id="told-by-the-manifest"),
-        # The cut goes through the 14th, with an offset of another day among its own: no manifest tells its share.
+        pytest.param([13] * 5 + [14] * 3, False, 3, id="counted-by-the-manifest"),
+        # The cut goes through the 14th, which has an offset of another day: no manifest has its row count.
         pytest.param([13] * 4 + [14, 12, 14, 14], True, 3, id="counted"),
     ],
 )
 @pytest.mark.conformance(21)
-def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_are_noticed(
+def test_rows_of_a_trimmed_object_that_spark_does_not_read_are_noticed(
     spark: SparkSession, settings: Settings, tmp_path: Path, drop: str, days: list[int], counted: bool, rows: int
 ) -> None:
     dropping = TRANSFORM.replace("return records", f"return records.{drop}")
@@ -194,7 +194,7 @@ def test_rows_of_a_trimmed_object_that_a_transformation_lets_spark_leave_unread_
 
 @pytest.mark.timeout(180)
 @pytest.mark.conformance(21)
-def test_a_reject_that_is_never_null_sets_every_row_aside_those_of_a_trimmed_object_too(
+def test_a_reject_that_is_never_null_quarantines_all_rows_of_a_trimmed_object_too(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     never_null = TRANSFORM.replace('.alias("reject")', '.otherwise("").alias("reject")')

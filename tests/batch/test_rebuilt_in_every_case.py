@@ -1,4 +1,4 @@
-"""Conformance 16: whatever became of log, checkpoint and archive, a rebuilt day is what was produced, row for row.
+"""Conformance 16: whatever happened to log, checkpoint and archive, a rebuilt day is what was produced, row for row.
 
 ``World.reconcile`` compares every row that a run staged, and then readers see, with what the test itself produced. Of
 four cases a second form is longer or simpler: ``pytest -m soak tests/batch/test_rebuilt_in_every_case.py``.
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 def hours(day: date, start: float, end: float, every: float = 1) -> list[datetime]:
-    """Moments from one to another hour behind the day's midnight in New York, by the clock of the world."""
+    """Moments from one to another hour after the day's midnight in New York, by the clock of the world."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZONE).astimezone(UTC)
     return [midnight + timedelta(hours=start + every * step) for step in range(round((end - start) / every))]
 
@@ -89,7 +89,7 @@ class World:
     def produce(self, moments: Iterable[datetime], *partitions: int, kept: bool | None = None) -> None:
         """A record of each moment in each partition, or in 0; with ``kept`` in a transaction, committed or aborted.
 
-        Where a field of the value tells the event time, the record is stamped 30 hours later.
+        Where a field of the value gives the event time, the record's timestamp is 30 hours later.
         """
         bootstrap, topic = self.settings.kafka_bootstrap, self.stream.topic
         by_value, logs = self.stream.event_time.extractor == "record_field", describe_topic(bootstrap, topic)
@@ -102,17 +102,17 @@ class World:
         rows = []
         for moment, partition in product(moments, partitions or (0,)):
             n, at = next(self.numbers), moment + timedelta(microseconds=123)
-            key, stamp = b"k%d" % (n % 3), moment + timedelta(hours=30 if by_value else 0)
+            key, timestamp = b"k%d" % (n % 3), moment + timedelta(hours=30 if by_value else 0)
             value = f'{{"n": {n}, "at": "{at.isoformat()}"}}'.encode()
 
             def delivered(error: Any, message: Any, n: int = n) -> None:
                 assert error is None, error
                 offsets[n] = message.offset()
 
-            stamp_ms = round(1000 * stamp.timestamp())
-            producer.produce(topic, value, key, partition, timestamp=stamp_ms, on_delivery=delivered)
-            time = at if by_value else stamp
-            rows.append(Row(time.astimezone(ZONE).date(), logs[0].topic_id, partition, -1, stamp, time, key, n, at))
+            timestamp_ms = round(1000 * timestamp.timestamp())
+            producer.produce(topic, value, key, partition, timestamp=timestamp_ms, on_delivery=delivered)
+            time = at if by_value else timestamp
+            rows.append(Row(time.astimezone(ZONE).date(), logs[0].topic_id, partition, -1, timestamp, time, key, n, at))
         assert producer.flush(60) == 0
         if kept is not None:
             producer.commit_transaction(60) if kept else producer.abort_transaction(60)
@@ -219,7 +219,7 @@ def test_of_a_day_in_whose_middle_the_topic_got_more_partitions(make_world: Make
     assert refilled(world.reconcile(MONDAY)) == [(0, 23, 29), (1, 8, 14), (3, 0, 6)]
 
 
-def test_of_a_day_in_whose_middle_the_topic_was_made_again(make_world: MakeWorld) -> None:
+def test_a_day_in_whose_middle_the_topic_was_recreated(make_world: MakeWorld) -> None:
     world = make_world()
     world.produce(hours(MONDAY, -3, 12))
     world.archive()
@@ -301,7 +301,7 @@ def test_of_a_day_of_25_hours_that_kafka_ends(make_world: MakeWorld) -> None:
     world.archive()
     world.produce(early[-2:], 1)  # the second partition's target is its own
     world.produce(rest, 0, 1)
-    # Kafka is asked where the day ends: nothing behind that is fetched.
+    # Kafka is asked where the day ends: nothing after that is fetched.
     assert refilled(world.reconcile(day)) == [(0, 10, 56), (1, 10, 58)]
-    stamps = [row.timestamp for row in world.read("main")]
-    assert sorted(stamps) == sorted([*2 * [*hours(day, 0, 25, 0.5), end - instant], *early[-2:]])
+    timestamps = [row.timestamp for row in world.read("main")]
+    assert sorted(timestamps) == sorted([*2 * [*hours(day, 0, 25, 0.5), end - instant], *early[-2:]])

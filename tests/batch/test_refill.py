@@ -39,8 +39,8 @@ def archived(log: Log, manifests: list[Manifest]) -> list[tuple[int, int, bytes,
             body = log.store.get(file.key)
             assert body is not None
             for row in pq.read_table(io.BytesIO(body)).to_pylist():
-                stamp = round(row["timestamp"].timestamp() * 1000)
-                rows.append((row["partition"], row["offset"], row["key"], row["value"], stamp))
+                timestamp = round(row["timestamp"].timestamp() * 1000)
+                rows.append((row["partition"], row["offset"], row["key"], row["value"], timestamp))
     return sorted(rows)
 
 
@@ -73,10 +73,10 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
         *((0, offset, b"k", f"v{offset}".encode(), nine) for offset in (10, 11, 12, 20, 21, 22, 23, 24)),
         *((1, offset, b"k", f"v{offset}".encode(), ten) for offset in range(6)),
     ]
-    settled = finalize_plan_run(run)
-    assert [item.gaps for item in settled.logs] == [(), ()]
-    assert [item.overlaps for item in settled.logs] == [(), ()]
-    assert settled.days[0].archived_rows == 36
+    final = finalize_plan_run(run)
+    assert [item.gaps for item in final.logs] == [(), ()]
+    assert [item.overlaps for item in final.logs] == [(), ()]
+    assert final.days[0].archived_rows == 36
     saved = run.require(REFILL)
     assert saved.rows == 14
     assert saved.files == len(first.files) + len(second.files)
@@ -92,7 +92,7 @@ def test_a_refill_closes_every_gap_with_the_very_records_and_nothing_else(log: L
 
 
 @pytest.mark.conformance(44)
-def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most() -> None:
+def test_ranges_are_split_into_chunks_and_a_round_has_at_most_one_of_each_log() -> None:
     first, second = (TopicPartition(topic="t", topic_id="i", partition=n) for n in range(2))
     wanted = ((first, span(0, 7)), (first, span(8, 12)), (second, span(0, 5)))
     cut = rounds([RefillRange(log=log, range=part, in_hole=False) for log, part in wanted], 4)
@@ -105,7 +105,7 @@ def test_ranges_are_cut_into_pieces_and_each_round_has_one_of_each_log_at_most()
 
 @pytest.mark.parametrize("refused", [pytest.param("data", marks=pytest.mark.soak), "manifests"])
 @pytest.mark.conformance(44)
-def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_there_by_a_retry(
+def test_a_retry_continues_a_gap_whose_refill_stopped_between_two_chunks(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     monkeypatch.setattr("tidemark.reconcile.refill.CHUNK_OFFSETS", 4)
@@ -138,8 +138,8 @@ def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_ther
     found = refills(log)
     assert found[:2] == done
     assert [(one.batch, one.ranges) for one in found] == [
-        (batch, (CommittedRange(log=log.owner(), range=piece, rows=len(piece)),))
-        for batch, piece in enumerate((span(2, 6), span(6, 10), span(10, 14), span(14, 16)))
+        (batch, (CommittedRange(log=log.owner(), range=chunk, rows=len(chunk)),))
+        for batch, chunk in enumerate((span(2, 6), span(6, 10), span(10, 14), span(14, 16)))
     ]
     nine = at(MONDAY, 9)
     assert archived(log, found) == [(0, offset, b"k", f"v{offset}".encode(), nine) for offset in range(2, 16)]
@@ -156,8 +156,8 @@ def test_a_gap_whose_refill_was_cut_off_between_its_pieces_is_refilled_from_ther
         (14, 16, 3),
     ]
     assert (saved.rows, saved.files, saved.lost) == (14, 4, ())
-    settled = finalize_plan_run(log.run())
-    assert (settled.logs[0].gaps, settled.logs[0].overlaps, settled.days[0].archived_rows) == ((), (), 18)
+    final = finalize_plan_run(log.run())
+    assert (final.logs[0].gaps, final.logs[0].overlaps, final.days[0].archived_rows) == ((), (), 18)
 
 
 @pytest.mark.conformance(10)
@@ -197,14 +197,14 @@ def test_a_retried_refill_finds_its_batches_and_adds_none(log: Log, spark: Spark
     # As after a kill between the second round's objects and its manifest.
     log.store.delete(log.layout.manifest_key("refill-run-1", 1))
     refill_run(run, spark)
-    again = run.require(REFILL)
+    repeated = run.require(REFILL)
     assert [(item.batch, item.ranges, item.files) for item in refills(log)] == [
         (item.batch, item.ranges, item.files) for item in before
     ]
-    assert (again.ranges, again.rows, again.files) == (saved.ranges, saved.rows, saved.files)
+    assert (repeated.ranges, repeated.rows, repeated.files) == (saved.ranges, saved.rows, saved.files)
 
 
-def test_a_plan_made_again_under_the_same_run_refills_behind_what_it_refilled(log: Log, spark: SparkSession) -> None:
+def test_a_repeated_plan_of_a_run_refills_after_what_the_run_refilled(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
     plan_run(run, [MONDAY], False)
@@ -229,9 +229,7 @@ def test_a_plan_without_gaps_refills_nothing(log: Log, spark: SparkSession) -> N
     assert (saved.ranges, saved.rows, saved.files, refills(log)) == ((), 0, 0, [])
 
 
-def test_what_retention_took_since_the_plan_is_left_out_and_all_else_is_saved_from_it(
-    log: Log, spark: SparkSession
-) -> None:
+def test_a_refill_leaves_out_what_retention_took_and_saves_everything_else(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
     plan_run(run, [MONDAY], False)
@@ -255,7 +253,7 @@ def test_what_retention_took_since_the_plan_is_left_out_and_all_else_is_saved_fr
     assert [(gap.range, gap.kind) for gap in accepted.logs[0].gaps] == [(OffsetRange(start=10, end=12), "lost")]
 
 
-def test_a_gap_that_retention_takes_between_refill_and_settling_is_told_as_lost(log: Log, spark: SparkSession) -> None:
+def test_a_gap_that_retention_takes_after_the_refill_is_reported_as_lost(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
     plan_run(run, [MONDAY], False)
@@ -266,7 +264,7 @@ def test_a_gap_that_retention_takes_between_refill_and_settling_is_told_as_lost(
         finalize_plan_run(run)
 
 
-def test_a_topic_made_again_since_the_plan_is_a_conflict_of_ids(log: Log, spark: SparkSession) -> None:
+def test_a_topic_recreated_since_the_plan_is_a_conflict_of_ids(log: Log, spark: SparkSession) -> None:
     two_gaps_and_a_whole_partition_missing(log)
     run = log.run()
     plan_run(run, [MONDAY], False)
@@ -278,19 +276,19 @@ def test_a_topic_made_again_since_the_plan_is_a_conflict_of_ids(log: Log, spark:
     assert refills(log) == []
 
 
-def test_a_topic_made_again_while_it_is_read_is_a_conflict_and_none_of_it_is_committed(
+def test_a_topic_recreated_while_it_is_read_is_a_conflict_and_commits_nothing(
     log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.produce(5, at(MONDAY, 9))
     run = log.run()
     plan_run(run, [MONDAY], False)
 
-    def and_made_again(*args: Any, **kwargs: Any) -> Any:
+    def and_recreate(*args: Any, **kwargs: Any) -> Any:
         files = write_range(*args, **kwargs)
         recreate(log)
         return files
 
-    monkeypatch.setattr("tidemark.reconcile.refill.write_range", and_made_again)
+    monkeypatch.setattr("tidemark.reconcile.refill.write_range", and_recreate)
     with pytest.raises(ConflictError, match="the topic was recreated since the plan"):
         refill_run(run, spark)
     assert refills(log) == []
@@ -323,14 +321,14 @@ def test_aborted_records_and_markers_refill_as_holes_and_leave_no_gap(log: Log, 
         assert producer.flush(60) == 0
         end(60)
     # 3 records, a marker, 2 aborted records, a marker. Markers bear the present time, so that by time Monday ends at
-    # the first one; what is archived behind it moves the target on.
+    # the first one; what is archived after it moves the target forward.
     log.archive(6, 7)
     run = log.run()
     assert plan_run(run, [MONDAY], False).logs[0].gaps == (Gap(range=OffsetRange(start=0, end=6), kind="refill"),)
     refill_run(run, spark)
-    settled = finalize_plan_run(run)
-    assert settled.logs[0].gaps == ()
-    assert settled.logs[0].holes == (
+    final = finalize_plan_run(run)
+    assert final.logs[0].gaps == ()
+    assert final.logs[0].holes == (
         Hole(range=OffsetRange(start=0, end=6), missing=3, cause="transactional", evidence=proven(3)),
         Hole(range=OffsetRange(start=6, end=7), missing=1, cause="transactional", evidence=proven(1)),
     )

@@ -67,7 +67,7 @@ def page_of(run: Run, key: str) -> Page:
     return Page(body.decode())
 
 
-def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+def test_a_complete_run_is_reported_in_figures(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     world = World.make(spark, settings, tmp_path)
     world.produce([(moment(14), value(number)) for number in range(1500)])
     world.produce([(moment(14), b"broken"), (moment(15), value(1))])
@@ -116,7 +116,7 @@ def test_a_complete_run_is_told_in_figures(spark: SparkSession, settings: Settin
 
 
 @pytest.mark.conformance(28)
-def test_a_failed_audit_is_told_with_hostile_values_escaped(
+def test_a_failed_audit_is_reported_with_hostile_values_escaped(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     names = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": [HOSTILE]}}
@@ -253,8 +253,8 @@ def test_results_of_an_earlier_attempt_are_not_taken_for_this_one(run: Run) -> N
 
 
 def test_a_thousand_ranges_are_listed_in_part_and_said_so(run: Run) -> None:
-    pieces = tuple(used(100 + number, 101 + number, f"w{number % 2}") for number in range(100))
-    many = log_plan(used=pieces)
+    ranges = tuple(used(100 + number, 101 + number, f"w{number % 2}") for number in range(100))
+    many = log_plan(used=ranges)
     report = make_report(run, finished(many))
     report["logs"][0]["used"] *= 3
     assert "100 more are in report.json" in Page(render(report)).text

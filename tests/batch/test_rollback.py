@@ -102,7 +102,7 @@ def two_versions(spark: SparkSession, settings: Settings, tmp_path_factory: pyte
     return world
 
 
-def test_an_earlier_version_whose_file_is_gone_or_damaged_is_refused_saying_which(two_versions: World) -> None:
+def test_an_earlier_version_with_a_missing_or_damaged_file_is_refused_and_named(two_versions: World) -> None:
     world = two_versions
     (first, _) = day_seals(world.run("x").store, world.run("x").layout, DAY)
     table = load_table(world.settings, world.name)
@@ -194,8 +194,8 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # both end their Spark, which is all tests' here
     done = CliRunner().invoke(app, ["rollback", world.name, str(DAY), "--to", "1"])
     assert done.exit_code == 0, done.output
-    told = f"{DAY} of stream {world.name} is rolled back to version 1\nversion 3: 10 rows in snapshot "
-    assert told in done.stdout
+    printed = f"{DAY} of stream {world.name} is rolled back to version 1\nversion 3: 10 rows in snapshot "
+    assert printed in done.stdout
     assert rows(world) == first != second
 
     script, run = Path(__file__).parents[2] / "spark_apps" / "rollback.py", world.run("forth")
@@ -259,13 +259,13 @@ def test_a_day_that_moves_meanwhile_is_left_to_who_moved_it(world: World, monkey
     late(world, 101)
     stage = IcebergTable.stage
 
-    def overtaken(self: IcebergTable, branch: str, *arguments: Any, **options: Any) -> Any:
+    def superseded(self: IcebergTable, branch: str, *arguments: Any, **options: Any) -> Any:
         staged = stage(self, branch, *arguments, **options)
         if branch.startswith("audit_rollback") and self.identifier == world.table:
             rebuilt(world, "overtaking", NEIGHBOUR)
         return staged
 
-    monkeypatch.setattr(IcebergTable, "stage", overtaken)
+    monkeypatch.setattr(IcebergTable, "stage", superseded)
     with pytest.raises(ConflictError, match=r"another run has moved a day since .*run overtaking published"):
         back(world, "undo", 1)
     assert rows(world) == truth(world)
@@ -281,11 +281,11 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
 
-    def away(*_: object) -> Seal:
-        raise ServiceError("S3 is away")
+    def unavailable(*_: object) -> Seal:
+        raise ServiceError("S3 is unavailable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rollback_module, "write_seal", away)
+        patch.setattr(rollback_module, "write_seal", unavailable)
         with pytest.raises(ServiceError):
             back(world, "cut off", 1)
     before = snapshots(world)
@@ -301,7 +301,7 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
 
 
 @pytest.mark.conformance(17)
-def test_rows_that_a_run_published_again_and_has_not_sealed_are_not_its_sealed_versions(world: World) -> None:
+def test_rows_that_a_run_published_again_unsealed_are_not_its_sealed_versions(world: World) -> None:
     late(world, 100)
     run, _ = planned(world, "first", DAY)  # the whole run cleared in the scheduler: the same name, a second version
     for step in (rebuild_run, pass_audit, publish_run):

@@ -46,7 +46,7 @@ WARNED = CheckOutcome(
 )
 
 
-def settled(log: Log, name: str, *days: date, force: bool = False) -> Run:
+def finalized(log: Log, name: str, *days: date, force: bool = False) -> Run:
     run = log.run(name)
     plan_run(run, days, force)
     finalize_plan_run(run)
@@ -83,7 +83,7 @@ def two_days(log: Log) -> None:
 
 def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY, TUESDAY)
+    run = finalized(log, "run-1", MONDAY, TUESDAY)
     with run.step(REFILL) as refill:
         ranges = (RefilledRange(log=log.owner(), range=part, batch=0) for part in (span(3, 7), span(9, 10)))
         refill.result = RefillResult(ranges=tuple(ranges), rows=5, files=2, lost=())
@@ -104,7 +104,7 @@ def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
 @pytest.mark.conformance(17)
 def test_sealing_again_by_the_same_run_changes_nothing(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     first = seal_run(run)
     body = log.store.get(log.layout.seal_key(MONDAY, 1))
@@ -115,7 +115,7 @@ def test_sealing_again_by_the_same_run_changes_nothing(log: Log) -> None:
 
 def test_sealing_again_with_a_plan_of_another_moment_keeps_the_first_seal(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     (seal,) = seal_run(run)
     planned = run.require(FINALIZE_PLAN)
@@ -127,7 +127,7 @@ def test_sealing_again_with_a_plan_of_another_moment_keeps_the_first_seal(log: L
 
 def test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both(log: Log) -> None:
     two_days(log)
-    mine, other = settled(log, "mine", MONDAY), settled(log, "other", MONDAY)
+    mine, other = finalized(log, "mine", MONDAY), finalized(log, "other", MONDAY)
     finish(other, {MONDAY: 10}, snapshot_id=5)
     finish(mine, {MONDAY: 10}, snapshot_id=6)
     seal_run(other)
@@ -140,17 +140,17 @@ def test_a_day_that_another_run_sealed_meanwhile_is_a_conflict_that_names_both(l
 @pytest.mark.conformance(19)
 def test_late_rows_seal_a_second_version_that_chains_to_the_first(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY, TUESDAY)
+    run = finalized(log, "run-1", MONDAY, TUESDAY)
     finish(run, {MONDAY: 10, TUESDAY: 5})
     seal_run(run)
-    assert final_plan(settled(log, "idle", MONDAY)).unchanged == (MONDAY,)
+    assert final_plan(finalized(log, "idle", MONDAY)).unchanged == (MONDAY,)
     log.produce(3, at(MONDAY, 23))
     log.archive(15, 18)
-    again = settled(log, "run-2", TUESDAY)
-    assert final_plan(again).days == (DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13),)
-    assert final_plan(again).unchanged == (TUESDAY,)
-    finish(again, {MONDAY: 13}, snapshot_id=78)
-    (second,) = seal_run(again)
+    repeated = finalized(log, "run-2", TUESDAY)
+    assert final_plan(repeated).days == (DayPlan(day=MONDAY, version=2, reason="late", archived_rows=13),)
+    assert final_plan(repeated).unchanged == (TUESDAY,)
+    finish(repeated, {MONDAY: 13}, snapshot_id=78)
+    (second,) = seal_run(repeated)
     body = log.store.get(log.layout.seal_key(MONDAY, 1))
     assert body is not None
     assert (second.version, second.previous) == (2, hashlib.sha256(body).hexdigest())
@@ -160,10 +160,10 @@ def test_late_rows_seal_a_second_version_that_chains_to_the_first(log: Log) -> N
 
 def test_a_second_version_without_its_first_is_a_conflict(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
-    forced = settled(log, "run-2", MONDAY, force=True)
+    forced = finalized(log, "run-2", MONDAY, force=True)
     finish(forced, {MONDAY: 10})
     log.store.delete(log.layout.seal_key(MONDAY, 1))
     with pytest.raises(ConflictError, match=f"expected {log.layout.seal_key(MONDAY, 1)}, found no object"):
@@ -172,17 +172,17 @@ def test_a_second_version_without_its_first_is_a_conflict(log: Log) -> None:
 
 def test_a_run_with_nothing_to_do_seals_nothing_and_needs_no_rebuild(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
-    idle = settled(log, "idle", MONDAY)
+    idle = finalized(log, "idle", MONDAY)
     assert seal_run(idle) == ()
     assert idle.require(SEAL).seals == ()
 
 
 def test_a_day_is_not_sealed_before_it_is_published(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     log.store.delete(run.key(PUBLISH.name))
     with pytest.raises(IncompleteError, match="step 'publish'"):
@@ -192,7 +192,7 @@ def test_a_day_is_not_sealed_before_it_is_published(log: Log) -> None:
 
 def test_a_day_that_failed_its_checks_is_not_sealed(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10}, checks=(replace(PASSED, success=False),))
     with pytest.raises(QualityError, match="found expect_a"):
         seal_run(run)
@@ -201,14 +201,14 @@ def test_a_day_that_failed_its_checks_is_not_sealed(log: Log) -> None:
 
 def test_a_stream_without_checks_is_sealed_as_unchecked(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10}, checks=())
     assert [seal.quality for seal in seal_run(run)] == ["unchecked"]
 
 
 def test_a_planned_day_that_was_not_rebuilt_is_named(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY, TUESDAY)
+    run = finalized(log, "run-1", MONDAY, TUESDAY)
     finish(run, {MONDAY: 10})
     with pytest.raises(IncompleteError, match="expected 2013-01-15, found 2013-01-14"):
         seal_run(run)
@@ -216,7 +216,7 @@ def test_a_planned_day_that_was_not_rebuilt_is_named(log: Log) -> None:
 
 def test_a_seal_under_another_days_key_is_a_conflict(log: Log) -> None:
     two_days(log)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
     body = log.store.get(log.layout.seal_key(MONDAY, 1))

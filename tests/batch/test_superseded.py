@@ -41,8 +41,8 @@ def sealed(log: Log) -> list[tuple[str, int, int]]:
 
 
 def refused(run: Run, spark: SparkSession, because: str) -> None:
-    again = f"trigger the DAG reconcile_{run.stream.name} with from_day {MONDAY} and to_day {MONDAY}"
-    with pytest.raises(ConflictError, match=f"expected .*found .*{because}.*{again}"):
+    hint = f"trigger the DAG reconcile_{run.stream.name} with from_day {MONDAY} and to_day {MONDAY}"
+    with pytest.raises(ConflictError, match=f"expected .*found .*{because}.*{hint}"):
         publish_run(run, spark)
 
 
@@ -79,9 +79,7 @@ def test_a_run_whose_version_another_run_sealed_is_refused(spark: SparkSession, 
     assert sealed(log) == [("other", 1, 4)]
 
 
-def test_a_day_whose_run_died_before_sealing_it_gets_a_complete_version_by_the_next_run(
-    spark: SparkSession, log: Log
-) -> None:
+def test_the_next_run_completes_a_day_whose_run_died_before_sealing_it(spark: SparkSession, log: Log) -> None:
     dead = audited(log, spark, "dead")
     publish_run(dead, spark)
     log.produce(2, at(MONDAY, 20))

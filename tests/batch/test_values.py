@@ -86,8 +86,8 @@ def of_avro(number: int, name: str, ms: int) -> bytes:
     return varint(number) + text(name) + varint(ms)
 
 
-def stamped(values: Sequence[bytes | None]) -> list[Record]:
-    """Records whose own timestamps say Tuesday, whatever their values say."""
+def on_tuesday(values: Sequence[bytes | None]) -> list[Record]:
+    """Records with a timestamp of Tuesday, whatever their values say."""
     return [(b"k", value, at(TUESDAY, 9), 0, []) for value in values]
 
 
@@ -109,7 +109,7 @@ def rows(spark: SparkSession, settings: Settings, table: str, *columns: str) -> 
 
 @pytest.mark.parametrize(("value_format", "encode"), [("json", of_json), ("avro", of_avro)])
 @pytest.mark.conformance(9, 16)
-def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuilt_from_them(
+def test_hostile_values_name_folders_below_the_stream_and_rebuild_every_record(
     spark: SparkSession,
     settings: Settings,
     make_stream: MakeStream,
@@ -125,7 +125,7 @@ def test_hostile_values_name_folders_below_the_stream_and_every_record_is_rebuil
     )
     good = [encode(number, name, at(MONDAY, 9)) for number, name in enumerate(HOSTILE)]
     bad: list[bytes | None] = [None, b"", good[1] + b"\x00", good[1][:-1]]
-    produce(stream.topic, stamped([*good, *bad]))
+    produce(stream.topic, on_tuesday([*good, *bad]))
     archive(spark, stream, settings, available_now=True)
 
     folders = {}
@@ -156,12 +156,12 @@ def test_days_of_an_earlier_avro_schema_are_rebuilt_under_the_newest(
 ) -> None:
     write_schemas(settings)
     before = make_stream(**FORMATS["avro"])
-    produce(before.topic, stamped([of_avro(number, f"name {number}", at(MONDAY, 9)) for number in range(3)]))
+    produce(before.topic, on_tuesday([of_avro(number, f"name {number}", at(MONDAY, 9)) for number in range(3)]))
     archive(spark, before, settings, available_now=True)
     speed = {"topic": before.speed.topic, "dead_letter_topic": before.speed.dead_letter_topic}
     after = make_stream(**CHANGED | {"name": before.name, "topic": before.topic, "speed": speed})
     value = varint(2**40) + b"\x02" + text("UA") + text("new") + varint(at(TUESDAY, 9))
-    produce(after.topic, stamped([value, of_avro(4, "late", at(MONDAY, 10)), b"\x00"]))
+    produce(after.topic, on_tuesday([value, of_avro(4, "late", at(MONDAY, 10)), b"\x00"]))
     archive(spark, after, settings, available_now=True)
 
     rebuilt(spark, after, settings)
@@ -180,7 +180,7 @@ def test_raw_values_are_rebuilt_byte_for_byte(
 ) -> None:
     stream = make_stream(value_format="raw", value_schema=None, archive={"partitioner": {"type": "time"}})
     values = [bytes(range(256)), b"", b"{", b"\xff" * 100_000]
-    produce(stream.topic, stamped([*values, None]))
+    produce(stream.topic, on_tuesday([*values, None]))
     archive(spark, stream, settings, available_now=True)
     rebuilt(spark, stream, settings)
     assert rows(spark, settings, stream.table, "_offset", "value") == list(enumerate(values))

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
-from tests.batch.test_seal import finish, settled
+from tests.batch.test_seal import finalized, finish
 from tidemark.archive.ledger.ledger import compact, read_archived
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
 from tidemark.core.offsets import OffsetRange
@@ -27,13 +27,13 @@ def object_key(log: Log, writer: str, start: int, end: int, seq: int = 0) -> str
 def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10, per_file=4)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10}, snapshot_id=77)
     seal_run(run)
     log.archive(3, 10, writer="query-b")
     log.produce(10, at(MONDAY, 10))
     log.archive(0, 20, writer="query-c")
-    second = settled(log, "run-2", MONDAY)
+    second = finalized(log, "run-2", MONDAY)
     finish(second, {MONDAY: 20}, snapshot_id=78)
     seal_run(second)
     owner = log.owner()
@@ -82,7 +82,7 @@ def test_a_record_of_an_unsealed_day_has_no_seal(log: Log) -> None:
 def test_a_record_archived_after_its_day_was_sealed_is_in_no_copy_that_seal_used(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 10)
-    run = settled(log, "run-1", MONDAY)
+    run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10})
     seal_run(run)
     log.produce(2, at(MONDAY, 22))

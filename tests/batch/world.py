@@ -157,7 +157,7 @@ class World:
         return Run.open(self.name, name, self.settings)
 
     def plan(self, name: str, days: Sequence[date], *, seals: Sequence[Seal] = (), force: bool = False) -> Run:
-        """A run with a settled plan of the days over everything produced so far."""
+        """A run with a finalized plan of the days over everything produced so far."""
         run = self.run(name)
         ends: dict[TopicPartition, int] = {}
         for item in self.records:
@@ -173,11 +173,11 @@ class World:
             seals=seals,
             force=force,
         )
-        self.settle(run, plan, force=force)
+        self.save_plan(run, plan, force=force)
         return run
 
-    def settle(self, run: Run, plan: Plan, *, force: bool = False) -> None:
-        """What the steps before the rebuild leave behind."""
+    def save_plan(self, run: Run, plan: Plan, *, force: bool = False) -> None:
+        """Save the results of the steps before the rebuild."""
         refilled = tuple(
             RefilledRange(log=log.target.log, range=used.range, batch=used.batch)
             for log in plan.logs

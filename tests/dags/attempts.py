@@ -1,6 +1,6 @@
 """Run as a program: attempts of runs' steps as their operators make them; prints how each task ended, a line of JSON.
 
-No application of a Spark step runs: each leaves the results that it is told and dies. Other steps find those results.
+No application of a Spark step runs: each saves the given results and dies. Other steps find those results.
 Under ``form``: the arguments that the stream's rollback gives its application, and what it announces of its result.
 Under ``beside``: how steps of a run end while another run holds the stream's lease.
 Under ``chunk``: the action of a backfill's chunk, by the states of the runs that it has started before.

@@ -1,4 +1,4 @@
-"""A stream of some days that Airflow's runs reconcile: its records, what must become of them, and a reader's view."""
+"""A stream of some days that Airflow's runs reconcile: its records, the expected rows, and a reader's view."""
 
 import json
 from collections import Counter
@@ -154,8 +154,8 @@ class Days:
         table, runs = self._table(table_name), []
         snapshot = table.current_snapshot()
         while snapshot is not None:
-            told = snapshot.summary.additional_properties if snapshot.summary else {}
-            runs += [told["tidemark.run"]] if "tidemark.run" in told else []
+            properties = snapshot.summary.additional_properties if snapshot.summary else {}
+            runs += [properties["tidemark.run"]] if "tidemark.run" in properties else []
             snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
         return runs
 

@@ -69,7 +69,7 @@ def run_states(api: AirflowApi, dag: str) -> dict[str, str]:
 
 
 def instances(api: AirflowApi, dag: str, run: str) -> list[dict[str, Any]]:
-    """The run's task instances, as Airflow tells them."""
+    """The run's task instances, as Airflow reports them."""
     found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")
     tasks: list[dict[str, Any]] = found["task_instances"]
     return tasks

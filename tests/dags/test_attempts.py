@@ -1,4 +1,4 @@
-"""What Airflow is told of a Spark step: this attempt's own reason, never an earlier one's; its form and its days."""
+"""What a Spark step reports to Airflow: this attempt's own reason, never an earlier one's; its form and its days."""
 
 import json
 import os
@@ -94,11 +94,11 @@ def printed(stack: LocalStack, stream: Stream, tmp_path_factory: pytest.TempPath
 @pytest.fixture
 def ended(printed: Mapping[str, Any]) -> Ended:
     """How the step's task ended after each attempt, by run."""
-    return {run: [(kind, told) for kind, told in printed[run]] for run in RUNS}
+    return {run: [(kind, reason) for kind, reason in printed[run]] for run in RUNS}
 
 
 @pytest.mark.conformance(51)
-def test_an_audit_that_gave_no_verdict_is_tried_again_whatever_an_earlier_one_had_found(ended: Ended) -> None:
+def test_an_audit_without_a_verdict_is_retried_whatever_an_earlier_one_found(ended: Ended) -> None:
     assert ended["audited"] == [
         ("AirflowFailException", f"audit: {VERDICT}"),
         KILLED,
@@ -119,10 +119,10 @@ def test_an_attempt_that_was_killed_does_not_give_an_earlier_ones_reason(ended: 
 
 @pytest.mark.conformance(47)
 def test_a_run_that_holds_a_day_back_fails_in_the_end_and_without_further_tries(ended: Ended) -> None:
-    (first, told), last = ended["held-back"]
+    (first, reason), last = ended["held-back"]
     assert first == "AirflowFailException"
-    assert BECAUSE in told
-    assert "batch.reopen_days" in told
+    assert BECAUSE in reason
+    assert "batch.reopen_days" in reason
     assert last == ("success", "")
 
 

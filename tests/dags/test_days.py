@@ -88,7 +88,7 @@ def test_a_span_of_ninety_two_days_is_the_widest() -> None:
         ),
     ],
 )
-def test_a_wrong_form_is_told_what_to_fill_in(from_day: str | None, to_day: str | None, message: str) -> None:
+def test_the_error_of_a_wrong_form_says_what_to_fill_in(from_day: str | None, to_day: str | None, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         run_days(from_day=from_day, to_day=to_day, interval=None, zone=NEW_YORK)
     assert message in str(raised.value)

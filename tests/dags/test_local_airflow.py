@@ -54,8 +54,8 @@ def mended(settings: Settings, make_stream: MakeStream, produce: Produce) -> Str
     """A stream with three dead letters, of which the second is none that can be mended."""
     stream = make_stream()
     topic_id, values = source_id(settings, stream), (b'{"n":1}', b"{", b'{"n":3}')
-    letters = [letter(stream, topic_id, (0, offset), value) for offset, value in enumerate(values)]
-    produce(stream.speed.dead_letter_topic, letters)
+    dead_letters = [letter(stream, topic_id, (0, offset), value) for offset, value in enumerate(values)]
+    produce(stream.speed.dead_letter_topic, dead_letters)
     return stream
 
 
@@ -209,7 +209,7 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
     assert "Trigger the DAG again and fill in from_day and to_day" in task_log(airflow, dag, run, "wait")
 
 
-def test_a_run_takes_over_the_lease_of_a_run_that_has_ended_and_releases_it_though_it_fails(
+def test_a_run_takes_the_lease_of_an_ended_run_and_releases_it_even_if_it_fails(
     airflow: LocalAirflow, settings: Settings, berlin: Stream, runs: Runs
 ) -> None:
     dag, run = "reconcile_flights", runs.no_days
@@ -225,25 +225,25 @@ def test_a_run_takes_over_the_lease_of_a_run_that_has_ended_and_releases_it_thou
 
 
 @pytest.mark.conformance(24)
-def test_a_replay_triggered_by_hand_brings_back_what_is_good_now_and_saves_what_became_of_the_letters(
+def test_a_replay_delivers_dead_letters_that_are_good_now_and_saves_the_outcome(
     airflow: LocalAirflow, settings: Settings, mended: Stream, runs: Runs
 ) -> None:
     api, dag, run = airflow.api, "tidemark_replay", runs.replay
     wait_for_end(api, dag, run)
 
-    told = task_log(airflow, dag, run, "replay")
-    assert [(item.task, item.state) for item in api.task_states(dag, run)] == [("replay", "success")], told
-    assert '\\"event\\": \\"replayed\\"' in told
+    log = task_log(airflow, dag, run, "replay")
+    assert [(item.task, item.state) for item in api.task_states(dag, run)] == [("replay", "success")], log
+    assert '\\"event\\": \\"replayed\\"' in log
     live = read_topic(settings, mended.speed.topic)
     assert [(item.source, item.value) for item in live] == [((0, 0), b'{"n":1}'), ((0, 2), b'{"n":3}')]
-    again = read_topic(settings, mended.speed.dead_letter_topic)[3:]
-    assert [(item.source, item.value, item.header("attempt")) for item in again] == [((0, 1), b"{", "1")]
+    returned = read_topic(settings, mended.speed.dead_letter_topic)[3:]
+    assert [(item.source, item.value, item.header("attempt")) for item in returned] == [((0, 1), b"{", "1")]
     saved = Run.open(mended.name, run_name(run), settings).require(REPLAY)
     assert (saved["read"], saved["published"], saved["dead_again"]) == (3, 2, 1)
 
 
 @pytest.mark.conformance(51)
-def test_airflows_own_backfill_from_midnight_to_midnight_in_the_streams_zone_takes_those_days(
+def test_airflows_own_backfill_takes_days_from_midnight_to_midnight_in_the_zone(
     airflow: LocalAirflow, berlin: Stream, runs: Runs
 ) -> None:
     api, dag = airflow.api, f"reconcile_{berlin.name}"
@@ -292,7 +292,7 @@ def test_a_backfill_that_cannot_be_made_fails_at_once_saying_why_and_starts_no_r
     assert run_states(api, f"reconcile_{berlin.name}") == run_states(api, "reconcile_trains") == {}
 
 
-def test_a_backfill_reconciles_its_chunks_one_after_another_and_a_cleared_one_alone_again(
+def test_a_backfill_runs_its_chunks_in_turn_and_repeats_only_a_cleared_one(
     airflow: LocalAirflow, stub: Stream, stub_files: Path, runs: Runs
 ) -> None:
     api, dag, backfill = airflow.api, f"reconcile_{stub.name}", runs.chunks
@@ -311,7 +311,7 @@ def test_a_backfill_reconciles_its_chunks_one_after_another_and_a_cleared_one_al
     reason = f"2024-04-01 to 2024-04-02 (2 days): run {second} of {dag} failed: audit: critical checks failed"
     assert reason in task_log(airflow, BACKFILL, backfill, "chunk", map_index=1)
 
-    # The chunk that is under way is cleared: it waits for the same run, which goes on.
+    # The chunk that is under way is cleared: it waits for the same run, which continues.
     started = [item["start_date"] for item in instances(api, dag, third)]
     clear(api, backfill, map_index=2)
     waits_again = partial(chunk_waits, api, backfill, 2, tries=2)
@@ -334,7 +334,7 @@ def test_a_backfill_reconciles_its_chunks_one_after_another_and_a_cleared_one_al
 
 
 @pytest.mark.conformance(17)
-def test_a_run_of_a_backfill_whose_rebuild_is_killed_publishes_and_seals_its_day_once(
+def test_a_backfills_run_with_a_killed_rebuild_publishes_and_seals_its_day_once(
     airflow: LocalAirflow, runs: Runs, sunday: Days
 ) -> None:
     api, run = airflow.api, runs.sunday

@@ -82,7 +82,7 @@ def two_days(settings: Settings, make_stream: MakeStream, produce: Produce) -> D
 
 @pytest.fixture(scope="module")
 def proxy(stack: LocalStack) -> Iterator[FaultProxy]:
-    """In front of the S3 server, for everything that Airflow runs."""
+    """A proxy for the S3 server, for everything that Airflow runs."""
     with FaultProxy(str(stack.settings.s3_endpoint)) as running:
         yield running
 
@@ -124,7 +124,7 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
 
 
 @pytest.mark.conformance(51)
-def test_a_backfill_beside_the_daily_run_continues_after_a_chunk_that_fails_and_repeats_only_that_one(
+def test_a_backfill_beside_a_daily_run_continues_after_a_failed_chunk_and_repeats_it(
     airflow: LocalAirflow, by_form: Days
 ) -> None:
     api, days, dag = airflow.api, by_form, f"reconcile_{by_form.stream.name}"
@@ -149,13 +149,13 @@ def test_a_backfill_beside_the_daily_run_continues_after_a_chunk_that_fails_and_
     clear(api, backfill, map_index=0)
     read_until(lambda: api.run_state(BACKFILL, backfill) in ENDED, days)
 
-    again = f"{SATURDAY}__{backfill}__2"
+    repeated = f"{SATURDAY}__{backfill}__2"
     assert run_states(api, dag) == {
         runs[SATURDAY]: "failed",
-        **dict.fromkeys((*good.values(), again), "success"),
+        **dict.fromkeys((*good.values(), repeated), "success"),
     }
     assert chunk_states(api, backfill) == dict.fromkeys(chunks, "success")
-    assert days.seals() == [(str(day), 1, run_name(run)) for day, run in [(SATURDAY, again), *good.items()]]
+    assert days.seals() == [(str(day), 1, run_name(run)) for day, run in [(SATURDAY, repeated), *good.items()]]
     days.require_proven((SATURDAY, *good))
 
 
@@ -181,7 +181,7 @@ def test_a_backfill_whose_own_task_is_killed_twice_starts_each_chunk_once(airflo
 
 
 @pytest.mark.conformance(18, 51)
-def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_whole_and_one_that_fails_alone(
+def test_airflows_own_backfill_beside_a_daily_run_leaves_each_day_whole_or_as_it_was(
     airflow: LocalAirflow, native: Days
 ) -> None:
     api, days, dag = airflow.api, native, f"reconcile_{native.stream.name}"
@@ -207,7 +207,7 @@ def test_airflows_own_backfill_beside_a_run_of_one_of_its_days_leaves_each_day_w
 
 
 @pytest.mark.conformance(17)
-def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal_each_day_once_and_whole(
+def test_a_killed_rebuild_and_a_backfill_beside_it_seal_each_day_once_and_whole(
     airflow: LocalAirflow, settings: Settings, two_days: Days
 ) -> None:
     """Then another version of a day while the stream is maintained, and a rollback to the first version."""
@@ -227,9 +227,9 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
     assert sorted(two_days.publishers(two_days.stream.table)) == sorted([run_name(of_saturday), run_name(run)])
     two_days.require_proven((SATURDAY, SUNDAY))
 
-    again = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
+    repeated = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY), "force": True})
     maintenance = api.trigger(MAINTENANCE, {"stream": name})
-    read_until(lambda: {api.run_state(dag, again), api.run_state(MAINTENANCE, maintenance)} <= ENDED, two_days)
+    read_until(lambda: {api.run_state(dag, repeated), api.run_state(MAINTENANCE, maintenance)} <= ENDED, two_days)
     back = api.trigger(ROLLBACK_DAG, {"stream": name, "day": str(SUNDAY), "version": 1})
     read_until(lambda: api.run_state(ROLLBACK_DAG, back) in ENDED, two_days)
 
@@ -239,15 +239,15 @@ def test_a_run_whose_rebuild_is_killed_and_a_backfill_beside_it_publish_and_seal
     events = api._authorised("GET", "/api/v2/assets/events?source_dag_id=tidemark_rollback")["asset_events"]
     extra = {"stream": name, "run": back, "days": {str(SUNDAY): 3}}
     assert [(event["uri"], event["extra"]) for event in events] == [(f"tidemark://streams/{name}/sealed", extra)]
-    told = Run.open(name, run_name(maintenance), settings).require(MAINTAIN)
-    assert (told["ledger"]["manifests"], told["tables"].keys()) == (
+    maintained = Run.open(name, run_name(maintenance), settings).require(MAINTAIN)
+    assert (maintained["ledger"]["manifests"], maintained["tables"].keys()) == (
         len(PARTITIONS),
         {two_days.stream.table, two_days.stream.quarantine_table},
     )
     rolled_back = Run.open(name, run_name(back), settings).require(ROLLBACK)
     assert (rolled_back.sealed.day, rolled_back.sealed.version) == (SUNDAY, 3)
     assert (rolled_back.rolled_back_to, rolled_back.already) == (1, False)
-    of_sunday = (run_name(run), run_name(again), f"rollback-{SUNDAY}-3-to-1")
+    of_sunday = (run_name(run), run_name(repeated), f"rollback-{SUNDAY}-3-to-1")
     assert two_days.seals()[1:] == [(str(SUNDAY), version, own) for version, own in enumerate(of_sunday, 1)]
     two_days.require_proven((SATURDAY, SUNDAY))
 
@@ -259,7 +259,7 @@ def _trigger_backfill(api: AirflowApi, days: Days, first: date, last: date) -> s
 
 
 def _trigger_daily(api: AirflowApi, dag: str, day: date) -> str:
-    """The run that the schedule makes of a day: half past midnight behind it, for the 24 hours before."""
+    """The run that the schedule makes of a day: half past midnight after it, for the 24 hours before."""
     start = datetime(day.year, day.month, day.day, 0, 30, tzinfo=ZONE)
     asked = {
         "dag_run_id": f"scheduled_for_{day}",

@@ -25,12 +25,7 @@ GUARDS = (
         path="include/tidemark/tables/schema_evolution.py",
         old="if _widens(table, definition):",
         new="if table != definition:",
-        tests=(
-            (
-                "tests/batch/test_evolution.py"
-                "::test_every_change_that_would_lose_something_is_refused_with_both_types_and_what_to_do"
-            ),
-        ),
+        tests=(("tests/batch/test_evolution.py::test_every_lossy_change_is_refused_with_both_types_and_what_to_do"),),
     ),
     Guard(
         name="unknown-check-blocks",
@@ -65,7 +60,7 @@ GUARDS = (
         tests=(
             (
                 "tests/batch/test_publish.py"
-                "::test_a_run_planned_before_another_published_its_day_is_refused_although_it_rebuilt_after"
+                "::test_a_run_planned_before_another_published_is_refused_even_if_it_rebuilt_after"
             ),
         ),
     ),
@@ -75,7 +70,7 @@ GUARDS = (
         path="include/tidemark/tables/iceberg.py",
         old="change = change.validateNoConflictingData().validateNoConflictingDeletes()",
         new="pass",
-        tests=("tests/batch/test_publish.py::test_a_foreign_writer_of_the_same_day_is_refused_by_iceberg",),
+        tests=("tests/batch/test_publish.py::test_another_writer_of_the_same_day_is_refused_by_iceberg",),
     ),
     Guard(
         name="same-plan",

@@ -72,13 +72,13 @@ GUARDS = (
         tests=("tests/batch/test_holes.py::test_a_record_that_kafka_still_gives_is_never_explained",),
     ),
     Guard(
-        name="no-gap-settles",
+        name="no-gap-finalized",
         promise="No plan with a gap that Kafka can fill is finalized.",
         path="include/tidemark/reconcile/plan/step.py",
         old='unfilled = [f"{gap} not refilled" for gap in _unfilled(plan)]',
         new="unfilled: list[str] = []",
         tests=(
-            "tests/batch/test_plan.py::test_settling_with_a_gap_left_is_refused_by_every_range_and_the_plan_is_kept",
+            "tests/batch/test_plan.py::test_finalizing_a_plan_with_gaps_is_refused_with_every_range_and_keeps_the_plan",
         ),
     ),
     Guard(
@@ -88,7 +88,7 @@ GUARDS = (
         old="lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)",
         new="lost: list[str] = []",
         tests=(
-            "tests/batch/test_plan.py::test_what_retention_took_is_lost_and_settles_only_where_the_stream_accepts_it",
+            "tests/batch/test_plan.py::test_what_retention_took_is_lost_and_final_only_where_the_stream_accepts_it",
         ),
     ),
     Guard(
@@ -105,12 +105,7 @@ GUARDS = (
         path="include/tidemark/core/targets.py",
         old="if reached > high_watermark:",
         new="if False:",
-        tests=(
-            (
-                "tests/batch/test_plan.py"
-                "::test_a_log_that_ends_in_front_of_what_is_archived_of_it_is_an_error_with_both_ends"
-            ),
-        ),
+        tests=(("tests/batch/test_plan.py::test_a_log_that_ends_before_its_archive_is_an_error_that_names_both_ends"),),
     ),
     Guard(
         name="late-rows-reopen",

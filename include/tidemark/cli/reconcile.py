@@ -89,7 +89,7 @@ def _do(step: Step, run: Run, request: tasks.Request, session: _Session, show_pr
                 time.sleep(POLL_S)
         case "sensor":
             began = time.monotonic()
-            while not tasks.look(name, run.name, request, waited_seconds=time.monotonic() - began):
+            while not tasks.poll_archive(name, run.name, request, waited_seconds=time.monotonic() - began):
                 time.sleep(POLL_S)
         case "python" if step.name == "plan":
             tasks.plan(name, run.name, request)

@@ -1,1 +1,1 @@
-"""The reconcile DAGs: what a run does (``steps``), for which days (``days``), and as Airflow operators (``dag``)."""
+"""The Airflow DAGs: the steps of a reconcile run as plain values and functions, and as operators."""

@@ -13,11 +13,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from tidemark.core.days import days_between
 from tidemark.orchestration import tasks
 from tidemark.orchestration.context import explained
-from tidemark.orchestration.forms import day_param, doc, stream_param
+from tidemark.orchestration.forms import day_param, doc, force_param, stream_param
 from tidemark.orchestration.operators import POKE_SECONDS
 from tidemark.orchestration.reconcile_dag import START
 from tidemark.orchestration.run_days import BACKFILL_RUNS_MAX, backfill_chunks
 from tidemark.orchestration.steps import RETRIES, RETRY_DELAY, SPAN_DAYS_MAX, Reconcile, dag_id
+from tidemark.reconcile.results import HeldDay, held_text
 
 DAYS_PER_RUN = 7
 _HELP = (
@@ -45,9 +46,7 @@ def backfill_dag(items: Sequence[Reconcile]) -> DAG:
         default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     ) as dag:
         chunks = ChunksStep(
-            task_id="chunks",
-            execution_timeout=timedelta(minutes=10),
-            doc_md="Check the form, and split the days.",
+            task_id="chunks", execution_timeout=timedelta(minutes=10), doc_md="Check the form, and split the days."
         )
         # Without an execution timeout: a later Airflow may count the time in the triggerer.
         ChunkStep.partial(
@@ -74,11 +73,7 @@ def _params(items: Sequence[Reconcile]) -> dict[str, Param]:
             description="How many days a run reconciles. One day that fails its checks fails all days of its run.",
             schema={"type": "integer", "minimum": 1, "maximum": SPAN_DAYS_MAX, "title": "Days per run"},
         ),
-        "force": Param(
-            False,
-            description="Rebuild a day again, as a new version, although nothing new was archived since it was sealed.",
-            schema={"type": "boolean", "title": "Rebuild unchanged days"},
-        ),
+        "force": force_param(),
     }
 
 
@@ -147,14 +142,14 @@ class ChunkStep(TriggerDagRunOperator):
         try:
             super().execute_complete(context, event)
         except AirflowException as error:
-            reason = tasks.reason(stream, run) or held or "no step saved a reason"
+            reason = tasks.reason(stream, run) or held_text(held) or "no step saved a reason"
             # A run also fails for days held back that are not its own: this chunk is sealed then.
-            if not self._sealed(context["ti"], stream, run):
+            if not self._is_sealed(context["ti"], stream, run, held):
                 raise AirflowFailException(f"{self.label}: run {run} of {dag_id(stream)} failed: {reason}") from error
         if held:
-            self.log.warning("Days held back by run %s: %s", run, held)
+            self.log.warning("Days held back by run %s: %s", run, held_text(held))
 
-    def _sealed(self, ti: Any, stream: str, run: str) -> bool:
+    def _is_sealed(self, ti: Any, stream: str, run: str, held: Sequence[HeldDay]) -> bool:
         states = ti.get_task_states(dag_id=dag_id(stream), run_ids=[run]).get(run, {})
         ended = states.get("seal") == "success" and states.get("report") == "success"
-        return ended and not any(tasks.holds_back(stream, run, day) for day in self.days)
+        return ended and not any(item.day in self.days for item in held)

@@ -31,8 +31,8 @@ def request(stream_name: str, context: Any) -> Request:
 
 
 def explained(action: Callable[[], T]) -> T:
-    """The action's result. A wrong setting, definition or form won't right itself, nor will rows that did not pass
-    their checks: that fails without further tries."""
+    """The action's result. A retry can't mend a wrong setting, definition or form, nor rows that failed their checks:
+    these errors fail the task for good."""
     try:
         return action()
     except (ConfigError, QualityError) as error:

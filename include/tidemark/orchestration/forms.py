@@ -1,4 +1,4 @@
-"""What the forms of the DAGs for all streams share: the drop-down of streams, the days, and the description."""
+"""What the forms of the DAGs share: the drop-down of streams, the days, and the description."""
 
 from collections.abc import Sequence
 
@@ -19,6 +19,15 @@ def stream_param(items: Sequence[Reconcile], *, default: str | None = None) -> P
 def day_param(title: str, description: str) -> Param:
     """A day that has to be filled in."""
     return Param(description=description, schema={"type": "string", "format": "date", "title": title})
+
+
+def force_param() -> Param:
+    """Whether to rebuild days that did not change."""
+    return Param(
+        False,
+        description="Rebuild a day again, as a new version, although nothing new was archived since it was sealed.",
+        schema={"type": "boolean", "title": "Rebuild unchanged days"},
+    )
 
 
 def doc(items: Sequence[Reconcile], text: str) -> str:

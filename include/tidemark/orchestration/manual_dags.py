@@ -86,7 +86,7 @@ def _dag(
     default: str | None = None,
     schedule: str | None = None,
 ) -> DAG:
-    """One run at a time and no retries: what made it fail rarely goes away by itself, and a person should look."""
+    """One run at a time and no retries: what made it fail rarely ends by itself, and a person should check it."""
     return DAG(
         dag_id=f"tidemark_{name}",
         description=description,

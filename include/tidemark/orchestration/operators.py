@@ -7,11 +7,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-)
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidemark.orchestration import tasks
 from tidemark.orchestration.context import explained, request
@@ -46,7 +42,7 @@ def _has_ended(ti: Any, dag: str, run_id: str) -> bool | None:
 
 
 class WaitStep(BaseSensorOperator):
-    """Checks now and then how far the archive is, and uses no worker in between."""
+    """Polls how far the archive is, and uses no worker in between."""
 
     def __init__(self, *, stream: str, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", poke_interval=POKE_SECONDS, **kwargs)
@@ -58,12 +54,14 @@ class WaitStep(BaseSensorOperator):
         began = context["ti"].get_first_reschedule_date(context) or datetime.now(UTC)
         waited_seconds = (datetime.now(UTC) - began).total_seconds()
         with tasks.holding("wait", self.stream, context["run_id"]):
-            done = explained(lambda: tasks.look(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds))
+            done = explained(
+                lambda: tasks.poll_archive(self.stream, context["run_id"], wanted, waited_seconds=waited_seconds)
+            )
         return PokeReturnValue(is_done=done)
 
 
 class PythonStep(BaseOperator):
-    """Calls the step's function; the assets among its outlets are told what it returned."""
+    """Calls the step's function, and announces its result in the events of its outlets."""
 
     def __init__(self, *, step: str, stream: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -71,7 +69,7 @@ class PythonStep(BaseOperator):
         self.stream = stream
 
     def execute(self, context: Any) -> Any:
-        """The function's result; raises AirflowFailException where trying again is pointless."""
+        """The function's result; raises AirflowFailException where a retry is pointless."""
         with explained(lambda: tasks.holding(self.step, self.stream, context["run_id"])):
             result = explained(lambda: self._act(context))
         _announce(self, context, result)
@@ -87,8 +85,8 @@ class PythonStep(BaseOperator):
 class SparkStep(SparkSubmitOperator):
     """spark-submit of ``spark_apps/<step>.py`` for one stream and this DAG run.
 
-    ``form`` names the run's parameters that the application gets as arguments. Where the task has outlets they are told
-    the days that the step's result names.
+    ``form`` names the run's parameters that the application gets as arguments. The events of the
+    task's outlets name the days in the step's result.
 
     Jars, memory and the S3 credentials are looked up when the task runs. The credentials reach spark-submit as
     inherited variables; no field of this operator holds them, so no rendered template can show them.
@@ -139,6 +137,5 @@ class SparkStep(SparkSubmitOperator):
 
 
 def _announce(step: PythonStep | SparkStep, context: Any, result: Any) -> None:
-    """Tell every asset among the task's outlets what the task did."""
     for asset in step.outlets:
         context["outlet_events"][asset].extra = {"stream": step.stream, "run": context["run_id"], **result}

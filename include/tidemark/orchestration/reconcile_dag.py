@@ -3,17 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import (
-    DAG,
-    Asset,
-    BaseOperator,
-    CronDataIntervalTimetable,
-    Param,
-    TriggerRule,
-    chain,
-)
+from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule, chain
 
 from tidemark.definitions.stream import Stream
+from tidemark.orchestration.forms import force_param
 from tidemark.orchestration.operators import LeaseStep, PythonStep, SparkStep, WaitStep
 from tidemark.orchestration.steps import (
     LAST_HELP,
@@ -28,17 +21,13 @@ from tidemark.orchestration.steps import (
 )
 from tidemark.reconcile.results import FINALIZE_PLAN
 
-# Before any data; a run's days come from its interval, and catchup is off.
+# Before any data. A run's days come from its interval, and catchup is off.
 START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def sealed_asset(stream_name: str) -> Asset:
     """What downstream DAGs schedule on to follow a stream's sealed days; an event's extra names days and versions."""
-    return Asset(
-        name=f"{stream_name}_sealed",
-        uri=f"tidemark://streams/{stream_name}/sealed",
-        group="tidemark",
-    )
+    return Asset(name=f"{stream_name}_sealed", uri=f"tidemark://streams/{stream_name}/sealed", group="tidemark")
 
 
 def reconcile_dag(item: Reconcile) -> DAG:
@@ -53,7 +42,7 @@ def reconcile_dag(item: Reconcile) -> DAG:
         description=item.description,
         doc_md=_doc(item),
         tags=["tidemark", item.name, *(["broken"] if item.error else [])],
-        schedule=_timetable(stream) if stream else None,
+        schedule=CronDataIntervalTimetable(stream.batch.schedule, timezone=stream.time_zone) if stream else None,
         start_date=START,
         catchup=False,
         max_active_runs=1,
@@ -68,10 +57,6 @@ def reconcile_dag(item: Reconcile) -> DAG:
     return dag
 
 
-def _timetable(stream: Stream) -> CronDataIntervalTimetable:
-    return CronDataIntervalTimetable(stream.batch.schedule, timezone=stream.time_zone)
-
-
 def _params() -> dict[str, Param]:
     day = {"type": ["null", "string"], "format": "date"}
     return {
@@ -81,50 +66,29 @@ def _params() -> dict[str, Param]:
             f"{SPAN_DAYS_MAX} days at most; where both are empty, it is the day of the run's data interval.",
             schema={**day, "title": "From day"},
         ),
-        "to_day": Param(
-            None,
-            description="Last day to reconcile, included.",
-            schema={**day, "title": "To day"},
-        ),
-        "force": Param(
-            False,
-            description="Rebuild a day again, as a new version, although nothing new was archived since it was sealed.",
-            schema={"type": "boolean", "title": "Rebuild unchanged days"},
-        ),
+        "to_day": Param(None, description="Last day to reconcile, included.", schema={**day, "title": "To day"}),
+        "force": force_param(),
     }
 
 
 def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperator:
-    common: dict[str, Any] = {"doc_md": step.help}
+    common: dict[str, Any] = {"task_id": step.name, "stream": stream_name, "doc_md": step.help}
     if step.always:
         common["trigger_rule"] = TriggerRule.ALL_DONE
     elif step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
         common["trigger_rule"] = TriggerRule.NONE_FAILED
     match step.kind:
         case "spark":
-            return SparkStep(
-                task_id=step.name,
-                step=step.name,
-                stream=stream_name,
-                execution_timeout=step.timeout,
-                **common,
-            )
+            return SparkStep(step=step.name, execution_timeout=step.timeout, **common)
         case "sensor" if step.name == LEASE_STEP:
-            return LeaseStep(task_id=step.name, stream=stream_name, timeout=step.timeout.total_seconds(), **common)
+            return LeaseStep(timeout=step.timeout.total_seconds(), **common)
         case "sensor":
             patience = timedelta(seconds=stream.batch.wait_seconds if stream else 0)
-            timeout = (patience + step.timeout).total_seconds()
-            return WaitStep(task_id=step.name, stream=stream_name, timeout=timeout, **common)
+            return WaitStep(timeout=(patience + step.timeout).total_seconds(), **common)
         case "python":
             if step.name == "seal":
                 common["outlets"] = [sealed_asset(stream_name)]
-            return PythonStep(
-                task_id=step.name,
-                step=step.name,
-                stream=stream_name,
-                execution_timeout=step.timeout,
-                **common,
-            )
+            return PythonStep(step=step.name, execution_timeout=step.timeout, **common)
 
 
 def _doc(item: Reconcile) -> str:

@@ -10,11 +10,7 @@ BACKFILL_RUNS_MAX = 1000  # Airflow maps a task over 1,024 values at most
 
 
 def run_days(
-    *,
-    from_day: str | None,
-    to_day: str | None,
-    interval: tuple[datetime, datetime] | None,
-    zone: tzinfo,
+    *, from_day: str | None, to_day: str | None, interval: tuple[datetime, datetime] | None, zone: tzinfo
 ) -> tuple[date, ...]:
     """The days of a run: those of its form, else those of its data interval, in the stream's time zone.
 
@@ -35,8 +31,8 @@ def run_days(
 def interval_days(start: datetime, end: datetime, zone: tzinfo) -> tuple[date, ...]:
     """The days that end inside ``(start, end]``; where none does, the last that ended before.
 
-    A schedule a little after midnight thus rebuilds the day before; one that runs more often than daily looks at the
-    last closed day again, which costs nothing unless late records came in.
+    A schedule a little after midnight thus rebuilds the day before; one that runs more often than daily takes the last
+    closed day again, which costs nothing unless late records were archived.
     """
     last = _last_ended(end, zone)
     first = min(_last_ended(start, zone) + timedelta(days=1), last)

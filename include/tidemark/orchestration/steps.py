@@ -26,8 +26,8 @@ LAST_HELP = (
 class Step:
     """One task of the DAG.
 
-    ``sensor`` gives its slot back between two checks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs whatever
-    became of the steps before; ``leased`` works only while the run holds the stream's lease.
+    ``sensor`` gives its slot back between two checks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs even
+    after a failure; ``leased`` works only while the run holds the stream's lease.
     """
 
     name: str
@@ -134,7 +134,7 @@ def dag_id(stream_name: str) -> str:
 
 
 def reconciles(folder: Path) -> tuple[Reconcile, ...]:
-    """Every stream's DAG, by name; a broken definition spoils its own only."""
+    """Every stream's DAG, by name; a broken definition affects only its own."""
     return tuple(_reconcile(name, folder) for name in stream_names(folder))
 
 

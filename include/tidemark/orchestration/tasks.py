@@ -6,8 +6,21 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from tidemark.core.errors import ConfigError, QualityError
+from tidemark.core.errors import QualityError
+from tidemark.core.outcome import RunStep
 from tidemark.orchestration.steps import LEASED
+from tidemark.reconcile.results import (
+    AUDIT,
+    PLAN,
+    REPORT,
+    ROLLBACK,
+    STEPS,
+    WAIT,
+    WAY_OUT,
+    HeldDay,
+    WaitResult,
+    held_text,
+)
 
 if TYPE_CHECKING:
     from tidemark.run import Run
@@ -29,8 +42,7 @@ def take_lease(stream: str, run_id: str, has_ended: Callable[[str, str], bool | 
     from tidemark.reconcile.lease import take
 
     holder = take(
-        _run(stream, run_id),
-        lambda found: has_ended(found.dag, found.dag_run) if found.dag and found.dag_run else None,
+        _run(stream, run_id), lambda found: has_ended(found.dag, found.dag_run) if found.dag and found.dag_run else None
     )
     return None if holder is None else str(holder)
 
@@ -42,10 +54,9 @@ def holding(step: str, stream: str, run_id: str) -> AbstractContextManager[None]
     return lease.holding(_run(stream, run_id)) if step in LEASED else nullcontext()
 
 
-def look(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
-    """One look of step ``wait``: True, and saved, once the archive is ready or the stream's patience is over."""
+def poll_archive(stream: str, run_id: str, request: Request, *, waited_seconds: float) -> bool:
+    """One poll of step ``wait``: True, and saved, once the archive is ready or ``batch.wait_seconds`` are over."""
     from tidemark.reconcile.plan.targets import wait_ready
-    from tidemark.reconcile.results import WAIT, WaitResult
 
     run = _run(stream, run_id)
     ready = wait_ready(run.stream, run.settings, request.days)
@@ -90,17 +101,15 @@ def report(stream: str, run_id: str) -> None:
 
 
 def complete(stream: str, run_id: str) -> None:
-    """The last step; raises QualityError where the run has published without days that it should have reopened."""
-    from tidemark.reconcile.results import AUDIT, WAY_OUT
-
+    """The last step; raises QualityError where the run has held back days."""
     run = _run(stream, run_id)
     audit = run.require(AUDIT)
     if audit.held:
         days = tuple(item.day for item in audit.held)
-        raise QualityError(audit.held_text(), where=run.key(AUDIT.name), hint=WAY_OUT, days=days)
+        raise QualityError(held_text(audit.held), where=run.key(AUDIT.name), hint=WAY_OUT, days=days)
 
 
-# Only wait and plan need the request: the others go by the plan, and the report of a wrong request can still be made.
+# Only wait and plan need the request: the others read the plan, so that a wrong request has a report, too.
 STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
     "finalize_plan": finalize_plan,
     "seal": seal,
@@ -110,9 +119,7 @@ STEPS_BY_PLAN: dict[str, Callable[[str, str], Any]] = {
 
 
 def nothing_to_refill(stream: str, run_id: str) -> bool:
-    """Whether the run's plan misses nothing that Kafka has."""
-    from tidemark.reconcile.results import PLAN
-
+    """Whether the archive lacks nothing that Kafka has."""
     return not _run(stream, run_id).require(PLAN).refill
 
 
@@ -146,9 +153,6 @@ def failure(step: str, stream: str, run_id: str, before: bytes | None) -> tuple[
     ``before`` is what was ``saved`` when the attempt began. An outcome that is still the same is an earlier attempt's:
     a killed attempt saves none.
     """
-    from tidemark.core.outcome import RunStep
-    from tidemark.reconcile.results import AUDIT
-
     if saved(step, stream, run_id) == before:
         return None
     run = _run(stream, run_id)
@@ -160,9 +164,7 @@ def failure(step: str, stream: str, run_id: str, before: bytes | None) -> tuple[
 
 
 def reason(stream: str, run_id: str) -> str | None:
-    """The first step of the run that has saved itself as failed, and why; None where none has."""
-    from tidemark.reconcile.results import REPORT, STEPS
-
+    """The first step of the run with a saved failure, and its error; None where no step failed."""
     run = _run(stream, run_id)
     for step in (*STEPS, REPORT):
         found = run.outcome(step)
@@ -171,33 +173,20 @@ def reason(stream: str, run_id: str) -> str | None:
     return None
 
 
-def held(stream: str, run_id: str) -> str:
-    """What the run has held back (see ``held_text``); empty where nothing is."""
-    from tidemark.reconcile.results import held_text
-
-    return held_text(_run(stream, run_id))
-
-
-def holds_back(stream: str, run_id: str, day: date) -> bool:
-    """Whether the run has published without the day."""
-    from tidemark.reconcile.results import AUDIT
-
+def held(stream: str, run_id: str) -> tuple[HeldDay, ...]:
+    """The days that the run has held back, also where its audit failed."""
     found = _run(stream, run_id).outcome(AUDIT)
-    return bool(found and found.result and day in {item.day for item in found.result.held})
+    return found.result.held if found and found.result else ()
 
 
 def rolled_back(stream: str, run_id: str) -> dict[str, Any]:
     """The day that a rollback has made a version of, as ``seal`` reports its days."""
-    from tidemark.reconcile.results import ROLLBACK
-
     sealed = _run(stream, run_id).require(ROLLBACK).sealed
     return {"days": {sealed.day.isoformat(): sealed.version}}
 
 
 def days_text(days: Sequence[date]) -> str:
     """The days in words, for logs."""
-    if not days:
-        raise ConfigError("a run needs at least one day", expected="a day", found="none")
     return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]} ({len(days)} days)"
 
 

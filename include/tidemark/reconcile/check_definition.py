@@ -267,15 +267,15 @@ def _check(check: Check, key: str, columns: list[str], where: str) -> list[Confi
 
 
 def _refusals(error: Exception) -> dict[str, str]:
-    """Argument → what is wrong with it. The library's validation tells one argument once per type it might have."""
-    told: dict[str, list[str]] = {}
+    """Argument → what is wrong with it. The library reports one argument once per type it might have."""
+    refusals: dict[str, list[str]] = {}
     details: Any = getattr(error, "errors", None)
     items: list[dict[str, Any]] = details() if callable(details) else [{"loc": ["*"], "msg": _first_line(error)}]
     for item in items:
-        messages = told.setdefault(str(item["loc"][0]), [])
+        messages = refusals.setdefault(str(item["loc"][0]), [])
         if item["msg"] not in messages:
             messages.append(item["msg"])
-    return {name: ", or ".join(messages) for name, messages in told.items()}
+    return {name: ", or ".join(messages) for name, messages in refusals.items()}
 
 
 def _named_columns(kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:

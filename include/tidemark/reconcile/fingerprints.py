@@ -1,4 +1,4 @@
-"""What a rebuild follows from, hashed, so that a later step notices when it looks at something else."""
+"""Hashes of a rebuild's inputs, so that a later step notices when they have changed."""
 
 from tidemark.core.codec import encode
 from tidemark.core.errors import ConflictError
@@ -30,7 +30,7 @@ def rows_fingerprint(run: Run, plan: Plan) -> str:
 
 
 def require_same_plan(run: Run, plan: Plan, rebuilt: RebuildResult) -> None:
-    """Refuse where the plan was finalized again after the rebuild: its offsets would count as proven unread."""
+    """Refuse if the plan was finalized again after the rebuild: its offsets would count as proven unread."""
     if rebuilt.plan != plan_fingerprint(plan):
         raise ConflictError(
             "the plan was finalized again after the rebuild",

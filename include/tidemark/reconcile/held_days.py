@@ -1,4 +1,4 @@
-"""The days that a run can do without: such a day keeps the version readers have, and the others go on without it."""
+"""Days that a run may hold back: readers keep the version they have, and the run continues with its other days."""
 
 import logging
 from collections.abc import Collection
@@ -17,9 +17,9 @@ _logger = logging.getLogger(__name__)
 
 
 def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
-    """The plan's days among ``days``, and whether the run can do without each: late records alone have reopened it.
+    """The plan's days among ``days``, and whether the run may hold back each: only late records have reopened it.
 
-    A requested day that was sealed before can wait as well, where nobody asked for it by force.
+    A requested day that was sealed before may wait as well, unless the run is forced.
     """
     finalized = run.require(FINALIZE_PLAN)
     return {
@@ -30,7 +30,7 @@ def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
 
 
 def without_version(run: Run, days: Collection[date]) -> str:
-    """Why days can't be held back: what readers see of them is no sealed version. Empty where it is."""
+    """Why days can't be held back: readers see rows of them that are not sealed. Empty where they are sealed."""
     table = load_table(run.settings, run.stream.table) if days else None
     for day in sorted(days):
         seen = unsealed_publication(run, table, day)
@@ -43,7 +43,7 @@ def without_version(run: Run, days: Collection[date]) -> str:
 
 
 def without(plan: Plan, days: Collection[date]) -> Plan:
-    """The plan of its other days: they are rebuilt from the slices that may have rows of them."""
+    """The plan without the days, and without slices that have rows of no other day."""
     left = tuple(item for item in plan.days if item.day not in days)
     names = {item.day for item in left}
     slices = tuple(item for item in plan.slices if any(found.day in names for found in item.rows))
@@ -51,11 +51,11 @@ def without(plan: Plan, days: Collection[date]) -> Plan:
 
 
 def days_to_hold_back(run: Run, plan: Plan, error: TidemarkError) -> list[HeldDay]:
-    """The days of ``plan`` to leave out, with the reason, when a rebuild failed with ``error``; none where it stands.
+    """The days of ``plan`` to hold back, with the reason, after a rebuild failed with ``error``; none if the run fails.
 
-    These are the days the error is about, if the run can do without each of them. Where a record that the
-    transformation fails on, or a number of rows, names no day, these are all days that the run can do without. Errors
-    of Kafka, S3 or another run are no day's fault.
+    These are the days that the error names, if the run may hold back each of them. Where a failing transformation or a
+    number of rows names no day, these are all days that the run may hold back. An error of Kafka, of S3 or of another
+    run holds back no day.
     """
     may = may_wait(run, {item.day for item in plan.days})
     about = _days_of(plan, error)

@@ -9,7 +9,7 @@ TEXT_MAX = 200
 
 
 def safe(value: Any) -> Any:
-    """``value`` as strict JSON can hold it: no NaN, no bytes, long text clipped."""
+    """``value`` in a form that strict JSON can hold: no NaN, no bytes, long text clipped."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

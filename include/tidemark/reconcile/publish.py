@@ -1,6 +1,7 @@
 """The publish step: the audited branch becomes the table's days, atomically."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -32,10 +33,9 @@ from tidemark.tables.snapshot_summary import INPUTS_PROPERTY, snapshot_summary
 def publish_run(run: Run, spark: SparkSession) -> None:
     """Publish the quarantine, then the table; save publish.json.
 
-    Days that the audit holds back stay as they are. Quarantine first lets a reader of a day's new rows find its new
-    quarantine as well. Raises QualityError unless the
-    branch passed its audit, ConflictError when another run published or sealed one of the days meanwhile, or holds the
-    stream's lease.
+    Days that the audit holds back stay as they are. The quarantine comes first, so that a reader of a day's new rows
+    finds its new quarantine. Raises QualityError unless the branch passed its audit, ConflictError when another run
+    published or sealed one of the days meanwhile, or holds the stream's lease.
     """
     with run.step(PUBLISH) as attempt:
         plan = final_plan(run)
@@ -49,9 +49,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         if not days or rebuilt.branch is None or rebuilt.staged is None or rebuilt.quarantine is None:
             return
         summary = snapshot_summary(
-            plan.stream,
-            {item.day: item.version for item in days},
-            {item.target.log: item.used for item in plan.logs},
+            plan.stream, {item.day: item.version for item in days}, {item.target.log: item.used for item in plan.logs}
         )
 
         def publish(name: str, since: int | None, rows: StagedRows) -> Published:
@@ -72,8 +70,8 @@ def publish_run(run: Run, spark: SparkSession) -> None:
 
         quarantine = publish(run.stream.quarantine_table, main.quarantine, rebuilt.quarantine)
         published = publish(run.stream.table, main.published, rebuilt.staged)
-        attempt.result = PublishResult(
-            days=attempt.result.days,
+        attempt.result = replace(
+            attempt.result,
             snapshot_id=published.snapshot,
             quarantine_snapshot_id=quarantine.snapshot,
             already=quarantine.already and published.already,
@@ -89,28 +87,20 @@ def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
         there = read_seal(run.store, run.layout, item.day, item.version)
         if there is None:
             continue
+        problem = "a day was sealed while this run was rebuilding it"
+        expected, found = f"no version {item.version} of {item.day}", f"that of run {there.run}"
         if there.run == run.name:
             before = _inputs(run, there)
             if before == inputs:
                 continue
-            raise ConflictError(
-                "this run has sealed the day already, over other rows",
-                expected=f"inputs {before} of snapshot {there.snapshot_id}",
-                found=f"inputs {inputs}",
-                where=run.layout.seal_key(item.day, item.version),
-                hint=new_run_hint(run.stream.name, [item.day]),
-            )
-        raise ConflictError(
-            "a day was sealed while this run was rebuilding it",
-            expected=f"no version {item.version} of {item.day}",
-            found=f"that of run {there.run}",
-            where=run.layout.seal_key(item.day, item.version),
-            hint=new_run_hint(run.stream.name, [item.day]),
-        )
+            problem = "this run has sealed the day already, over other rows"
+            expected, found = f"inputs {before} of snapshot {there.snapshot_id}", f"inputs {inputs}"
+        where, hint = run.layout.seal_key(item.day, item.version), new_run_hint(run.stream.name, [item.day])
+        raise ConflictError(problem, expected=expected, found=found, where=where, hint=hint)
 
 
 def _inputs(run: Run, seal: Seal) -> str | None:
-    """What the rows of a sealed snapshot were made of; None once it has expired."""
+    """The inputs' fingerprint of a sealed snapshot; None once it has expired."""
     table = load_table(run.settings, run.stream.table)
     snapshot = table.snapshot_by_id(seal.snapshot_id) if table is not None and seal.snapshot_id is not None else None
     return snapshot.summary[INPUTS_PROPERTY] if snapshot is not None and snapshot.summary is not None else None

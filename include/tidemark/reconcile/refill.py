@@ -13,7 +13,7 @@ from tidemark.archive.write.sink import write_range
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import REFILL as REFILL_WRITER
-from tidemark.core.manifest import CommittedRange, Manifest
+from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.core.plan import LogRange
 from tidemark.kafka.positions import watermarks
@@ -35,8 +35,8 @@ def refill_run(run: Run, spark: SparkSession) -> None:
 
     A range is a gap, or lies in a hole. None is merged with its neighbours, so nothing archived is archived again. A
     retry finds the batches that are there already and continues after them: of a large gap it repeats one chunk at
-    most. What retention took since the plan is left out, and named as ``lost``: everything else is saved from it, and
-    step ``finalize_plan`` reports the loss.
+    most. What retention took since the plan is left out and named as ``lost``. Step ``finalize_plan`` reports the
+    loss.
 
     Raises ConflictError where the topic was recreated since the plan, also while it was read, and IncompleteError
     where a log ends before a range's end.
@@ -55,8 +55,12 @@ def refill_run(run: Run, spark: SparkSession) -> None:
 
 
 def _with_round(result: RefillResult, ranges: Ranges, there: Sequence[Manifest], lost: Ranges) -> RefillResult:
-    """The result with what the archive holds of a round's ranges."""
-    own = [(done, item) for done in there for item in done.ranges if _is_of(item, ranges)]
+    own = [
+        (done, item)
+        for done in there
+        for item in done.ranges
+        if item.log in ranges and item.range.intersect(ranges[item.log]) is not None
+    ]
     files = sum((file.log, file.range) == (item.log, item.range) for done, item in own for file in done.files)
     return RefillResult(
         ranges=(
@@ -67,10 +71,6 @@ def _with_round(result: RefillResult, ranges: Ranges, there: Sequence[Manifest],
         files=result.files + files,
         lost=(*result.lost, *(LogRange(log=log, range=part) for log, part in lost.items())),
     )
-
-
-def _is_of(item: CommittedRange, ranges: Ranges) -> bool:
-    return item.log in ranges and item.range.intersect(ranges[item.log]) is not None
 
 
 def rounds(wanted: Iterable[RefillRange], chunk: int) -> Iterator[Ranges]:
@@ -103,7 +103,7 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
         batch=batch,
         ranges=ranges,
         files=files,
-        now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+        now_us=micros(datetime.now(UTC)),
     )
 
 
@@ -115,7 +115,6 @@ def _planned_at_us(run: Run) -> int:
 
 
 def _require_same_logs(run: Run, ranges: Ranges) -> None:
-    """The topic must be the one that was planned."""
     (topic,) = {log.topic for log in ranges}
     known = {log.partition: log for log in logs_of(run.settings.kafka_bootstrap, topic)}
     for log in ranges:
@@ -131,7 +130,7 @@ def _require_same_logs(run: Run, ranges: Ranges) -> None:
 
 
 def _missing(ranges: Ranges, there: Sequence[Manifest]) -> Ranges:
-    """What no batch has of the ranges. Of a range that was refilled without what was lost of it, that is its start."""
+    """What no batch has of the ranges. Of a range that was refilled but for its lost start, that is the lost start."""
     found = {}
     for log, wanted in ranges.items():
         left = subtract([wanted], [item.range for done in there for item in done.ranges if item.log == log])

@@ -49,7 +49,7 @@ class RefillRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoleSearch:
-    """How many offsets without a row have which cause, what it took to find out, and what could not be found out."""
+    """The causes of offsets without a row, the offsets read in the search, and notes on what could not be found out."""
 
     transactional: int
     compacted: int
@@ -68,7 +68,7 @@ class ArchiveState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """What was asked for, and the first plan. ``holes`` is None where no day is to be rebuilt.
+    """The request and the first plan. ``holes`` is None where no day is to be rebuilt.
 
     Publication is refused where another run moved a day since ``main``.
     """
@@ -207,8 +207,8 @@ class RebuildResult:
     """The rows on the audit branches. ``held`` are the days that could not be rebuilt and keep their version.
 
     ``plan`` and ``inputs`` are fingerprints (``tidemark.reconcile.fingerprints``). ``staged`` and ``quarantine`` are
-    None where no day was rebuilt. A day with an earlier version that is not in ``differences`` is one whose earlier
-    rows are gone or do not read.
+    None where no day was rebuilt. A day with an earlier version that is not in ``differences`` has earlier
+    rows that have expired or can't be read.
     """
 
     plan: str
@@ -233,8 +233,8 @@ class RebuildResult:
 class AuditResult:
     """The checks of the rows in snapshot ``staged``, and the days they let readers see.
 
-    ``rows_failed``: critical checks that did look at the rows stop the run, so that to audit the same rows again is
-    pointless. A check that could not be made says nothing about them.
+    ``rows_failed``: critical checks that did see the rows stop the run, so another audit of the same rows is pointless.
+    A check that could not be made says nothing about them.
     """
 
     staged: int | None
@@ -248,13 +248,6 @@ class AuditResult:
         """The days of a plan that a passed audit lets readers see."""
         held = {item.day for item in self.held}
         return tuple(item for item in plan.days if item.day not in held)
-
-    def held_text(self) -> str:
-        """What is held back and why; empty where nothing is."""
-        found = "; ".join(item.because for item in self.held)
-        return (
-            f"late records are held back, because their days can't be rebuilt or do not pass: {found}" if found else ""
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +308,7 @@ def final_plan(run: "Run") -> Plan:
     return run.require(FINALIZE_PLAN).plan
 
 
-def held_text(run: "Run") -> str:
-    """What the run holds back (``AuditResult.held_text``), also where its audit failed; empty where nothing is."""
-    found = run.outcome(AUDIT)
-    return found.result.held_text() if found is not None and found.result is not None else ""
+def held_text(held: Collection[HeldDay]) -> str:
+    """What is held back and why; empty where nothing is."""
+    found = "; ".join(item.because for item in held)
+    return f"late records are held back, because their days can't be rebuilt or do not pass: {found}" if found else ""

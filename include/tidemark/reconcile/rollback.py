@@ -1,8 +1,8 @@
 """Rollback: a day's rows become those of an earlier version again, as a new version that says so.
 
-Nothing is taken back: the day gets one more version with the rows of the earlier one, published as any other and sealed
-behind the latest. Planning goes on from what the last rebuilt version saw of the archive, so a run with nothing new
-leaves the day alone, and late records rebuild it from everything.
+Nothing is deleted: the day gets one more version with the rows of the earlier one, published as any other and sealed
+after the latest. Planning continues from what the last rebuilt version saw of the archive. So a run with nothing new
+leaves the day alone, and late records rebuild it from the whole archive.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.core.days import micros
 from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
 from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
@@ -33,7 +34,7 @@ from tidemark.tables.snapshots import last_publication, main_snapshots, publishe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _New:
-    """The version to make: the run it is published as, whoever asks for it, and main's snapshots at the decision."""
+    """The version to make: the name it is published under, and main's snapshots at the decision."""
 
     run: str
     version: int
@@ -43,13 +44,13 @@ class _New:
 def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> Seal:
     """Publish the rows of a day's earlier version, and its quarantine, as the next version; save rollback.json.
 
-    The result is the seal of the day's latest version: of this rollback, or the one that has these rows already. What
-    was cut off in the middle is finished by a repeat, whatever the repeat's run is called.
+    The result is the seal of the day's latest version: of this rollback, or the one that has these rows already. A
+    repeat finishes what was cut off, whatever the name of the repeat's run.
 
     It holds the stream's lease meanwhile. Raises ConfigError for a version that was never sealed, ConflictError where
     another run holds the lease, where the version's snapshots have expired, or where the day's rows are not the latest
     version's or moved meanwhile, IncompleteError where the earlier rows are not as many as its seal says, and
-    FormatError or ServiceError where they don't read. Readers then still see what they saw.
+    FormatError or ServiceError where they can't be read. Readers then keep what they see.
     """
     with run.step(ROLLBACK) as attempt, holding(run, then_release=True):
         # Before anything is decided: publication is refused where the day moves from here on.
@@ -126,7 +127,7 @@ def _unreadable(stream: str, wanted: Seal, where: str) -> Iterator[None]:
             "the earlier version's rows can't be copied",
             found=cause.found or cause.problem,
             where=cause.where,
-            hint="Readers see what they saw. Where a file is damaged or missing, put it back from a copy of the bucket"
+            hint="Readers keep what they see. Where a file is damaged or missing, put it back from a copy of the bucket"
             f" ('{verify}' names a data file), or roll back to another version; else repeat the rollback",
         ) from error
 
@@ -144,23 +145,10 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
     """Stage the earlier rows in both tables, then publish them; the quarantine first, as in every publication."""
     aside = IcebergTable(spark, run.settings, run.stream.quarantine_table)
     table = IcebergTable(spark, run.settings, run.stream.table)
-    staged_aside = _stage(
-        run,
-        aside,
-        wanted,
-        new,
-        at=quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted)
-        or wanted.quarantine_snapshot_id,
-        rows=wanted.rows_quarantined + wanted.rows_removed,
-    )
-    staged = _stage(
-        run,
-        table,
-        wanted,
-        new,
-        at=published_at(load_table(run.settings, run.stream.table), wanted) or wanted.snapshot_id,
-        rows=wanted.rows_published,
-    )
+    at = quarantined_at(load_table(run.settings, run.stream.quarantine_table), wanted) or wanted.quarantine_snapshot_id
+    staged_aside = _stage(run, aside, wanted, new, at=at, rows=wanted.rows_quarantined + wanted.rows_removed)
+    at = published_at(load_table(run.settings, run.stream.table), wanted) or wanted.snapshot_id
+    staged = _stage(run, table, wanted, new, at=at, rows=wanted.rows_published)
     changes = version_differences(run, table, branch_name(new.run), {wanted.day: new.version})
     summary = snapshot_summary(wanted.stream, {wanted.day: new.version}, {item.log: item.used for item in wanted.logs})
 
@@ -187,7 +175,6 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
 
 
 def _stage(run: Run, table: IcebergTable, wanted: Seal, new: _New, *, at: int | None, rows: int) -> Staged:
-    """Copy the earlier version's rows of a table to the rollback's branch."""
     where = f"{table.identifier} as of snapshot {at}"
     with _unreadable(run.stream.name, wanted, where):
         earlier = table.read_at(at).where(F.col(DAY) == F.lit(wanted.day))
@@ -211,7 +198,7 @@ def _seal(run: Run, wanted: Seal, new: _New, copied: _Copied) -> Seal:
             wanted,
             version=new.version,
             run=new.run,
-            sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+            sealed_at_us=micros(datetime.now(UTC)),
             previous=previous_digest(run, wanted.day, new.version),
             refilled_offsets=0,
             snapshot_id=copied.published,

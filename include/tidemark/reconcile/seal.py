@@ -20,7 +20,6 @@ from tidemark.reconcile.results import (
     REFILL,
     SEAL,
     AuditResult,
-    DeduplicatedBy,
     SealedVersion,
     SealResult,
     final_plan,
@@ -33,7 +32,7 @@ from tidemark.tables.snapshots import last_publication
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:
-    """One seal per day of the final plan that was published; a day this run sealed before is left as it is.
+    """One seal per day of the final plan that was published; a day that this run sealed before stays as it is.
 
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
     did not pass, ConflictError where another run published or sealed a day meanwhile or holds the stream's lease, or
@@ -97,7 +96,7 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
     refilled = count(item.range for item in refill.result.ranges) if refill is not None and refill.result else 0
     planned_at = micros(datetime.fromisoformat(run.require(FINALIZE_PLAN).planned_at))
     logs = tuple(_sealed_log(item) for item in plan.logs)
-    counts = {item.day: item for item in rebuilt.days}
+    counts, by = {item.day: item for item in rebuilt.days}, rebuilt.deduplicated_by
     seals = []
     for day in days:
         rows = counts.get(day.day)
@@ -117,7 +116,7 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 version=day.version,
                 run=run.name,
                 time_zone=run.stream.time_zone,
-                sealed_at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+                sealed_at_us=micros(datetime.now(UTC)),
                 previous=previous_digest(run, day.day, day.version),
                 rows_read=rows.read,
                 rows_published=rows.published,
@@ -129,7 +128,9 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 quarantine_snapshot_id=published.quarantine_snapshot_id,
                 logs=logs,
                 reason=day.reason,
-                deduplicated=_deduplicated(rebuilt.deduplicated_by, rows.duplicates_removed),
+                deduplicated=Deduplicated(key=by.key, keep=by.keep, removed=rows.duplicates_removed)
+                if by.key
+                else None,
                 difference=difference.rows if difference else None,
                 planned_at_us=planned_at,
             )
@@ -150,20 +151,10 @@ def _require_passed(run: Run, audit: AuditResult, unfit: set[DayPlan]) -> None:
         )
 
 
-def _deduplicated(by: DeduplicatedBy, removed: int) -> Deduplicated | None:
-    return Deduplicated(key=by.key, keep=by.keep, removed=removed) if by.key else None
-
-
 def _sealed_log(item: LogPlan) -> SealedLog:
+    target = item.target
     used, holes = joined(item.used, item.holes)
-    return SealedLog(
-        log=item.target.log,
-        start=item.target.start,
-        end=item.target.end,
-        used=used,
-        gaps=item.gaps,
-        holes=holes,
-    )
+    return SealedLog(log=target.log, start=target.start, end=target.end, used=used, gaps=item.gaps, holes=holes)
 
 
 def _quality(audit: AuditResult, day: date) -> Literal["passed", "warnings", "unchecked"]:

@@ -1,12 +1,11 @@
 """A quality check and its outcome as plain values, and their JSON form. No Spark here: the report reads them too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal, Self
 
 from tidemark.definitions.sections import Check
-from tidemark.reconcile.json_values import safe
 
 # Arguments every expectation takes from the library itself; a definition has no use for them.
 LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
@@ -48,19 +47,16 @@ class CheckOutcome:
     def blocks(self) -> bool:
         return self.expected.severity == "critical" and self.success is not True
 
-    def for_json(self) -> Self:
-        """The outcome with arguments that fit for JSON."""
-        return replace(self, expected=replace(self.expected, kwargs=safe(self.expected.kwargs)))
-
 
 def observed_text(value: Any) -> str:
     """What a check saw, in words where the form is known."""
     if isinstance(value, Mapping) and "unexpected_count" in value:
-        text = f"{_number(value['unexpected_count'])} of {_number(value.get('element_count'))} unexpected"
+        text = f"{number_text(value['unexpected_count'])} of {number_text(value.get('element_count'))} unexpected"
         missing = value.get("missing_count")
-        return f"{text}, {_number(missing)} missing" if missing else text
-    return _number(value) if value is None or type(value) is int else str(value)
+        return f"{text}, {number_text(missing)} missing" if missing else text
+    return number_text(value) if value is None or type(value) is int else str(value)
 
 
-def _number(value: int | None) -> str:
+def number_text(value: int | None) -> str:
+    """A number with thousands separators, a dash for None."""
     return "–" if value is None else f"{value:,}"

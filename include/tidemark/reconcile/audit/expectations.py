@@ -61,8 +61,8 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
     for number, check in checks.items():
         unwanted = ", ".join(sorted(LIBRARY_KWARGS & check.kwargs.keys()))
         if unwanted:
-            told = f"not for a definition to give: {unwanted}"
-            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=told)
+            refusal = f"not for a definition to give: {unwanted}"
+            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=refusal)
             continue
         try:
             configuration = ExpectationConfiguration(
@@ -76,14 +76,9 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
             suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES_MAX}
         )
         for item in result.results:
-            number = _number(item)
+            number = int(item.expectation_config.meta["check"])  # the library may answer in another order
             outcomes[number] = _outcome(checks[number], item, rows)
     return outcomes
-
-
-def _number(item: Any) -> int:
-    """Which check a result belongs to: the library may answer in another order."""
-    return int(item.expectation_config.meta["check"])
 
 
 def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:
@@ -110,7 +105,7 @@ def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:
 
 
 def _saw_nothing(result: Mapping[str, Any]) -> bool:
-    """Whether a check had no value to look at, which the library calls a success where it goes value by value."""
+    """Whether a check saw no value. The library calls that a success where it checks value by value."""
     if "element_count" in result:
         return result["element_count"] in {0, result.get("missing_count")}
     return "observed_value" in result and result["observed_value"] in (None, [])

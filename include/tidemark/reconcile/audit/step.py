@@ -1,8 +1,8 @@
 """The audit step: Great Expectations on the audit branch, before anybody can read it.
 
 Severity decides here, not in Great Expectations: a failed warning is kept and shown, a failed or broken critical check
-stops the run. The stream's own checks judge each day by itself, so that no day can hide behind another one. A check
-that saw no value is unknown, which is no pass, unless the archive itself holds no record of the day.
+stops the run. The stream's own checks judge each day by itself, so that other days can't cover up a bad one. A check
+that saw no value is unknown, which is no pass, unless the archive holds no record of the day.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ from tidemark.core.errors import ConflictError, QualityError
 from tidemark.reconcile.audit.checks import NEEDS_VALUES, CheckOutcome, Expected, observed_text
 from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.reconcile.held_days import may_wait, without_version
+from tidemark.reconcile.json_values import safe
 from tidemark.reconcile.results import AUDIT, REBUILD, AuditResult, DayCounts, HeldDay, RebuildResult
 from tidemark.run import Run
 from tidemark.tables.columns import DAY
@@ -29,9 +30,9 @@ _KEY = ["_topic_id", "_kafka_partition", "_offset"]
 def audit_run(run: Run, spark: SparkSession) -> None:
     """Check the rebuilt days on the run's branch, and save every check's outcome.
 
-    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or had no value to look at.
-    Where only days did not pass that late records reopened, they are ``held``, as are those that the rebuild had to
-    leave out: readers keep the version they have, and the run continues with its other days. Raises ConflictError where
+    Raises QualityError, after saving, when a critical check failed, could not be evaluated, or saw no value. Days
+    that late records reopened are ``held`` if only such days failed, as are those that the rebuild left out: readers
+    keep the version they have, and the run continues with its other days. Raises ConflictError where
     the run has published: the earlier audit's result stays.
     """
     with run.step(AUDIT) as attempt:
@@ -68,7 +69,6 @@ def audit_run(run: Run, spark: SparkSession) -> None:
 
 
 def _outcomes(run: Run, branch: DataFrame, rebuilt: RebuildResult) -> list[CheckOutcome]:
-    """Every check's outcome: the platform's own over all days, the stream's own day by day."""
     # A row without a day would otherwise escape every check.
     rows = branch.where(F.col(DAY).isin([item.day for item in rebuilt.days]) | F.col(DAY).isNull())
     own = [Expected.of(item) for item in run.stream.batch.checks]
@@ -91,7 +91,9 @@ def _judged(run: Run, result: AuditResult, rebuilt: RebuildResult, outcomes: Seq
     sure = [item for item in failed if item.exception is None]
     return replace(
         result,
-        checks=tuple(item.for_json() for item in outcomes),
+        checks=tuple(
+            replace(item, expected=replace(item.expected, kwargs=safe(item.expected.kwargs))) for item in outcomes
+        ),
         note=f"the archive holds no record of {', '.join(empty)}: empty on purpose" if empty else None,
         held=tuple(sorted([*rebuilt.held, *own_held], key=lambda item: item.day)),
         passed=bool(held) or not failed,
@@ -147,13 +149,7 @@ def _rows_left(counts: DayCounts) -> CheckOutcome:
     """Whether a day that had records still has rows: one whose every record was quarantined can't be judged."""
     none_left = counts.read > 0 and not counts.published
     return CheckOutcome(
-        expected=Expected(
-            expectation="tidemark_rows_to_check",
-            kwargs={},
-            severity="critical",
-            built_in=True,
-            about="a day with records has rows to check",
-        ),
+        expected=_critical("tidemark_rows_to_check", {}, "a day with records has rows to check"),
         day=counts.day,
         success=None if none_left else True,
         observed=f"every record of {counts.day} was quarantined" if none_left else counts.published,

@@ -1,8 +1,8 @@
 """Asks Kafka about a plan's holes, when a run is planned and when its plan is finalized.
 
-A hole that an earlier seal has evidence on is not asked about again, nor one in step ``finalize_plan`` that step
-``plan`` has asked about. So the cost is that of what is new: manifests and offset columns of the ranges with new holes,
-and one or two passes over these ranges in Kafka. ``tidemark.core.hole_evidence`` decides.
+No step asks again about a hole that an earlier seal has evidence on. Step ``finalize_plan`` does not ask again about
+a hole of step ``plan``. So only new holes cost: manifests and offset columns of their ranges, and one or two passes
+over these ranges in Kafka. ``tidemark.core.hole_evidence`` decides.
 """
 
 import logging
@@ -57,7 +57,7 @@ def classify_holes(
 ) -> tuple[Plan, HoleSearch, tuple[LogRange, ...]]:
     """The plan with evidence on its holes, an account of the search, and the ranges to refill.
 
-    To refill are offsets at which Kafka has committed records that the archive lacks, the first 200 ranges of a log.
+    The ranges to refill are offsets at which Kafka has committed records that the archive lacks: at most 200 of a log.
     The search ends after ``limit_s``: holes that were not reached have no evidence, and the next run asks about them.
     An error of Kafka does not fail the run: its holes stay unexplained, and a note says why.
     """

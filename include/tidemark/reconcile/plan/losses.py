@@ -1,9 +1,8 @@
-"""What retention took before it was archived: of which time it was, and whether a seal has told of it before.
+"""When the records were written that retention took before they were archived, and which of them no seal records.
 
-The records are gone, so their time is bounded by their neighbours: the nearest record in front, which is archived if
-there is one, and the nearest behind, which is archived or still in Kafka. Of an archived one the manifests tell: the
-latest time of the object in front and the earliest of the object behind, which in a log in the order of its timestamps
-are those of the very neighbours.
+Those records can no longer be read, so their time is bounded by their neighbours: the nearest record before, if one is
+archived, and the nearest record after, which is archived or still in Kafka. Of an archived neighbour only its object's
+earliest and latest timestamp are known. In a log in the order of its timestamps these are the neighbour's own.
 """
 
 import logging
@@ -49,11 +48,11 @@ def find_earlier_losses(run: Run, plan: Plan, seals: Iterable[Seal]) -> tuple[Ta
 def _first_record_us(run: Run, item: LogPlan) -> int | None:
     """The timestamp of the first record that is known of a log, in µs since the epoch; None without one."""
     log, start = item.target.log, item.target.start
-    return _neighbours(None, _behind(run, log, item.used, start), _held_behind(run, log, start)).after_us
+    return _neighbours(None, _archived_after(run, log, item.used, start), _in_kafka(run, log, start)).after_us
 
 
 def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
-    """The lost offsets of a log that no seal has told of."""
+    """The lost offsets of a log that no seal records."""
     lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
     sealed = (log for seal in seals for log in seal.logs if log.log == item.target.log)
     return subtract(lost, [gap.range for log in sealed for gap in log.gaps])
@@ -62,30 +61,27 @@ def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
 def _bound_log(run: Run, item: LogPlan) -> LogPlan:
     log = item.target.log
     lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
-    held = _held_behind(run, log, lost[-1].end)
-    gaps = tuple(
-        gap
-        if gap.kind != "lost"
-        else replace(
-            gap,
-            neighbours=_neighbours(
-                _in_front(run, log, item.used, gap.range.start), _behind(run, log, item.used, gap.range.end), held
-            ),
-        )
-        for gap in item.gaps
-    )
-    return replace(item, gaps=gaps)
+    in_kafka = _in_kafka(run, log, lost[-1].end)
+    gaps = []
+    for gap in item.gaps:
+        if gap.kind == "lost":
+            before = _archived_before(run, log, item.used, gap.range.start)
+            after = _archived_after(run, log, item.used, gap.range.end)
+            gaps.append(replace(gap, neighbours=_neighbours(before, after, in_kafka)))
+        else:
+            gaps.append(gap)
+    return replace(item, gaps=tuple(gaps))
 
 
-def _neighbours(before: DataFile | None, behind: DataFile | None, held: FirstRecord | None) -> Neighbours:
-    stamp = None if behind is None else behind.min_timestamp_us
-    if held is not None and held.timestamp_ms is not None and (behind is None or held.offset < behind.first_offset):
-        stamp = held.timestamp_ms * 1000
-    return Neighbours(before_us=None if before is None else before.max_timestamp_us, after_us=stamp)
+def _neighbours(before: DataFile | None, after: DataFile | None, kept: FirstRecord | None) -> Neighbours:
+    after_us = None if after is None else after.min_timestamp_us
+    if kept is not None and kept.timestamp_ms is not None and (after is None or kept.offset < after.first_offset):
+        after_us = kept.timestamp_ms * 1000
+    return Neighbours(before_us=None if before is None else before.max_timestamp_us, after_us=after_us)
 
 
-def _held_behind(run: Run, log: TopicPartition, offset: int) -> FirstRecord | None:
-    """The first record at or behind an offset that Kafka still holds of this very log; None where it does not tell."""
+def _in_kafka(run: Run, log: TopicPartition, offset: int) -> FirstRecord | None:
+    """The log's first record at or after an offset that Kafka still holds; None where Kafka does not answer."""
     bootstrap = run.settings.kafka_bootstrap
     try:
         if log not in logs_of(bootstrap, log.topic):
@@ -96,8 +92,8 @@ def _held_behind(run: Run, log: TopicPartition, offset: int) -> FirstRecord | No
         return None
 
 
-def _in_front(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
-    """The object with the nearest archived row in front of an offset."""
+def _archived_before(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
+    """The object with the nearest archived row before an offset."""
     for used in reversed([item for item in uses if item.range.end <= offset]):
         files = _files(run, log, used, used.last)
         if files:
@@ -105,8 +101,8 @@ def _in_front(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) 
     return None
 
 
-def _behind(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
-    """The object with the nearest archived row at or behind an offset."""
+def _archived_after(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) -> DataFile | None:
+    """The object with the nearest archived row at or after an offset."""
     for used in (item for item in uses if item.range.start >= offset):
         files = _files(run, log, used, used.batch)
         if files:
@@ -115,7 +111,7 @@ def _behind(run: Run, log: TopicPartition, uses: Sequence[Used], offset: int) ->
 
 
 def _files(run: Run, log: TopicPartition, used: Used, batch: int) -> list[DataFile]:
-    """One batch's objects with rows inside a used range; none where its manifest is gone."""
+    """One batch's objects with rows inside a used range; none where its manifest is missing."""
     key = run.layout.manifest_key(used.writer, batch)
     body = run.store.get(key)
     if body is None:

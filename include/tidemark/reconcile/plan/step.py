@@ -39,8 +39,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
     The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
-    run. To refill are the gaps, and in holes the offsets at which Kafka has committed records (``in_hole``): once
-    retention has passed, the archive would lack those for good. Raises what ``read_archived``, ``make_targets`` and
+    run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
+    retention the archive would lack those for good. Raises what ``read_archived``, ``make_targets`` and
     ``plan_committed`` raise.
     """
     with run.step(PLAN) as attempt:
@@ -79,8 +79,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
 def finalize_plan_run(run: Run) -> Plan:
     """Step ``finalize_plan``: plan the very same targets again, with what the refill and the stream archived since.
 
-    Holes that are new since step ``plan``, or that the refill went into, get their evidence here. What Kafka has in
-    those is the next run's to refill.
+    Holes that are new since step ``plan``, or that the refill went into, get their evidence here. The next
+    run refills what Kafka has in those.
 
     Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
     accept to lose (``batch.accept_loss``) and that no seal records; the plan is saved all the same.
@@ -169,7 +169,7 @@ def _retention(run: Run, history: History) -> RetentionNote:
 
 
 def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
-    """No gap may be left. A loss must be one that the stream accepts, or has accepted before: then a seal has it."""
+    """No gap may be left. A loss must be accepted by the stream, or be recorded in a seal."""
     unfilled = [f"{gap} not refilled" for gap in _unfilled(plan)]
     lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
     if not unfilled and not lost:

@@ -76,8 +76,8 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
     """Whether the archive holds a range that reaches the end of the last of the days, in every partition, and no open
     transaction hides a part of them.
 
-    A record stamped in the future ends a day as any other does here: what lies behind it, up to the high watermark,
-    which moves, is not worth waiting for, as a refill brings it.
+    A record with a future timestamp ends a day here like any other. The refill fetches what is after it: waiting for
+    the high watermark, which moves, would take too long.
     """
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
@@ -100,7 +100,7 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
             found=last,
             where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
         )
-    if stream.event_time.extractor != "record":  # then no stamp tells where the day ends
+    if stream.event_time.extractor != "record":  # then no timestamp shows where the day ends
         moment = max(end, now - _a_moment(stream))
     return _ends(settings.kafka_bootstrap, describe_topic(settings.kafka_bootstrap, stream.topic), moment, end)
 
@@ -108,17 +108,18 @@ def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[
 def _earlier_ends(
     stream: Stream, settings: Settings, last: date, history: History, known: set[TopicPartition]
 ) -> dict[TopicPartition, DayEnd]:
-    """Of topics that the stream read before and Kafka still has: where the day ends of which the last records are that
-    were archived of them, or the last of the run's days, if that is earlier.
+    """The end of the day on which a topic was archived last, or of the run's last day, if that is earlier.
 
-    A day with rows of a topic needs all that the topic has of it, also what the stream did not come to any more. What
-    is stamped later is not the stream's: it may well be that others go on with the topic.
+    It is for topics that the stream read before and that Kafka still has.
+
+    A day with rows of a topic needs all records that the topic has of it, also those that the stream had not read yet.
+    Later records are not the stream's: others may continue with the topic.
     """
     bootstrap = settings.kafka_bootstrap
     found: dict[TopicPartition, DayEnd] = {}
     for topic in sorted({log.topic for log in known} - {stream.topic}):
         logs = logs_of(bootstrap, topic)
-        if known.isdisjoint(logs):  # it is gone, and what has its name now was never the stream's
+        if known.isdisjoint(logs):  # it was deleted, and the topic that has its name now was never the stream's
             continue
         newest = max((day for log in logs if (day := history.newest_day(log)) is not None), default=last)
         moment = day_end(min(last, newest), stream.zone)
@@ -129,16 +130,16 @@ def _earlier_ends(
 def _ends(
     bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, end: datetime
 ) -> dict[TopicPartition, DayEnd]:
-    """Where the logs end for days up to ``end``, as far as a record's stamp can tell: at ``moment``."""
+    """Where the logs end for days up to ``end``: by the records' timestamps, at ``moment``."""
     positions = positions_at(bootstrap, logs, moment)
     future = positions_at(bootstrap, logs, datetime.now(UTC))
     # Of the days' end in any case: a log with a transaction open at any time would never be ready.
     whole = _whole_ends(bootstrap, logs, end)
     ends = {}
-    # Behind those: what a transaction that ends meanwhile has hidden, it hides no more.
+    # Read after those, because a transaction that ends meanwhile hides its records no more.
     for mark in watermarks(bootstrap, logs):
         position = positions[mark.log]
-        # A position found by time may lie behind the last stable offset, inside an open transaction.
+        # A position found by time may be after the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
         ends[mark.log] = DayEnd(
             log_start=mark.log_start,
@@ -151,21 +152,21 @@ def _ends(
 
 
 def _a_moment(stream: Stream) -> timedelta:
-    """Until when, at the latest, a stream that runs and keeps up has archived a record."""
+    """How long a running stream that keeps up takes, at most, to archive a record."""
     archive = stream.archive
     held_back = archive.max_trigger_delay_seconds if archive.min_offsets_per_trigger is not None else 0
     return _A_BATCH + timedelta(seconds=archive.trigger_seconds + held_back)
 
 
 class _Whole(NamedTuple):
-    """Where the days end among records of whatever transaction; ``ahead`` as in ``DayEnd``."""
+    """Where the days end among the records of all transactions, open ones too; ``ahead`` as in ``DayEnd``."""
 
     end: int
     ahead: bool
 
 
 def _whole_ends(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, _Whole]:
-    """Per log the first record past the moment; the end of all there is without one, or where it is ``ahead``."""
+    """Per log the first record after the moment; the log's end if there is none, or if it is ``ahead``."""
     positions = positions_at(bootstrap, logs, moment, committed=False)
     future = positions_at(bootstrap, logs, datetime.now(UTC), committed=False)
     found = {}
@@ -178,16 +179,16 @@ def _whole_ends(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime
 
 
 def _hidden(bootstrap: str, mark: Watermarks, whole: _Whole, moment: datetime) -> OffsetRange | None:
-    """The undecided offsets in front of the days' end.
+    """The undecided offsets before the days' end.
 
-    Where that is the log's own end, since a record in front is stamped in the future, the first undecided one has to be
-    of the days: a log with a transaction open at any time would never be ready.
+    Where a record with a future timestamp moves that end to the log's own, the first undecided record must be of the
+    days: a log with a transaction open at any time would never be ready.
     """
     if mark.high_watermark >= whole.end:
         return None
     if whole.ahead:
         with LogReader(bootstrap, mark.log, committed=False) as reader:
-            _, stamps, _ = reader.read(OffsetRange(start=mark.high_watermark, end=mark.high_watermark + 1))
-        if len(stamps) and stamps[0] >= micros(moment) // 1000:
+            _, timestamps, _ = reader.read(OffsetRange(start=mark.high_watermark, end=mark.high_watermark + 1))
+        if len(timestamps) and timestamps[0] >= micros(moment) // 1000:
             return None
     return OffsetRange(start=mark.high_watermark, end=whole.end)

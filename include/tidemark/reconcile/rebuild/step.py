@@ -52,8 +52,8 @@ FILES_MAX = 64
 class Source:
     """One topic id's rows on their way: ``good`` and ``rejected`` in table form.
 
-    ``raw`` are the good ones as the quarantine has them; ``keyed`` what tells duplicates by key. ``counter`` counts the
-    rows of ``good`` that no manifest does, None where it does for all.
+    ``raw`` are the good ones as the quarantine has them; ``keyed`` has the columns that identify duplicates by key.
+    ``counter`` counts the rows of ``good`` that no manifest counts; None if the manifests count all.
     """
 
     topic_id: str
@@ -159,7 +159,6 @@ def _rebuild(
 
 @contextmanager
 def _as_our_error(run: Run) -> Iterator[None]:
-    """A job's failure as an error of ours."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -180,7 +179,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
         counter = _Counter(day, days, slices) if not all(item.counted for item in slices) else None
         read = partial(read_slices, spark, run.settings, slices)
         processed = process(read(_step(days, within, counter.within if counter else within)), run.stream, transform)
-        again = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
+        second = process(read(_step(days, within, within)), run.stream, transform).good if wanted.key else None
         lineage = identity(day, topic_id)
         columns = [F.col(f"`{name}`") for name in processed.good.columns if name not in PLATFORM_COLUMNS]
         sources.append(
@@ -189,7 +188,7 @@ def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) 
                 good=processed.good.select(*lineage, *columns),
                 rejected=processed.rejected.select(*lineage, "reason", "source.key", "source.value"),
                 raw=processed.good.select(*lineage, "source.key", "source.value"),
-                keyed=None if again is None else keyed(again.select(*lineage, *columns), wanted),
+                keyed=None if second is None else keyed(second.select(*lineage, *columns), wanted),
                 counter=counter,
             )
         )
@@ -203,8 +202,8 @@ def _within(rows: DataFrame, day: Column, days: Sequence[date]) -> DataFrame:
 def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], Step]:
     """What slices' rows go through: those that no manifest counts ``part``, others ``within`` if they have more days.
 
-    The calendar costs time for every row. One that is on another day than its manifest says stops the rebuild all the
-    same: it is staged on a day that is none of the run's.
+    Computing the day costs time per row. A row of another day than its manifest says still stops the rebuild: it is
+    staged on a day that is not one of the run's.
     """
 
     def step(item: Slice) -> Step:
@@ -218,8 +217,8 @@ def _step(days: Sequence[date], within: Step, part: Step) -> Callable[[Slice], S
 class _Counter:
     """Counts the rows of some days that no manifest does, in trimmed objects, per day and per partition.
 
-    Not as they pass: Spark reads only what its result needs. Behind a transformation that leaves no row it may read
-    none, whereupon an observation never ends (SPARK-54620), and behind one with a limit it reads fewer than there are.
+    Not while they pass: Spark reads only what its result needs. For a transformation that leaves no row it may read
+    none, and an observation then never ends (SPARK-54620). For one with a limit it reads too few.
     """
 
     def __init__(self, day: Column, days: Sequence[date], slices: Sequence[Slice]) -> None:
@@ -239,10 +238,7 @@ class _Counter:
         counts += [F.count_if(F.col("partition") == item) for item in self._partitions]
         found = self._rows.agg(*counts).collect()[0]
         at = len(self._days)
-        return (
-            dict(zip(self._days, found[:at], strict=True)),
-            dict(zip(self._partitions, found[at:], strict=True)),
-        )
+        return (dict(zip(self._days, found[:at], strict=True)), dict(zip(self._partitions, found[at:], strict=True)))
 
 
 def _aside(spark: SparkSession, sources: list[Source], duplicates: Duplicates, stream: Stream) -> DataFrame:

@@ -48,8 +48,8 @@ def version_differences(
 ) -> tuple[DayDifference, ...]:
     """``differences`` of the days with an earlier version than the one on the branch, which ``versions`` has.
 
-    A day is left out where the earlier version's rows are gone, or its files do not read: a rebuild is what mends
-    those. The earlier rows are those that the version's seal names.
+    A day is left out where the earlier version's rows have expired or its files can't be read, because a rebuild mends
+    those. The version's seal names the earlier rows.
     """
     earlier = {
         day: seal
@@ -96,7 +96,7 @@ def _reads(rows: DataFrame, model: DataFrame) -> bool:
 
 
 def _warn(day: date, why: object) -> None:
-    _logger.warning("%s: no difference to the earlier version, because its rows do not read: %s", day, why)
+    _logger.warning("%s: no difference to the earlier version, because its rows can't be read: %s", day, why)
 
 
 def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> list[DayDifference]:
@@ -152,8 +152,8 @@ def _hashed(rows: DataFrame, model: DataFrame) -> DataFrame:
 
 
 def _hashable(rows: DataFrame, name: str) -> tuple[Column, Column]:
-    """What tells the column's values apart for Spark's hash: it takes no map, and passes over nulls, so that a value
-    which went to the next column would leave the same row."""
+    """The column's values for Spark's hash. It takes no map, and skips nulls: a value that moved to the next column
+    would give the same hash."""
     column = F.col(f"`{name}`")
     nested = isinstance(rows.schema[name].dataType, ArrayType | MapType | StructType)
     return column.isNull(), F.to_json(column, _JSON) if nested else column

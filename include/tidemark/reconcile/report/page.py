@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.core.manifest import REFILL
-from tidemark.reconcile.audit.checks import observed_text
+from tidemark.reconcile.audit.checks import number_text, observed_text
 
 ROWS_MAX = 200
 WIDTH = 1000.0
@@ -47,7 +47,7 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": _number, "seconds": _seconds, "writer": short_writer, "observed": observed}
+    environment.filters |= {"number": number_text, "seconds": _seconds, "writer": short_writer, "observed": observed}
     colours = writer_colours(report["logs"])
     longest = max((item["seconds"] or 0 for item in report["steps"]), default=0) or 1
     return environment.get_template("report.html.j2").render(
@@ -88,8 +88,8 @@ def draw(log: Mapping[str, Any], colours: Mapping[str, str]) -> Drawing:
         return BarSegment(kind=kind, x=round(x, 2), width=round(width, 2), title=f"[{start:,}, {end:,}) {title}")
 
     segments = [
-        segment(colours[writer], start, end, f"{pieces} range{'s' if pieces > 1 else ''} of {writer}")
-        for start, end, writer, pieces in _merged(log["used"])
+        segment(colours[writer], start, end, f"{ranges} range{'s' if ranges > 1 else ''} of {writer}")
+        for start, end, writer, ranges in _merged(log["used"])
     ]
     for name, title in (
         ("lost", "lost to retention"),
@@ -112,14 +112,14 @@ def draw(log: Mapping[str, Any], colours: Mapping[str, str]) -> Drawing:
 
 
 def _merged(used: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str, int]]:
-    pieces: list[tuple[int, int, str, int]] = []
+    ranges: list[tuple[int, int, str, int]] = []
     for item in used:
-        if pieces and pieces[-1][1] == item["start"] and pieces[-1][2] == item["writer"]:
-            start, _, writer, number = pieces[-1]
-            pieces[-1] = (start, item["end"], writer, number + 1)
+        if ranges and ranges[-1][1] == item["start"] and ranges[-1][2] == item["writer"]:
+            start, _, writer, number = ranges[-1]
+            ranges[-1] = (start, item["end"], writer, number + 1)
         else:
-            pieces.append((item["start"], item["end"], item["writer"], 1))
-    return pieces
+            ranges.append((item["start"], item["end"], item["writer"], 1))
+    return ranges
 
 
 def _marks(log: Mapping[str, Any], low: int, scale: float) -> tuple[tuple[float, str, str], ...]:
@@ -147,10 +147,6 @@ def observed(check: Mapping[str, Any]) -> str:
     if check["expectation"] == "unexpected_rows_expectation" and isinstance(value, int):
         return f"{value:,} deviations" if value else "no deviation"
     return observed_text(value)
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
 
 
 def _seconds(value: float | None) -> str:

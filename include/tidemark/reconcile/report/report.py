@@ -19,6 +19,7 @@ from tidemark.reconcile.results import AUDIT, FINALIZE_PLAN, PLAN, PUBLISH, REBU
 from tidemark.run import Run
 
 CAUSES = ("transactional", "compacted", "unexplained")
+_COUNTS = ("read", "published", "quarantined", "duplicates_removed", "duplicates_trimmed", "conserved")
 
 
 def report_run(run: Run) -> str:
@@ -88,12 +89,7 @@ def _days(outcomes: Outcomes) -> list[dict[str, Any]]:
                 "version": item.version,
                 "reason": item.reason,
                 "archived": item.archived_rows,
-                "read": rows.read if rows else None,
-                "published": rows.published if rows else None,
-                "quarantined": rows.quarantined if rows else None,
-                "duplicates_removed": rows.duplicates_removed if rows else None,
-                "duplicates_trimmed": rows.duplicates_trimmed if rows else None,
-                "conserved": rows.conserved if rows else None,
+                **{name: getattr(rows, name) if rows else None for name in _COUNTS},
                 "difference": None
                 if difference is None
                 else {**encode(difference.rows), "examples": encode(difference.examples)},
@@ -106,6 +102,8 @@ def _days(outcomes: Outcomes) -> list[dict[str, Any]]:
 
 def _log(item: LogPlan, outcomes: Outcomes, zone: tzinfo) -> dict[str, Any]:
     target = item.target
+    positions = encode(target)
+    log = positions.pop("log")
     refill, planned = outcomes.result(REFILL), outcomes.result(PLAN)
     refilled = [part.range for part in refill.ranges if part.log == target.log] if refill else []
     in_holes = [part.range for part in planned.refill if part.in_hole and part.log == target.log] if planned else []
@@ -114,13 +112,8 @@ def _log(item: LogPlan, outcomes: Outcomes, zone: tzinfo) -> dict[str, Any]:
     unfilled = [gap.range for gap in item.gaps if gap.kind == "refill"]
     pending = [item.pending] if item.pending else []
     return {
-        "topic": target.log.topic,
-        "topic_id": target.log.topic_id,
-        "partition": target.log.partition,
-        "start": target.start,
-        "end": target.end,
-        "log_start": target.log_start,
-        "high_watermark": target.high_watermark,
+        **log,
+        **positions,
         "used": [
             {
                 **_span(used.range),

@@ -23,7 +23,8 @@ def _failed(states: Sequence[Entry], days: Sequence[Entry]) -> dict[str, Any] | 
     failed = next((item for item in states if item["status"] == "failed"), None)
     if failed is None:
         return None
-    named = ", ".join(f"{item['day']}{_reopened(item)}" for item in days) or "The run"
+    late = {"late": " (reopened by late records)"}
+    named = ", ".join(f"{item['day']}{late.get(item['reason'], '')}" for item in days) or "The run"
     before = next(item for item in states if item["name"] == PUBLISH.name)["status"] == "not reached"
     stays = ["Nothing was published: readers still see the days as they were before this run."] if before else []
     return {
@@ -123,17 +124,12 @@ def _ignored(plan: Plan | None) -> Iterator[str]:
         yield f"{len(plan.ignored) - _IGNORED_MAX:,} more such days are named with the days."
 
 
-def _reopened(day: Entry) -> str:
-    return " (reopened by late records)" if day["reason"] == "late" else ""
-
-
 def _removed(day: Entry) -> str:
     number = day["duplicates_removed"]
     return f" {number:,} more were removed as duplicates by key." if number else ""
 
 
 def _changed(day: Entry) -> str:
-    """What a later version changed for readers."""
     rows, before = day["difference"], day["version"] - 1
     if rows is None:
         return f" What it changed against version {before} is unknown: those rows are missing." if before else ""
