@@ -23,10 +23,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def print_maintenance(
     stack: str | None, stream_name: str, older_than: str, *, clean_tables: bool, compact: bool, rebuild_ledger: bool
 ) -> None:
-    """Maintain one stream, and print each step's result.
-
-    Raises ConfigError for an unknown stream or an invalid age, and what ``Maintenance.steps`` raises.
-    """
+    """Maintain one stream, and print each step's result."""
     age = parse_age(older_than)
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)

@@ -62,10 +62,7 @@ class View:
 
 
 def pin(settings: Settings, stream_name: str) -> View:
-    """Pin the stream's current state. The table is read before the archive, which therefore has all of its records.
-
-    Raises ConfigError for an unknown stream, and what ``read_archived`` raises for a damaged archive.
-    """
+    """Pin the stream's current state. The table is read before the archive, which therefore has all of its records."""
     stream = load_stream(stream_name, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     table = load_table(settings, stream.table)

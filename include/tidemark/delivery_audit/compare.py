@@ -4,7 +4,7 @@ Every archived row of the span and every record of an output topic gets one ``ou
 hour and source partition, with the first and the last example of each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
@@ -13,7 +13,7 @@ from math import ceil
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tidemark.archive.read import read_slices
+from tidemark.archive.read import read_slices, together
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.archived import ArchivedRows, KnownRange
@@ -56,11 +56,7 @@ class Sides:
 def compare(
     spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides
 ) -> tuple[RecordGroup, ...]:
-    """The counts of all outcomes, which ``tidemark.delivery_audit.report`` defines.
-
-    Raises ConfigError for a transformation that breaks its contract, IncompleteError for missing archive objects, and
-    Spark's errors.
-    """
+    """The counts of all outcomes, which ``tidemark.delivery_audit.report`` defines."""
     offsets = count(item.range for item in (*sides.archived.slices, *sides.archived.with_holes))
     offsets += count([*sides.live.ranges.values(), *sides.dead.ranges.values()])
     tasks = max(4, ceil(offsets / ROWS_PER_TASK))
@@ -113,7 +109,7 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
         [(log.topic_id, log.partition, offset) for log, offset in sides.positions.items()],
         "topic_id string, source_partition int, position bigint",
     )
-    return _together(parts).join(F.broadcast(positions), ["topic_id", "source_partition"], "left")
+    return together(parts).join(F.broadcast(positions), ["topic_id", "source_partition"], "left")
 
 
 def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
@@ -127,7 +123,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
         sides.replayed.items(),
         F.lit(False),
     )
-    records = _together(parts or [spark.createDataFrame([], _RECORDS)]).select(
+    records = together(parts or [spark.createDataFrame([], _RECORDS)]).select(
         _part("source", SOURCE_PATTERN, 2).alias("topic_id"),
         _part("source", SOURCE_PATTERN, 3).try_cast("int").alias("source_partition"),
         _part("source", SOURCE_PATTERN, 4).try_cast("bigint").alias("source_offset"),
@@ -332,7 +328,3 @@ def hour_start(micros: Column, time_zone: str) -> Column:
     """The start of the hour in the time zone, in µs since the epoch. A repeated hour counts as two hours."""
     local = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(micros), time_zone))
     return micros - F.pmod(local, F.lit(HOUR_US))
-
-
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda first, frame: first.unionByName(frame), frames)

@@ -60,10 +60,7 @@ class DamagedArchive:
         return len(keys)
 
     def lose_manifest(self) -> Loss:
-        """Delete a manifest whose offsets are in no other manifest, and which is not its writer's last.
-
-        Raises StackError if there is none.
-        """
+        """Delete a manifest whose offsets are in no other manifest, and which is not its writer's last."""
         found = self.manifests()
         last: dict[str, int] = {}
         for item in found.values():

@@ -17,10 +17,7 @@ INTERRUPTED = 130
 
 
 def demo(exit_after: bool) -> int:
-    """Run the demo. Return 0 if every statement is true, 1 if not, 130 if it was interrupted.
-
-    Unless ``exit_after``, everything keeps running until Ctrl-C. In the end nothing is left running.
-    """
+    """Run the demo. Return 0 if every statement is true, 1 if not, 130 if it was interrupted."""
     with _terminated_as_interrupted(), Show() as show:
         scene = Demo(show, root=PROJECT)
         try:

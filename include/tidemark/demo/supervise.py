@@ -39,16 +39,23 @@ class Supervisor:
         for work in self._background:
             if work.done():
                 work.result()
+        if death := self.essential_death():
+            raise death
         for managed in self._processes:
             if managed.name == MIGRATION or not managed.died:
                 continue
-            if managed.name in self._essential:
-                raise managed.failure("the demo cannot continue: a process of the local stack died")
             if self._restarts[managed.name] >= RESTARTS_MAX:
                 raise managed.failure(f"a process died again after {RESTARTS_MAX} restarts")
             self._restarts[managed.name] += 1
             self._say_death(managed)
             managed.restart()
+
+    def essential_death(self) -> StackError | None:
+        """The death of an essential process, None if all of them run."""
+        for managed in self._processes:
+            if managed.died and managed.name in self._essential:
+                return managed.failure("the demo cannot continue: a process of the local stack died")
+        return None
 
     def until(self, done: Callable[[], T | None], what: str, *, timeout_s: float) -> T:
         """Call ``done`` twice a second until its result is neither None nor False, and return that.
