@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from rich.console import Console
@@ -43,8 +43,11 @@ def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: s
         try:
             for step in STEPS:
                 if not step.always:
+                    began = time.monotonic()
                     with console.status(step.name) as status, tasks.holding(step.name, stream, run.name):
-                        _timed(console, step.name, partial(_do, step, run, request, spark, status.update))
+                        outcome = _do(step, run, request, spark, status.update)
+                        outcome = outcome or f"{time.monotonic() - began:.1f} s"
+                        console.print(f"  {step.name:<14} {outcome}", highlight=False)
         finally:
             tasks.report(stream, run.name)
             report = run.outcome(REPORT)
@@ -58,12 +61,6 @@ def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | N
         return form_days(from_day, to_day or from_day, days_max=SPAN_DAYS_MAX)
     zone = load_stream(stream, settings.streams_dir).zone
     return (day_of(datetime.now(UTC), zone) - timedelta(days=1),)
-
-
-def _timed(console: Console, name: str, action: Callable[[], str]) -> None:
-    began = time.monotonic()
-    outcome = action()
-    console.print(f"  {name:<14} {outcome or f'{time.monotonic() - began:.1f} s'}", highlight=False)
 
 
 def _do(

@@ -46,10 +46,7 @@ class View:
     table: Table | None = field(repr=False)
 
     def published(self) -> DataScan:
-        """A pyiceberg scan of the pinned snapshot's published rows.
-
-        Raises IncompleteError before the first publication.
-        """
+        """A pyiceberg scan of the pinned snapshot's published rows. Before the first one, raises IncompleteError."""
         if self.table is None:
             raise IncompleteError(
                 "nothing of the stream is published yet",

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidemark.archive.read import read_slices, together
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.archived import ArchivedRows, KnownRange
+from tidemark.delivery_audit.archived import ArchivedRows
 from tidemark.delivery_audit.output_topics import Output
 from tidemark.delivery_audit.report import Example, RecordGroup
 from tidemark.delivery_audit.span import TimeSpan
@@ -116,7 +116,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
     """The output topics' records with the values of their headers; ``state`` is the state of their source offset."""
     live_cluster = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
     parts = [read_ranges(spark, live_cluster, item.ranges) for item in (sides.live, sides.dead) if item.ranges]
-    timestamp = _header("timestamp")
+    timestamp, attempt = _header("timestamp"), _header("attempt")
     own_us = F.unix_micros("timestamp")
     replayed = reduce(
         lambda found, item: found | ((F.col("out_partition") == item[0].partition) & (F.col("out_offset") < item[1])),
@@ -131,7 +131,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
         F.col("partition").alias("out_partition"),
         F.col("offset").alias("out_offset"),
         (F.col("topic") == stream.speed.topic).alias("on_live"),
-        F.coalesce(_number("attempt", _ATTEMPT_DIGITS), F.lit(0)).alias("attempt"),
+        F.when(attempt.rlike(_ATTEMPT_DIGITS), attempt.try_cast("bigint")).otherwise(F.lit(0)).alias("attempt"),
         F.coalesce(_part("stream", STREAM_PATTERN, 1) != stream.name, F.lit(False)).alias("other_stream"),
         F.coalesce(_part("stream", STREAM_PATTERN, 2) == str(stream.version), F.lit(False)).alias("this_version"),
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
@@ -140,7 +140,10 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
     )
     records = records.withColumn("replayed_letter", ~F.col("on_live") & replayed)
     known = spark.createDataFrame(
-        [_known_row(item) for item in sides.archived.known],
+        [
+            (item.log.topic_id, item.log.partition, item.range.start, item.range.end, item.state)
+            for item in sides.archived.known
+        ],
         "_id string, _partition int, _start bigint, _end bigint, state string",
     )
     found = (
@@ -298,10 +301,6 @@ def _collected(outcomes: DataFrame) -> tuple[RecordGroup, ...]:
     )
 
 
-def _known_row(item: KnownRange) -> tuple[str, int, int, int, str]:
-    return item.log.topic_id, item.log.partition, item.range.start, item.range.end, item.state
-
-
 def _header(name: str) -> Column:
     """The text of the last header ``tidemark.<name>``, null if there is none."""
     found = F.filter("headers", lambda header: header["key"] == f"tidemark.{name}")
@@ -311,11 +310,6 @@ def _header(name: str) -> Column:
 def _part(name: str, pattern: str, group: int) -> Column:
     """A group of the pattern that the header's text must match; null if it does not."""
     return F.nullif(F.regexp_extract(_header(name), pattern, group), F.lit(""))
-
-
-def _number(name: str, digits: str) -> Column:
-    text = _header(name)
-    return F.when(text.rlike(digits), text.try_cast("bigint"))
 
 
 def _content(key: Column, value: Column) -> Column:

@@ -93,10 +93,6 @@ class Tally:
     def records(self, outcome: str) -> int:
         return sum(group.count for group in self.groups if not group.is_row and group.outcome == outcome)
 
-    def found(self, outcome: str) -> int:
-        """Rows and records with an outcome."""
-        return self.rows(outcome) + self.records(outcome)
-
     def kinds(self, outcome: str) -> dict[str, int]:
         """The outcome's count by kind."""
         found: Counter[str] = Counter()
@@ -113,16 +109,13 @@ class Tally:
     @property
     def verdict(self) -> Verdict:
         """``unknown`` if something may still be wrong, ``pass`` only if everything was read and is right."""
-        if any(self.found(outcome) for outcome in FINDINGS):
+        if any(self.rows(outcome) + self.records(outcome) for outcome in FINDINGS):
             return "findings"
         open_ends = self.rows("pending") or self.records("not_archived") or self.unarchived
         return "unknown" if open_ends or not self.archived or not self.records("delivered") else "pass"
 
     def require_balance(self, *, rows_min: int, rows_max: int, records_max: int) -> None:
-        """Raise IncompleteError if the counts contradict each other, the manifests or Kafka: none is reliable then.
-
-        The manifests give the bounds of the span's rows, and Kafka the largest number of records.
-        """
+        """Raise IncompleteError if the counts contradict each other, the manifests or Kafka: none is reliable then."""
         read = sum(self.records(outcome) for outcome in RECORDS)
         counted = sum(group.count for group in self.groups if not group.is_row)
         for problem, holds, expected, found in (

@@ -32,7 +32,6 @@ COMPONENTS = {
 MIGRATION = "airflow-migrate"
 USER = "admin"
 READY_S = 180
-MIGRATE_S = 180
 POLL_S = 0.5
 
 
@@ -147,11 +146,11 @@ class LocalAirflow:
 
     def _migrate(self) -> None:
         migration = self._start(MIGRATION, "db", "migrate")
-        deadline = time.monotonic() + MIGRATE_S
+        deadline = time.monotonic() + READY_S
         while migration.returncode is None:
             self._check_wanted()
             if time.monotonic() > deadline:
-                raise migration.failure(f"Airflow's database was not migrated within {MIGRATE_S} s")
+                raise migration.failure(f"Airflow's database was not migrated within {READY_S} s")
             time.sleep(POLL_S)
         if migration.returncode != 0:
             raise migration.failure("Airflow's database could not be migrated")

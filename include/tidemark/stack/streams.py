@@ -18,8 +18,7 @@ _STARTED = b'"event": "started"'
 def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
     """Start each stream's archive and speed application, one after the other, and wait until its query runs.
 
-    A missing source topic is created, with three partitions and unlimited retention. Raises StackError with the log of
-    an application that ends, or is not ready within two minutes.
+    A missing source topic is created, with three partitions and unlimited retention.
     """
     started = []
     for name in names:
