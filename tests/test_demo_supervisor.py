@@ -129,7 +129,7 @@ def test_a_demo_without_its_broker_reports_it_and_ends(
     monkeypatch.setattr(run, "PROJECT", tmp_path)
     monkeypatch.setattr(LocalStack, "_start", start_stack)
     monkeypatch.setattr(Demo, "_open", lambda _: None)
-    monkeypatch.setattr(Demo, "_stream_begins", lose_the_broker)
+    monkeypatch.setattr(Demo, "_start_streams", lose_the_broker)
     assert run.demo(exit_after=True) == 1
     text = capsys.readouterr().out
     assert "The demo failed: the demo cannot continue: a process of the local stack died: found kafka: ended by" in text

@@ -10,13 +10,15 @@ from rich.console import Console
 
 from tidemark.cli.delivery import EXAMPLES_MAX, print_audit
 from tidemark.core.errors import ConfigError, IncompleteError
-from tidemark.delivery_audit.report import EXIT_CODES, Bounds, Example, RecordGroup, Tally, Unarchived, sentences
+from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.delivery_audit.archived import KnownRange
+from tidemark.delivery_audit.report import EXIT_CODES, Example, RecordGroup, Tally, sentences
 from tidemark.delivery_audit.span import parse_span
 
 NEW_YORK = ZoneInfo("America/New_York")
 NOW = datetime(2013, 11, 4, 12, tzinfo=UTC)
 HOUR_US = int(datetime(2013, 1, 14, 14, tzinfo=UTC).timestamp()) * 1_000_000
-WIDE = Bounds(rows_min=0, rows_max=1000, records_max=1000)
+WIDE = {"rows_min": 0, "rows_max": 1000, "records_max": 1000}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,8 @@ def group(outcome: str, count: int, *, is_row: bool, kind: str | None = None, ho
 
 
 WHOLE = (group("delivered", 5, is_row=True), group("delivered", 5, is_row=False))
-GAP = Unarchived(topic_id="id", partition=2, start=10, end=20)
+LOG = TopicPartition(topic="flights", topic_id="id", partition=2)
+GAP = KnownRange(log=LOG, range=OffsetRange(start=10, end=20), state="unarchived")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ GAP = Unarchived(topic_id="id", partition=2, start=10, end=20)
     ],
 )
 def test_only_a_completely_read_span_passes(
-    groups: tuple[RecordGroup, ...], unarchived: tuple[Unarchived, ...], verdict: str
+    groups: tuple[RecordGroup, ...], unarchived: tuple[KnownRange, ...], verdict: str
 ) -> None:
     tally = Tally(groups=groups, unarchived=unarchived)
     assert tally.verdict == verdict
@@ -102,17 +105,17 @@ def test_only_a_completely_read_span_passes(
     ("groups", "bounds", "problem"),
     [
         ((group("delivered", 5, is_row=True),), WIDE, "delivered rows and delivered records differ"),
-        (WHOLE, Bounds(rows_min=6, rows_max=9, records_max=9), "contradict the manifests"),
-        (WHOLE, Bounds(rows_min=0, rows_max=4, records_max=9), "contradict the manifests"),
-        (WHOLE, Bounds(rows_min=5, rows_max=5, records_max=4), "more records than offsets"),
+        (WHOLE, {"rows_min": 6, "rows_max": 9, "records_max": 9}, "contradict the manifests"),
+        (WHOLE, {"rows_min": 0, "rows_max": 4, "records_max": 9}, "contradict the manifests"),
+        (WHOLE, {"rows_min": 5, "rows_max": 5, "records_max": 4}, "more records than offsets"),
         ((*WHOLE, group("forgotten", 1, is_row=False)), WIDE, "a record has no outcome"),
     ],
 )
 def test_counts_that_contradict_each_other_are_refused(
-    groups: tuple[RecordGroup, ...], bounds: Bounds, problem: str
+    groups: tuple[RecordGroup, ...], bounds: dict[str, int], problem: str
 ) -> None:
     with pytest.raises(IncompleteError, match=problem):
-        Tally(groups=groups, unarchived=()).require_balance(bounds)
+        Tally(groups=groups, unarchived=()).require_balance(**bounds)
 
 
 def test_the_table_shows_hours_with_findings_and_some_examples_of_each_kind() -> None:

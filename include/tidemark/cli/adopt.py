@@ -20,18 +20,14 @@ SHOWN_MAX = 5
 def adopt_objects(
     stack: str | None, stream_name: str, prefix: str, *, fields: ValueFields, topic_id: str | None, dry_run: bool
 ) -> bool:
-    """Import what lies below the prefix and print the result; whether all of it was imported.
-
-    Raises what ``import_objects`` raises.
-    """
+    """Import what lies below the prefix and print the result. Return whether all of it was imported."""
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     java_command()
     os.environ.update(BRIEF_JVM)
     console = Console(soft_wrap=True)
     with console.status("starting Spark, some ten seconds"):
-        master, memory = settings.spark_master, settings.spark_driver_memory
-        spark = bare_session("tidemark-adopt", master=master, driver_memory=memory)
+        spark = bare_session("tidemark-adopt", master=settings.spark_master, driver_memory=settings.spark_driver_memory)
     columns = (TextColumn("importing objects"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, transient=True) as bar:

@@ -1,6 +1,7 @@
 """The commands. Slow imports stand inside the command that needs them, so that --help is quick."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -21,6 +22,8 @@ Stack = Annotated[
     str | None,
     typer.Option(help="A local stack (local, demo). Default: TIDEMARK_* variables, or else the running stack."),
 ]
+StreamName = Annotated[str, typer.Argument(help="The stream's name.")]
+Day = Annotated[str, typer.Argument(help="A day, in the stream's time zone.")]
 
 
 @app.command()
@@ -53,7 +56,7 @@ def streams(stack: Stack = None) -> None:
 
 @app.command()
 def reconcile(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     *,
     from_day: Annotated[str | None, typer.Option("--from", help="First day. Default: yesterday.")] = None,
     to_day: Annotated[str | None, typer.Option("--to", help="Last day. Default: the same day.")] = None,
@@ -71,7 +74,7 @@ def reconcile(
 
 @app.command()
 def where(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     topic: Annotated[str, typer.Argument(help="Its Kafka topic.")],
     partition: Annotated[int, typer.Argument(min=0, help="The record's partition of the topic.")],
     offset: Annotated[int, typer.Argument(min=0, help="Its offset in the partition.")],
@@ -99,7 +102,7 @@ def report(
 
 @app.command()
 def days(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     *,
     from_day: Annotated[
         str | None,
@@ -122,11 +125,7 @@ def days(
 
 
 @app.command()
-def versions(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
-    stack: Stack = None,
-) -> None:
+def versions(stream: StreamName, day: Day, stack: Stack = None) -> None:
     """Show every sealed version of a day: rows, snapshots, time, reason, and which version readers see."""
     from tidemark.cli.versions import print_versions
 
@@ -135,8 +134,8 @@ def versions(
 
 @app.command()
 def rollback(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    day: Annotated[str, typer.Argument(help="A day, in the stream's time zone.")],
+    stream: StreamName,
+    day: Day,
     version: Annotated[int, typer.Option("--to", min=1, help="The version whose rows to publish.")],
     stack: Stack = None,
 ) -> None:
@@ -151,7 +150,7 @@ def rollback(
 
 @app.command()
 def verify(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     day: Annotated[str, typer.Argument(help="A sealed day, in the stream's time zone.")],
     *,
     version: Annotated[
@@ -166,12 +165,7 @@ def verify(
     """
     from tidemark.cli.verify import print_verification
 
-    try:
-        code = print_verification(stack, stream, day, version, as_json=as_json)
-    except TidemarkError as error:
-        _explain(error)
-        code = 2
-    raise typer.Exit(code)
+    _exit_with(lambda: print_verification(stack, stream, day, version, as_json=as_json))
 
 
 @app.command()
@@ -192,10 +186,7 @@ def health(
 
 
 @app.command()
-def topics(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    stack: Stack = None,
-) -> None:
+def topics(stream: StreamName, stack: Stack = None) -> None:
     """Show settings of the output topics and their cluster that can lose, refuse or stop records.
 
     Exits 1 if there is such a setting.
@@ -208,7 +199,7 @@ def topics(
 
 @app.command()
 def adopt(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     prefix: Annotated[
         str, typer.Option("--from", help="A folder in the archive's bucket: the sink's topics.dir, or one in it.")
     ],
@@ -239,10 +230,7 @@ def adopt(
 
 
 @app.command()
-def replay(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    stack: Stack = None,
-) -> None:
+def replay(stream: StreamName, stack: Stack = None) -> None:
     """Send a stream's dead letters through its present transformation, after a fix, each exactly once.
 
     A replay that was killed continues at the next start.
@@ -254,7 +242,7 @@ def replay(
 
 @app.command()
 def delivery(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     *,
     start: Annotated[
         str | None, typer.Option("--from", help="A day or a time, in the stream's time zone. Default: yesterday.")
@@ -270,17 +258,12 @@ def delivery(
     """
     from tidemark.cli.delivery import print_delivery
 
-    try:
-        code = print_delivery(stack, stream, start, end)
-    except TidemarkError as error:
-        _explain(error)
-        code = 2
-    raise typer.Exit(code)
+    _exit_with(lambda: print_delivery(stack, stream, start, end))
 
 
 @app.command()
 def maintain(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
+    stream: StreamName,
     *,
     older_than: Annotated[str, typer.Option(help="Age of uploads and objects: a number and s, m, h or d.")] = "1d",
     clean_tables: Annotated[
@@ -323,6 +306,15 @@ def demo(
     from tidemark.demo.run import demo as run_demo
 
     raise typer.Exit(run_demo(exit_after=leave))
+
+
+def _exit_with(code: Callable[[], int]) -> None:
+    """Exit with the code, or with 2 if an error kept the command from finding out."""
+    try:
+        raise typer.Exit(code())
+    except TidemarkError as error:
+        _explain(error)
+        raise typer.Exit(2) from error
 
 
 def main() -> None:

@@ -7,10 +7,7 @@ from tidemark.settings import ENV_FILE_VARIABLE, Settings, settings
 
 
 def connect(stack: str | None) -> Settings:
-    """The settings of the named local stack, or else of the ``TIDEMARK_*`` variables, or else of the running stack.
-
-    Raises ConfigError for an unknown or stopped stack, for incomplete settings, and if it cannot choose one stack.
-    """
+    """The settings of the named local stack, or else of the ``TIDEMARK_*`` variables, or else of the running stack."""
     if stack is None and any(name.startswith("TIDEMARK_") for name in os.environ):
         return settings()
     from tidemark.stack.local import PROJECT, LocalStack, running_stacks

@@ -31,10 +31,7 @@ def print_days(
     grace_hours: int,
     now: datetime | None = None,
 ) -> bool:
-    """Print one row per day. Return whether every day that ended more than ``grace_hours`` ago is sealed.
-
-    Raises ConfigError for an unknown stream and for days that ``read_day_states`` refuses.
-    """
+    """Print one row per day. Return whether every day that ended more than ``grace_hours`` ago is sealed."""
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     console = open_console()

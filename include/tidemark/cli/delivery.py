@@ -24,10 +24,7 @@ OTHERS = ("missing", "duplicated", "unexpected", "replayed", "pending", "not_arc
 
 
 def print_delivery(stack: str | None, stream_name: str, start: str | None, end: str | None) -> int:
-    """Audit the delivery, print and save the result. Return the exit code of the verdict.
-
-    Raises what ``audit_delivery`` and ``parse_span`` raise.
-    """
+    """Audit the delivery, print and save the result. Return the exit code of the verdict."""
     settings = connect(stack)
     now = datetime.now(UTC)
     run = Run.open(stream_name, run_name(f"delivery-{now:%Y%m%dT%H%M%S%fZ}"), settings)

@@ -16,10 +16,7 @@ from tidemark.inspect.health import LayerHealth, read_health
 
 
 def print_health(stack: str | None, stream: str | None, *, stale_seconds: float) -> bool:
-    """Print one row per layer. Return whether every layer is healthy.
-
-    Raises ConfigError for an unknown stream, FormatError for a heartbeat that does not parse.
-    """
+    """Print one row per layer. Return whether every layer is healthy."""
     settings = connect(stack)
     names = stream_names(settings.streams_dir)
     if not names or (stream is not None and stream not in names):

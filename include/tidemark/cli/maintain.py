@@ -13,7 +13,6 @@ from tidemark.cli.spark import command_spark
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import load_stream
 from tidemark.maintenance.archive import Compacted, Maintained, Unfinished
-from tidemark.maintenance.compaction import CompactedFiles
 from tidemark.maintenance.run import MaintainedFiles, Maintenance
 from tidemark.maintenance.tables import TableMaintenance
 
@@ -23,10 +22,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def print_maintenance(
     stack: str | None, stream_name: str, older_than: str, *, clean_tables: bool, compact: bool, rebuild_ledger: bool
 ) -> None:
-    """Maintain one stream, and print each step's result.
-
-    Raises ConfigError for an unknown stream or an invalid age, and what ``Maintenance.steps`` raises.
-    """
+    """Maintain one stream, and print each step's result."""
     age = parse_age(older_than)
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)
@@ -75,7 +71,12 @@ def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> Non
     would = "" if done else " that would be"
     result = f", into {small.files_written} files of {small.bytes_written} bytes" if done else ""
     console.print(f"Small files{would} compacted: {small.files} of {small.ranges} ranges, {small.bytes} bytes{result}")
-    if skipped := _skipped(small):
+    reasons = {
+        "younger than a day": small.young,
+        "written with other archive settings": small.other_settings,
+        "with holes": small.has_holes,
+    }
+    if skipped := [f"{number} {reason}" for reason, number in reasons.items() if number]:
         console.print(f"  small ranges skipped: {', '.join(skipped)}")
     console.print(
         f"Replaced objects{would} deleted: {replaced.objects}, {replaced.bytes} bytes;"
@@ -85,15 +86,6 @@ def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> Non
         console.print(Text(f"  kept: {item}"))
     if not done and (small.batches or replaced.objects):
         console.print("No file was changed. Run with --compact to do what is shown.")
-
-
-def _skipped(small: CompactedFiles) -> list[str]:
-    reasons = {
-        "younger than a day": small.young,
-        "written with other archive settings": small.other_settings,
-        "with holes": small.has_holes,
-    }
-    return [f"{number} {reason}" for reason, number in reasons.items() if number]
 
 
 def print_table(console: Console, item: TableMaintenance) -> None:

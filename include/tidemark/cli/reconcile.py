@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from functools import cache
 from typing import Any
 
 from rich.console import Console
@@ -25,10 +25,7 @@ SparkStep = Callable[[Run, Any], object]
 
 
 def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: str | None, force: bool) -> None:
-    """Run every step for the days, by default yesterday, and print the report; raises what a step raises.
-
-    The report is written and printed after a failure too.
-    """
+    """Run every step for the days, by default yesterday. Print the report, even after a failure."""
     settings = connect(stack)
     days = _days(stream, settings, from_day, to_day)
     request = tasks.Request(days=days, force=force)
@@ -36,34 +33,27 @@ def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: s
     console = Console(soft_wrap=True)
     console.print(f"Reconciling {stream}, {tasks.days_text(days)}: run {run.name}", highlight=False)
     with ExitStack() as cleanup:
-        session = _Session(settings, stream, cleanup)
+
+        @cache
+        def spark() -> Any:
+            from tidemark.cli.spark import command_spark
+
+            return cleanup.enter_context(command_spark(settings, f"tidemark-reconcile-{stream}"))
+
         try:
             for step in STEPS:
                 if not step.always:
+                    began = time.monotonic()
                     with console.status(step.name) as status, tasks.holding(step.name, stream, run.name):
-                        _timed(console, step.name, partial(_do, step, run, request, session, status.update))
+                        outcome = _do(step, run, request, spark, status.update)
+                        outcome = outcome or f"{time.monotonic() - began:.1f} s"
+                        console.print(f"  {step.name:<14} {outcome}", highlight=False)
         finally:
             tasks.report(stream, run.name)
             report = run.outcome(REPORT)
             if report is not None and report.result is not None:
                 print_report(console, settings, report.result)
         tasks.STEPS_BY_PLAN[LAST_TASK](stream, run.name)
-
-
-class _Session:
-    """The Spark session of the run, started by the first step that needs it."""
-
-    def __init__(self, settings: Settings, stream: str, cleanup: ExitStack) -> None:
-        self._settings, self._stream, self._cleanup = settings, stream, cleanup
-        self._spark: Any = None
-
-    def get(self) -> Any:
-        if self._spark is None:
-            from tidemark.cli.spark import command_spark
-
-            session = command_spark(self._settings, f"tidemark-reconcile-{self._stream}")
-            self._spark = self._cleanup.enter_context(session)
-        return self._spark
 
 
 def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | None) -> tuple[date, ...]:
@@ -73,13 +63,9 @@ def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | N
     return (day_of(datetime.now(UTC), zone) - timedelta(days=1),)
 
 
-def _timed(console: Console, name: str, action: Callable[[], str]) -> None:
-    began = time.monotonic()
-    outcome = action()
-    console.print(f"  {name:<14} {outcome or f'{time.monotonic() - began:.1f} s'}", highlight=False)
-
-
-def _do(step: Step, run: Run, request: tasks.Request, session: _Session, show_progress: Callable[[str], object]) -> str:
+def _do(
+    step: Step, run: Run, request: tasks.Request, spark: Callable[[], Any], show_progress: Callable[[str], object]
+) -> str:
     """Do one step. The result is the text to show instead of its seconds, if it had nothing to do."""
     name = run.stream.name
     match step.kind:
@@ -98,7 +84,7 @@ def _do(step: Step, run: Run, request: tasks.Request, session: _Session, show_pr
         case "spark":
             if step.name == "refill" and tasks.nothing_to_refill(name, run.name):
                 return "nothing is missing"
-            _spark_step(step.name)(run, session.get())
+            _spark_step(step.name)(run, spark())
     return ""
 
 

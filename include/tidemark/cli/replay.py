@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def replay_dead_letters(stack: str | None, stream_name: str) -> None:
-    """Replay, then print and save the result. Raises what ``replay`` raises."""
+    """Replay, then print and save the result."""
     settings = connect(stack)
     run = Run.open(stream_name, run_name(f"replay-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)
     console = open_console()

@@ -1,10 +1,7 @@
-"""``tidemark streams``: check every stream definition and transformation, on an own Spark session without rows.
-
-With a deployment, each stream is also compared with its table.
-"""
+"""``tidemark streams``: check every stream's definition and transformation, and compare it with its table."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,47 +20,41 @@ if TYPE_CHECKING:
 
 
 def check_streams(stack: str | None) -> bool:
-    """Print one line per stream and one per problem. Return whether there is no problem.
-
-    Raises ConfigError for a folder without streams, StackError if Spark does not start.
-    """
+    """Print one line per stream and one per problem. Return whether there is no problem."""
     deployment = _deployment(stack)
-    folder = deployment.streams_dir if deployment else _folder()
+    # A check needs no servers, so there need not be a deployment.
+    default: Path = Settings.model_fields["streams_dir"].default
+    folder = deployment.streams_dir if deployment else Path(os.environ.get("TIDEMARK_STREAMS_DIR", default))
     names = stream_names(folder)
     if not names:
         raise ConfigError("no streams", expected="<name>.yaml files", where=str(folder))
     streams: dict[str, Stream] = {}
-    invalid: dict[str, Sequence[TidemarkError]] = {}
+    results: dict[str, str | Sequence[TidemarkError]] = {}
     for name in names:
         try:
             streams[name] = load_stream(name, folder)
         except TidemarkError as error:
-            invalid[name] = problems(error)
+            results[name] = problems(error)
     console = open_console()
-    valid: dict[str, str] = {}
     if streams:
         with console.status("starting Spark, about ten seconds"):
-            _check(streams, folder, deployment, valid, invalid)
+            results.update(_check(streams, folder, deployment))
     width = max(map(len, names))
     for name in names:
-        if name in valid:
-            console.print(f"{name:<{width}}  [green]ok[/green]: {valid[name]}", highlight=False)
+        result = results[name]
+        if isinstance(result, str):
+            console.print(f"{name:<{width}}  [green]ok[/green]: {result}", highlight=False)
             continue
-        count = _counted(len(invalid[name]), "problem")
-        console.print(f"{name:<{width}}  [red]invalid[/red]: {count}", highlight=False)
-        for problem in invalid[name]:
+        console.print(f"{name:<{width}}  [red]invalid[/red]: {_counted(len(result), 'problem')}", highlight=False)
+        for problem in result:
             console.print(f"  [red]{escape(' '.join(str(problem).split()))}[/red]", highlight=False)
-    return not invalid
+    return all(isinstance(result, str) for result in results.values())
 
 
 def _check(
-    streams: dict[str, Stream],
-    folder: Path,
-    deployment: Settings | None,
-    valid: dict[str, str],
-    invalid: dict[str, Sequence[TidemarkError]],
-) -> None:
-    """Put each stream into ``valid``, with what was checked, or into ``invalid``, with its problems."""
+    streams: dict[str, Stream], folder: Path, deployment: Settings | None
+) -> Iterator[tuple[str, str | Sequence[TidemarkError]]]:
+    """Each stream's name, with a text about what was checked, or with its problems."""
     java_command()
     os.environ.update(BRIEF_JVM)
     from tidemark.reconcile.check_definition import check_definition
@@ -74,15 +65,11 @@ def _check(
         for name, stream in streams.items():
             table, table_text = _table(stream, deployment)
             checked = check_definition(spark, stream, folder, table=table)
-            found = checked.problems or _not_exactly_once(spark, stream, folder)
-            if found:
-                invalid[name] = found
-            else:
-                columns = _counted(len(checked.columns), "column")
-                checks = _counted(len(stream.batch.checks), "check")
-                valid[name] = f"definition, transformation ({columns}), {checks}{table_text}"
-                if checked.changes:
-                    valid[name] += f"; the next rebuild changes the table: {', '.join(map(str, checked.changes))}"
+            columns, checks = _counted(len(checked.columns), "column"), _counted(len(stream.batch.checks), "check")
+            text = f"definition, transformation ({columns}), {checks}{table_text}"
+            if checked.changes:
+                text += f"; the next rebuild changes the table: {', '.join(map(str, checked.changes))}"
+            yield name, checked.problems or _not_exactly_once(spark, stream, folder) or text
     finally:
         spark.stop()
 
@@ -123,9 +110,3 @@ def _deployment(stack: str | None) -> Settings | None:
     if stack is None and not {"TIDEMARK_CATALOG_URI", ENV_FILE_VARIABLE} & os.environ.keys():
         return None
     return connect(stack)
-
-
-def _folder() -> Path:
-    """The folder of streams without a deployment, because a check needs no servers."""
-    default: Path = Settings.model_fields["streams_dir"].default
-    return Path(os.environ.get("TIDEMARK_STREAMS_DIR", default))

@@ -9,10 +9,7 @@ from tidemark.speed.topics import findings
 
 
 def print_findings(stack: str | None, name: str) -> bool:
-    """Print a paragraph per dangerous setting. Return whether there is none.
-
-    A topic that does not exist yet has none. Raises ConfigError for an unknown or invalid stream.
-    """
+    """Print a paragraph per dangerous setting. Return whether there is none."""
     settings = connect(stack)
     stream = load_stream(name, settings.streams_dir)
     found = findings(stream, settings)

@@ -19,11 +19,7 @@ ALL = "all"
 
 
 def run_stack(name: str, *, streams: Sequence[str], with_airflow: bool) -> None:
-    """Start, print the addresses, and wait for Ctrl-C or SIGTERM.
-
-    ``streams`` are the names of those to run; ``all`` stands for every one. Raises ConfigError for an unknown name,
-    before anything starts, and StackError when a process dies.
-    """
+    """Start the stack and these streams (``all``: every one), and wait for Ctrl-C or SIGTERM."""
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     stack = LocalStack(name, root=PROJECT)

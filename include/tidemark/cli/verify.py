@@ -10,7 +10,7 @@ from tidemark.cli.connect import connect
 from tidemark.cli.output import make_table, open_console
 from tidemark.cli.versions import parse_day
 from tidemark.verify.day import verify_day
-from tidemark.verify.result import EXIT_CODES, ProofPart, Verification
+from tidemark.verify.result import EXIT_CODES, Verification
 
 SHOWN_MAX = 20
 COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "expired": "yellow"}
@@ -41,7 +41,8 @@ def print_proof(console: Console, found: Verification) -> None:
     console.print(Text(found.seal))
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:
-        table.add_row(check.name, Text(_status(check), style=COLOURS[check.status]), Text(check.derived_from))
+        status = f"{check.total:,} differences" if check.status == "differs" else check.status
+        table.add_row(check.name, Text(status, style=COLOURS[check.status]), Text(check.derived_from))
     console.print(table)
     for check in found.checks:
         for item in check.differences[:SHOWN_MAX]:
@@ -53,7 +54,3 @@ def print_proof(console: Console, found: Verification) -> None:
             )
         for line in (*check.unknown, *check.notes):
             console.print(Text(f"{check.name}: {line}", style="yellow" if line in check.unknown else ""))
-
-
-def _status(check: ProofPart) -> str:
-    return f"{check.total:,} differences" if check.status == "differs" else check.status

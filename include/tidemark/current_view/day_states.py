@@ -40,8 +40,7 @@ def read_day_states(
     """The days from ``first`` to ``last``, both included.
 
     ``last`` defaults to yesterday. ``first`` defaults to the first sealed or archived day, but at most 30 days are
-    read. Days before that one are overdue only if ``first`` names them. Raises ConfigError for a range that starts
-    before any known day, ends in the future or has too many days.
+    read. Days before that one are overdue only if ``first`` names them.
     """
     today = day_of(now, stream.zone)
     last = last or today - timedelta(days=1)

@@ -36,8 +36,7 @@ _BOUNDS = pa.schema(
 def current(spark: SparkSession, settings: Settings, stream_name: str) -> DataFrame:
     """Every good archived record of the stream once, with the columns of its published table.
 
-    The data frame is pinned to this call: later publications, rollbacks and archived records do not change it. Raises
-    what ``pin`` and ``frame`` raise.
+    The data frame is pinned to this call: later publications, rollbacks and archived records do not change it.
     """
     return frame(spark, pin(settings, stream_name))
 

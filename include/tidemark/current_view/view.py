@@ -46,10 +46,7 @@ class View:
     table: Table | None = field(repr=False)
 
     def published(self) -> DataScan:
-        """A pyiceberg scan of the pinned snapshot's published rows.
-
-        Raises IncompleteError before the first publication.
-        """
+        """A pyiceberg scan of the pinned snapshot's published rows. Before the first one, raises IncompleteError."""
         if self.table is None:
             raise IncompleteError(
                 "nothing of the stream is published yet",
@@ -62,10 +59,7 @@ class View:
 
 
 def pin(settings: Settings, stream_name: str) -> View:
-    """Pin the stream's current state. The table is read before the archive, which therefore has all of its records.
-
-    Raises ConfigError for an unknown stream, and what ``read_archived`` raises for a damaged archive.
-    """
+    """Pin the stream's current state. The table is read before the archive, which therefore has all of its records."""
     stream = load_stream(stream_name, settings.streams_dir)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     table = load_table(settings, stream.table)

@@ -1,7 +1,6 @@
 """The audit of a span: fix both sides, compare them, check the counts, and save the result as a step of a run."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +18,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.archived import ArchivedRows, KnownRange, find_archived
 from tidemark.delivery_audit.compare import Sides, compare
 from tidemark.delivery_audit.output_topics import Output, open_output, output_ends, safe_since
-from tidemark.delivery_audit.report import FORMAT, Bounds, Tally, Unarchived, sentences
+from tidemark.delivery_audit.report import FORMAT, Tally, sentences
 from tidemark.delivery_audit.span import TimeSpan
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
@@ -32,11 +31,7 @@ DELIVERY = RunStep("delivery", dict[str, Any])
 
 
 def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
-    """Compare the output topics with the archive, and save the result as the run's step ``delivery``.
-
-    Raises ConfigError for a transformation that breaks its contract, IncompleteError for missing archive objects or
-    contradictory counts, ServiceError if Kafka, S3 or a Spark job fails.
-    """
+    """Compare the output topics with the archive, and save the result as the run's step ``delivery``."""
     with run.step(DELIVERY) as attempt:
         stream, settings = run.stream, run.settings
         sides = _fix(run, span)
@@ -44,11 +39,11 @@ def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
             groups = compare(spark, stream, settings, span, sides)
         except (PySparkException, Py4JError) as error:
             raise task_error(error, where=f"delivery audit of {stream.name}") from error
-        tally = Tally(groups=groups, unarchived=tuple(_unarchived(item) for item in sides.archived.unarchived))
+        tally = Tally(groups=groups, unarchived=sides.archived.unarchived)
         attempt.result = _value(stream, span, sides, tally)
         read = [*sides.live.ranges.values(), *sides.dead.ranges.values()]
         tally.require_balance(
-            Bounds(rows_min=sides.archived.rows_min, rows_max=sides.archived.rows_max, records_max=count(read))
+            rows_min=sides.archived.rows_min, rows_max=sides.archived.rows_max, records_max=count(read)
         )
         return tally
 
@@ -82,10 +77,7 @@ def _earliest(archived: ArchivedRows, span: TimeSpan) -> datetime:
 
 
 def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, int]:
-    """The next offset that the speed stream delivers, by source log; empty if it never ran.
-
-    Raises FormatError for a checkpoint that does not parse.
-    """
+    """The next offset that the speed stream delivers, by source log; empty if it never ran."""
     prefix = layout.checkpoint_prefix(LAYER)
     body = store.get(f"{prefix}source.json")
     if body is None:
@@ -110,11 +102,6 @@ def _replayed(store: ObjectStore, layout: Layout, topic_id: str) -> dict[TopicPa
     return {} if plan is None else {item.log: item.end for item in plan.ranges}
 
 
-def _unarchived(item: KnownRange) -> Unarchived:
-    log, span = item.log, item.range
-    return Unarchived(topic_id=log.topic_id, partition=log.partition, start=span.start, end=span.end)
-
-
 def _value(stream: Stream, span: TimeSpan, sides: Sides, tally: Tally) -> dict[str, Any]:
     zone = stream.zone
     return {
@@ -132,11 +119,15 @@ def _value(stream: Stream, span: TimeSpan, sides: Sides, tally: Tally) -> dict[s
         "hours": tally.hours(zone),
         "ranges": {
             "archive": _archive_ranges(sides.archived),
-            "unarchived": [asdict(item) for item in tally.unarchived],
+            "unarchived": [_range(item) for item in tally.unarchived],
             "topics": [_topic(item) for item in (sides.live, sides.dead)],
-            "positions": _positions(sides.positions),
+            "positions": [{**asdict(log), "offset": at} for log, at in sorted(sides.positions.items())],
         },
     }
+
+
+def _range(item: KnownRange) -> dict[str, Any]:
+    return {"topic_id": item.log.topic_id, "partition": item.log.partition, **asdict(item.range)}
 
 
 def _archive_ranges(archived: ArchivedRows) -> list[dict[str, Any]]:
@@ -165,7 +156,3 @@ def _topic(output: Output) -> dict[str, Any]:
             for item in output.readings
         ],
     }
-
-
-def _positions(positions: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
-    return [{**asdict(log), "offset": offset} for log, offset in sorted(positions.items())]

@@ -4,7 +4,7 @@ Every archived row of the span and every record of an output topic gets one ``ou
 hour and source partition, with the first and the last example of each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
@@ -13,10 +13,10 @@ from math import ceil
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tidemark.archive.read import read_slices
+from tidemark.archive.read import read_slices, together
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.archived import ArchivedRows, KnownRange
+from tidemark.delivery_audit.archived import ArchivedRows
 from tidemark.delivery_audit.output_topics import Output
 from tidemark.delivery_audit.report import Example, RecordGroup
 from tidemark.delivery_audit.span import TimeSpan
@@ -56,11 +56,7 @@ class Sides:
 def compare(
     spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides
 ) -> tuple[RecordGroup, ...]:
-    """The counts of all outcomes, which ``tidemark.delivery_audit.report`` defines.
-
-    Raises ConfigError for a transformation that breaks its contract, IncompleteError for missing archive objects, and
-    Spark's errors.
-    """
+    """The counts of all outcomes, which ``tidemark.delivery_audit.report`` defines."""
     offsets = count(item.range for item in (*sides.archived.slices, *sides.archived.with_holes))
     offsets += count([*sides.live.ranges.values(), *sides.dead.ranges.values()])
     tasks = max(4, ceil(offsets / ROWS_PER_TASK))
@@ -113,21 +109,21 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
         [(log.topic_id, log.partition, offset) for log, offset in sides.positions.items()],
         "topic_id string, source_partition int, position bigint",
     )
-    return _together(parts).join(F.broadcast(positions), ["topic_id", "source_partition"], "left")
+    return together(parts).join(F.broadcast(positions), ["topic_id", "source_partition"], "left")
 
 
 def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
     """The output topics' records with the values of their headers; ``state`` is the state of their source offset."""
     live_cluster = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
     parts = [read_ranges(spark, live_cluster, item.ranges) for item in (sides.live, sides.dead) if item.ranges]
-    timestamp = _header("timestamp")
+    timestamp, attempt = _header("timestamp"), _header("attempt")
     own_us = F.unix_micros("timestamp")
     replayed = reduce(
         lambda found, item: found | ((F.col("out_partition") == item[0].partition) & (F.col("out_offset") < item[1])),
         sides.replayed.items(),
         F.lit(False),
     )
-    records = _together(parts or [spark.createDataFrame([], _RECORDS)]).select(
+    records = together(parts or [spark.createDataFrame([], _RECORDS)]).select(
         _part("source", SOURCE_PATTERN, 2).alias("topic_id"),
         _part("source", SOURCE_PATTERN, 3).try_cast("int").alias("source_partition"),
         _part("source", SOURCE_PATTERN, 4).try_cast("bigint").alias("source_offset"),
@@ -135,7 +131,7 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
         F.col("partition").alias("out_partition"),
         F.col("offset").alias("out_offset"),
         (F.col("topic") == stream.speed.topic).alias("on_live"),
-        F.coalesce(_number("attempt", _ATTEMPT_DIGITS), F.lit(0)).alias("attempt"),
+        F.when(attempt.rlike(_ATTEMPT_DIGITS), attempt.try_cast("bigint")).otherwise(F.lit(0)).alias("attempt"),
         F.coalesce(_part("stream", STREAM_PATTERN, 1) != stream.name, F.lit(False)).alias("other_stream"),
         F.coalesce(_part("stream", STREAM_PATTERN, 2) == str(stream.version), F.lit(False)).alias("this_version"),
         F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
@@ -144,7 +140,10 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
     )
     records = records.withColumn("replayed_letter", ~F.col("on_live") & replayed)
     known = spark.createDataFrame(
-        [_known_row(item) for item in sides.archived.known],
+        [
+            (item.log.topic_id, item.log.partition, item.range.start, item.range.end, item.state)
+            for item in sides.archived.known
+        ],
         "_id string, _partition int, _start bigint, _end bigint, state string",
     )
     found = (
@@ -302,10 +301,6 @@ def _collected(outcomes: DataFrame) -> tuple[RecordGroup, ...]:
     )
 
 
-def _known_row(item: KnownRange) -> tuple[str, int, int, int, str]:
-    return item.log.topic_id, item.log.partition, item.range.start, item.range.end, item.state
-
-
 def _header(name: str) -> Column:
     """The text of the last header ``tidemark.<name>``, null if there is none."""
     found = F.filter("headers", lambda header: header["key"] == f"tidemark.{name}")
@@ -315,11 +310,6 @@ def _header(name: str) -> Column:
 def _part(name: str, pattern: str, group: int) -> Column:
     """A group of the pattern that the header's text must match; null if it does not."""
     return F.nullif(F.regexp_extract(_header(name), pattern, group), F.lit(""))
-
-
-def _number(name: str, digits: str) -> Column:
-    text = _header(name)
-    return F.when(text.rlike(digits), text.try_cast("bigint"))
 
 
 def _content(key: Column, value: Column) -> Column:
@@ -332,7 +322,3 @@ def hour_start(micros: Column, time_zone: str) -> Column:
     """The start of the hour in the time zone, in µs since the epoch. A repeated hour counts as two hours."""
     local = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(micros), time_zone))
     return micros - F.pmod(local, F.lit(HOUR_US))
-
-
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda first, frame: first.unionByName(frame), frames)

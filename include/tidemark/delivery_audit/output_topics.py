@@ -55,8 +55,7 @@ class Output:
 def output_ends(bootstrap: str, topic: str) -> dict[TopicPartition, tuple[int, int, bool]]:
     """The start of each log, its end for read-committed consumers, and whether an open transaction hides records.
 
-    Waits for open transactions, because a running exactly-once stream always has some. Raises ServiceError if there is
-    no such topic.
+    Waits for open transactions, because a running exactly-once stream always has some.
     """
     logs = describe_topic(bootstrap, topic)
     # Read these first: a record that was written by now is hidden if it lies after the read-committed end.

@@ -25,6 +25,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
 from tidemark.core.errors import IncompleteError
+from tidemark.delivery_audit.archived import KnownRange
 
 FORMAT = 1
 Verdict = Literal["pass", "findings", "unknown"]
@@ -80,40 +81,17 @@ class RecordGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unarchived:
-    """Source offsets ``[start, end)`` that may belong to the span and are in no manifest."""
-
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Bounds of the counts, from the manifests and from Kafka: rows of the span, and offsets read."""
-
-    rows_min: int
-    rows_max: int
-    records_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """The counts of an audit."""
 
     groups: tuple[RecordGroup, ...]
-    unarchived: tuple[Unarchived, ...]
+    unarchived: tuple[KnownRange, ...]
 
     def rows(self, outcome: str) -> int:
         return sum(group.count for group in self.groups if group.is_row and group.outcome == outcome)
 
     def records(self, outcome: str) -> int:
         return sum(group.count for group in self.groups if not group.is_row and group.outcome == outcome)
-
-    def found(self, outcome: str) -> int:
-        """Rows and records with an outcome."""
-        return self.rows(outcome) + self.records(outcome)
 
     def kinds(self, outcome: str) -> dict[str, int]:
         """The outcome's count by kind."""
@@ -131,12 +109,12 @@ class Tally:
     @property
     def verdict(self) -> Verdict:
         """``unknown`` if something may still be wrong, ``pass`` only if everything was read and is right."""
-        if any(self.found(outcome) for outcome in FINDINGS):
+        if any(self.rows(outcome) + self.records(outcome) for outcome in FINDINGS):
             return "findings"
         open_ends = self.rows("pending") or self.records("not_archived") or self.unarchived
         return "unknown" if open_ends or not self.archived or not self.records("delivered") else "pass"
 
-    def require_balance(self, bounds: Bounds) -> None:
+    def require_balance(self, *, rows_min: int, rows_max: int, records_max: int) -> None:
         """Raise IncompleteError if the counts contradict each other, the manifests or Kafka: none is reliable then."""
         read = sum(self.records(outcome) for outcome in RECORDS)
         counted = sum(group.count for group in self.groups if not group.is_row)
@@ -149,11 +127,11 @@ class Tally:
             ),
             (
                 "the span's rows contradict the manifests",
-                bounds.rows_min <= self.archived <= bounds.rows_max,
-                f"{bounds.rows_min} to {bounds.rows_max}",
+                rows_min <= self.archived <= rows_max,
+                f"{rows_min} to {rows_max}",
                 self.archived,
             ),
-            ("more records than offsets were read", read <= bounds.records_max, f"at most {bounds.records_max}", read),
+            ("more records than offsets were read", read <= records_max, f"at most {records_max}", read),
             ("a record has no outcome", read == counted, counted, read),
         ):
             if not holds:
@@ -210,7 +188,7 @@ def sentences(tally: Tally) -> list[str]:
     if tally.records("not_archived"):
         lines.append(f"{tally.records('not_archived'):,} delivered records have source offsets that are not archived")
     lines += [
-        f"offsets [{item.start}, {item.end}) of partition {item.partition} may be in the span and are not archived"
+        f"offsets {item.range} of partition {item.log.partition} may be in the span and are not archived"
         for item in tally.unarchived
     ]
     if not tally.archived:

@@ -44,7 +44,6 @@ def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) 
 
     A time without an offset is in ``zone``: a repeated local time means the first one, a skipped one counts as if the
     clocks had not changed. Without ``end`` the span ends with the day of its start. Without both it is yesterday.
-    Raises ConfigError for other text, an end without a start, and an end at or before the start.
     """
     if start is None:
         if end is not None:

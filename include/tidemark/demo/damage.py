@@ -37,15 +37,13 @@ class DamagedArchive:
 
     def holds(self, ends: Mapping[int, int]) -> bool:
         """Whether every offset below the partitions' ends is archived."""
-        held = _held(self.manifests())
-        return all(not subtract(_below(end), held.get(partition, ())) for partition, end in ends.items())
+        return _complete(self.manifests(), ends)
 
     def writer_holds(self, ends: Mapping[int, int], *, not_writers: frozenset[str]) -> str | None:
         """A writer other than ``not_writers`` that archived every offset below the ends; None if there is none yet."""
         found = self.manifests()
         for writer in sorted({item.writer for item in found.values()} - not_writers):
-            held = _held({key: item for key, item in found.items() if item.writer == writer})
-            if all(not subtract(_below(end), held.get(partition, ())) for partition, end in ends.items()):
+            if _complete({key: item for key, item in found.items() if item.writer == writer}, ends):
                 return writer
         return None
 
@@ -60,10 +58,7 @@ class DamagedArchive:
         return len(keys)
 
     def lose_manifest(self) -> Loss:
-        """Delete a manifest whose offsets are in no other manifest, and which is not its writer's last.
-
-        Raises StackError if there is none.
-        """
+        """Delete a manifest whose offsets are in no other manifest, and which is not its writer's last."""
         found = self.manifests()
         last: dict[str, int] = {}
         for item in found.values():
@@ -78,8 +73,10 @@ class DamagedArchive:
         raise StackError("no manifest has offsets of its own", found=f"{len(found)} manifests")
 
 
-def _below(end: int) -> OffsetSet:
-    return (OffsetRange(start=0, end=end),) if end else ()
+def _complete(manifests: Mapping[str, Manifest], ends: Mapping[int, int]) -> bool:
+    held = _held(manifests)
+    wanted = {partition: OffsetRange(start=0, end=end) for partition, end in ends.items() if end}
+    return all(not subtract([span], held.get(partition, ())) for partition, span in wanted.items())
 
 
 def _held(manifests: Mapping[str, Manifest]) -> dict[int, OffsetSet]:

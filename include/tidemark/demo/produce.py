@@ -44,10 +44,7 @@ class EventLog:
         )
 
     def produce(self, events: Sequence[Event], check: Callable[[], None]) -> None:
-        """Send the events and wait until each is acknowledged; call ``check`` while waiting.
-
-        Raises ServiceError for an event that could not be delivered.
-        """
+        """Send the events and wait until each is acknowledged; call ``check`` while waiting."""
         results: dict[int, Sent | Exception] = {}
         for number, event in enumerate(events):
             self._producer.produce(

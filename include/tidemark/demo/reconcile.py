@@ -18,10 +18,7 @@ NOT_STARTED = frozenset({None, "none", "scheduled", "queued"})
 
 
 def reconcile(airflow: LocalAirflow, stream: str, show: Show, supervisor: Supervisor) -> str:
-    """Run the stream's DAG for the demo's days, print each task's state, and return the run id.
-
-    Raises StackError with the failed task and its log.
-    """
+    """Run the stream's DAG for the demo's days, print each task's state, and return the run id."""
     api, dag = airflow.api, dag_id(stream)
 
     def known() -> bool:

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 from tidemark.core.errors import TidemarkError
 from tidemark.demo.scenes import Demo
@@ -17,10 +16,7 @@ INTERRUPTED = 130
 
 
 def demo(exit_after: bool) -> int:
-    """Run the demo. Return 0 if every statement is true, 1 if not, 130 if it was interrupted.
-
-    Unless ``exit_after``, everything keeps running until Ctrl-C. In the end nothing is left running.
-    """
+    """Run the demo. Return 0 if every statement is true, 1 if not, 130 if it was interrupted."""
     with _terminated_as_interrupted(), Show() as show:
         scene = Demo(show, root=PROJECT)
         try:
@@ -68,11 +64,7 @@ def _print_addresses(show: Show, scene: Demo) -> None:
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM ends the demo like Ctrl-C: it stops everything first."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

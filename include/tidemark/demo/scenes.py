@@ -96,14 +96,7 @@ class Demo:
 
     def cause(self, error: TidemarkError) -> TidemarkError:
         """The error, or the death of an essential process if that caused it."""
-        if self._supervisor is not None:
-            try:
-                for managed in self.stack.processes:
-                    if managed.died and managed.name in ESSENTIAL:
-                        return managed.failure("the demo cannot continue: a process of the local stack died")
-            except TidemarkError:
-                return error
-        return error
+        return (self._supervisor and self._supervisor.essential_death()) or error
 
     def stop(self) -> None:
         """Stop every process. May be called at any time."""

@@ -37,10 +37,8 @@ class Show:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed.set()
+        self.quiet()
         self._thread.join()
-        if self._status is not None:
-            self._status.stop()
 
     def say(self, text: str, style: str = "") -> None:
         """Print one line. The text is literal, not markup."""

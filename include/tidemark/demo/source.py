@@ -6,7 +6,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,13 +47,16 @@ def events() -> tuple[Event, ...]:
     found = sorted(_flights(), key=lambda event: (event.timestamp_ms, event.value))
     morning = day_start(DAYS[0], ZONE) + timedelta(hours=6)
     placed = [
-        _delayed(event)
+        replace(event, arrives=event.arrives + LATE_BY, late=True)
         if at % LATE_EVERY == LATE_PLACE and morning <= event.arrives < day_end(DAYS[0], ZONE)
         else event
         for at, event in enumerate(found)
     ]
     placed.sort(key=lambda event: (event.arrives, event.value))
-    truncated = {at: _truncated(placed[at]) for at in MALFORMED_AFTER}
+    truncated = {
+        at: replace(placed[at], value=placed[at].value[: len(placed[at].value) // 2], late=False, malformed=True)
+        for at in MALFORMED_AFTER
+    }
     return tuple(
         item for at, event in enumerate(placed) for item in (event, *([truncated[at]] if at in truncated else []))
     )
@@ -103,22 +106,6 @@ def _event(row: dict[str, str], scheduled: datetime, departed: datetime | None, 
         value=json.dumps(body, separators=(",", ":")).encode(),
         timestamp_ms=int(moment.timestamp() * 1000),
         arrives=moment,
-    )
-
-
-def _delayed(event: Event) -> Event:
-    return Event(
-        key=event.key, value=event.value, timestamp_ms=event.timestamp_ms, arrives=event.arrives + LATE_BY, late=True
-    )
-
-
-def _truncated(event: Event) -> Event:
-    return Event(
-        key=event.key,
-        value=event.value[: len(event.value) // 2],
-        timestamp_ms=event.timestamp_ms,
-        arrives=event.arrives,
-        malformed=True,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tidemark.core.errors import ServiceError, StackError
 from tidemark.demo.show import Show
 from tidemark.stack.airflow import MIGRATION
-from tidemark.stack.processes import Managed, Processes
+from tidemark.stack.processes import Processes
 
 RESTARTS_MAX = 3
 POLL_S = 0.5
@@ -39,16 +39,25 @@ class Supervisor:
         for work in self._background:
             if work.done():
                 work.result()
+        if death := self.essential_death():
+            raise death
         for managed in self._processes:
             if managed.name == MIGRATION or not managed.died:
                 continue
-            if managed.name in self._essential:
-                raise managed.failure("the demo cannot continue: a process of the local stack died")
             if self._restarts[managed.name] >= RESTARTS_MAX:
                 raise managed.failure(f"a process died again after {RESTARTS_MAX} restarts")
             self._restarts[managed.name] += 1
-            self._say_death(managed)
+            ending = f"{managed.name} died ({managed.failure('').found})"
+            times = f"{self._restarts[managed.name]} of {RESTARTS_MAX} times"
+            self._show.say(f"! {ending}; restarting it, {times}. Log: {managed.log}", "yellow")
             managed.restart()
+
+    def essential_death(self) -> StackError | None:
+        """The death of an essential process, None if all of them run."""
+        for managed in self._processes:
+            if managed.died and managed.name in self._essential:
+                return managed.failure("the demo cannot continue: a process of the local stack died")
+        return None
 
     def until(self, done: Callable[[], T | None], what: str, *, timeout_s: float) -> T:
         """Call ``done`` twice a second until its result is neither None nor False, and return that.
@@ -76,11 +85,3 @@ class Supervisor:
                 limit = f"{timeout_s:g} s" if now > began + timeout_s else "the demo's time limit"
                 raise StackError(f"{what}: not done in time", expected=f"within {limit}", found=f"{now - began:.0f} s")
             time.sleep(POLL_S)
-
-    def _say_death(self, managed: Managed) -> None:
-        count = self._restarts[managed.name]
-        self._show.say(
-            f"! {managed.name} died ({managed.failure('').found}); restarting it, {count} of {RESTARTS_MAX} times. "
-            f"Log: {managed.log}",
-            "yellow",
-        )

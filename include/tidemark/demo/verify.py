@@ -83,20 +83,15 @@ def expected_rows() -> Counter[tuple[Any, ...]]:
     status[table["dep_delay"] > LATE_MINUTES] = "late"
     status[table["dep_delay"] > VERY_LATE_MINUTES] = "very late"
     status[departed.isna()] = "cancelled"
-    frame = pd.DataFrame(
-        {
-            "day": day,
-            **{name: table[name] for name in ("carrier", "flight", "tailnum", "origin", "dest")},
-            "scheduled_at": scheduled,
-            "departed_at": departed,
-            "dep_delay_minutes": table["dep_delay"],
-            "arr_delay_minutes": table["arr_delay"],
-            "air_time_minutes": table["air_time"],
-            "distance_miles": table["distance"].astype(float),
-            "status": status,
-        }
+    minutes = {"dep_delay": "dep_delay_minutes", "arr_delay": "arr_delay_minutes", "air_time": "air_time_minutes"}
+    frame = table.rename(columns=minutes).assign(
+        day=day,
+        scheduled_at=scheduled,
+        departed_at=departed,
+        distance_miles=table["distance"].astype(float),
+        status=status,
     )
-    found = frame[frame["day"].isin(DAYS)].astype(object)
+    found = frame.loc[frame["day"].isin(DAYS), ["day", *COLUMNS]].astype(object)
     rows = found.where(found.notna(), None).itertuples(index=False, name=None)
     return Counter(tuple(map(_plain, row)) for row in rows)
 

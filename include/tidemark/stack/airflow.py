@@ -32,7 +32,6 @@ COMPONENTS = {
 MIGRATION = "airflow-migrate"
 USER = "admin"
 READY_S = 180
-MIGRATE_S = 180
 POLL_S = 0.5
 
 
@@ -84,21 +83,14 @@ class LocalAirflow:
         if shutil.which("spark-submit", path=self.env["PATH"]) is None:
             raise StackError("spark-submit is missing", where=self.env["PATH"], hint="Run 'make install' first")
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (port,) = free_ports(1, wanted=(self._port_before(),))
+        (port,) = free_ports(1, wanted=(self._config().getint("api", "port", fallback=0),))
         self._configure(port)
         self._migrate()
         for name, arguments in COMPONENTS.items():
             self._check_wanted()
-            self.components[name] = self.stack.processes.start(
-                name,
-                [_airflow(), *arguments],
-                env=self.env,
-                ready=lambda: True,  # they start together; see _await_healthy
-                timeout_s=READY_S,
-                log=self.stack.logs / f"{name}.log",
-                cwd=PROJECT,
-            )
-        self._api = AirflowApi(f"http://127.0.0.1:{port}", USER, self._password())
+            self.components[name] = self._start(name, *arguments)
+        password = str(json.loads(self.password_file.read_text(encoding="utf-8"))[USER])
+        self._api = AirflowApi(f"http://127.0.0.1:{port}", USER, password)
         self._await_healthy(supervised=supervised)
 
     def stop(self) -> None:
@@ -124,6 +116,18 @@ class LocalAirflow:
         if self._cancelled.is_set():
             raise StackError("Airflow's start was cancelled", where=self.stack.name)
 
+    def _start(self, name: str, *arguments: str) -> Managed:
+        """Start an ``airflow`` command without waiting: the components start together."""
+        return self.stack.processes.start(
+            name,
+            [str(Path(sys.executable).parent / "airflow"), *arguments],
+            env=self.env,
+            ready=lambda: True,
+            timeout_s=READY_S,  # not used: it counts as ready at once
+            log=self.stack.logs / f"{name}.log",
+            cwd=PROJECT,
+        )
+
     def _await_healthy(self, *, supervised: bool) -> None:
         deadline = time.monotonic() + READY_S
         while (found := self.unhealthy()) is not None:
@@ -141,20 +145,12 @@ class LocalAirflow:
             time.sleep(POLL_S)
 
     def _migrate(self) -> None:
-        migration = self.stack.processes.start(
-            MIGRATION,
-            [_airflow(), "db", "migrate"],
-            env=self.env,
-            ready=lambda: True,
-            timeout_s=MIGRATE_S,
-            log=self.stack.logs / f"{MIGRATION}.log",
-            cwd=PROJECT,
-        )
-        deadline = time.monotonic() + MIGRATE_S
+        migration = self._start(MIGRATION, "db", "migrate")
+        deadline = time.monotonic() + READY_S
         while migration.returncode is None:
             self._check_wanted()
             if time.monotonic() > deadline:
-                raise migration.failure(f"Airflow's database was not migrated within {MIGRATE_S} s")
+                raise migration.failure(f"Airflow's database was not migrated within {READY_S} s")
             time.sleep(POLL_S)
         if migration.returncode != 0:
             raise migration.failure("Airflow's database could not be migrated")
@@ -222,13 +218,3 @@ class LocalAirflow:
         config = configparser.ConfigParser(interpolation=None)
         config.read(self.home / "airflow.cfg", encoding="utf-8")
         return config
-
-    def _port_before(self) -> int:
-        return self._config().getint("api", "port", fallback=0)
-
-    def _password(self) -> str:
-        return str(json.loads(self.password_file.read_text(encoding="utf-8"))[USER])
-
-
-def _airflow() -> str:
-    return str(Path(sys.executable).parent / "airflow")

@@ -46,7 +46,6 @@ class AirflowApi:
         return {item["filename"]: item["stack_trace"] for item in found["import_errors"]}
 
     def unpause(self, dag_id: str) -> None:
-        """Unpause the DAG."""
         self._authorised("PATCH", f"/api/v2/dags/{dag_id}", json={"is_paused": False})
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
@@ -59,7 +58,6 @@ class AirflowApi:
         return str(self._authorised("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
     def task_states(self, dag_id: str, run_id: str) -> tuple[TaskState, ...]:
-        """Every task of the run."""
         found = self._authorised("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
         return tuple(
             TaskState(

@@ -50,17 +50,15 @@ class Node:
 
 
 def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, log: Path) -> Managed:
-    """Start the node with the data in ``folder``. A new folder is formatted first.
-
-    Raises StackError if it cannot be formatted or the node is not ready within ``node.ready_s``.
-    """
+    """Start the node with the data in ``folder``. A new folder is formatted first."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.properties"
-    config.write_text(_properties(_config(folder, node)), encoding="utf-8")
+    properties = "".join(f"{key}={value}\n" for key, value in _config(folder, node).items())
+    config.write_text(properties, encoding="utf-8")
     if not (folder / "data" / "meta.properties").exists():
         _format(config, jars, node.cluster_id)
     argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties=LOGGING)
-    ready = _listens(node.voters[node.id]) if node.port is None else _Probe(f"127.0.0.1:{node.port}", node.id).answers
+    ready = _listens(node.voters[node.id]) if node.port is None else _answers(f"127.0.0.1:{node.port}", node.id)
     return processes.start(node.name, argv, env={}, ready=ready, timeout_s=node.ready_s, log=log, cwd=folder)
 
 
@@ -112,10 +110,6 @@ def _copies(replicas: int) -> dict[str, str]:
     }
 
 
-def _properties(config: Mapping[str, str]) -> str:
-    return "".join(f"{key}={value}\n" for key, value in config.items())
-
-
 def _format(config: Path, jars: Path, cluster_id: str) -> None:
     argv = java_argv(
         jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap="256m", properties=LOGGING
@@ -135,24 +129,17 @@ def _listens(port: int) -> Callable[[], bool]:
     return answers
 
 
-class _Probe:
+def _answers(bootstrap: str, node_id: int) -> Callable[[], bool]:
     """Whether a broker is part of the cluster that it describes, which means that it is no longer fenced."""
+    # Refused connections are normal until the broker listens; librdkafka would log each of them.
+    quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
+    admin = AdminClient({"bootstrap.servers": bootstrap, **quiet})
 
-    def __init__(self, bootstrap: str, node_id: int) -> None:
-        self._node_id = node_id
-        # Refused connections are normal until the broker listens; librdkafka would log each of them.
-        self._admin = AdminClient(
-            {
-                "bootstrap.servers": bootstrap,
-                "log_level": 0,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 100,
-            }
-        )
-
-    def answers(self) -> bool:
+    def answers() -> bool:
         try:
-            nodes = self._admin.describe_cluster(request_timeout=1).result(timeout=5).nodes
+            nodes = admin.describe_cluster(request_timeout=1).result(timeout=5).nodes
         except (KafkaException, TimeoutError):
             return False
-        return any(node.id == self._node_id for node in nodes)
+        return any(node.id == node_id for node in nodes)
+
+    return answers

@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -40,10 +39,7 @@ class LocalStack:
     """Kafka and S3 on free ports of 127.0.0.1; a context manager that starts and stops them."""
 
     def __init__(self, name: str, *, root: Path, streams_dir: Path | None = None, fresh: bool = False) -> None:
-        """``fresh``: the start removes everything that an earlier stack of this name left in its folder.
-
-        Raises ConfigError for a name that could point outside ``.tidemark``.
-        """
+        """``fresh``: the start removes everything that an earlier stack of this name left in its folder."""
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 "invalid name of a local stack", expected="letters, digits, '-' and '_'", found=repr(name)
@@ -148,9 +144,7 @@ class LocalStack:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _acquire(self) -> None:

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import psutil
 
@@ -23,31 +23,20 @@ POLL_S = 0.1
 LOG_LINES = 15
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Managed:
     """One process: its command, and its current or last execution."""
 
-    def __init__(
-        self,
-        name: str,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        ready: Callable[[], bool],
-        timeout_s: float,
-        log: Path,
-        cwd: Path | None,
-        owner: "Processes",
-    ) -> None:
-        self.name = name
-        self.argv = tuple(argv)
-        self.log = log
-        self._env = dict(env)
-        self._ready = ready
-        self._timeout_s = timeout_s
-        self._cwd = cwd
-        self._owner = owner
-        self._process: subprocess.Popen[bytes] | None = None
-        self._wanted = False
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    ready: Callable[[], bool]
+    timeout_s: float
+    log: Path
+    cwd: Path | None
+    owner: "Processes"
+    _process: subprocess.Popen[bytes] | None = None
+    _wanted: bool = False
 
     @property
     def pid(self) -> int:
@@ -67,10 +56,7 @@ class Managed:
         return self._wanted and self.returncode is not None
 
     def launch(self) -> None:
-        """Start the process and wait until it is ready.
-
-        Raises StackError with the last log lines if it ends before that, or is not ready within its time-out.
-        """
+        """Start the process and wait until it is ready."""
         if self._process is not None and self.returncode is None:
             raise StackError("a process is running already", found=f"pid {self.pid}", where=self.name)
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -80,8 +66,8 @@ class Managed:
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     self.argv,
-                    env={**inherited, **self._env},
-                    cwd=self._cwd,
+                    env={**inherited, **self.env},
+                    cwd=self.cwd,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -90,7 +76,7 @@ class Managed:
         except OSError as error:
             raise StackError("a process could not be started", found=error, where=self.name) from error
         self._wanted = True
-        self._owner.register(self.pid)
+        self.owner.register(self.pid)
         try:
             self._await_ready()
         except BaseException:
@@ -98,12 +84,12 @@ class Managed:
             raise
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while not self._ready():
+        deadline = time.monotonic() + self.timeout_s
+        while not self.ready():
             if self.died:
                 raise self.failure("a process ended before it was ready")
             if time.monotonic() > deadline:
-                raise self.failure(f"a process was not ready within {self._timeout_s:g} s")
+                raise self.failure(f"a process was not ready within {self.timeout_s:g} s")
             time.sleep(POLL_S)
 
     def failure(self, problem: str) -> StackError:
@@ -135,7 +121,7 @@ class Managed:
         while self._signal(signal.SIGKILL):
             time.sleep(POLL_S)
         self._process.wait()
-        self._owner.forget(self.pid)
+        self.owner.forget(self.pid)
 
     def _signal(self, number: int) -> bool:
         """Send a signal (0: none) to every process of its session. Return whether there are any.
@@ -174,11 +160,8 @@ class Processes:
         log: Path,
         cwd: Path | None = None,
     ) -> Managed:
-        """Start a process and wait until ``ready()``; ``env`` is added to this process's environment.
-
-        Raises StackError if the process ends, or is not ready within ``timeout_s``; then it is stopped.
-        """
-        managed = Managed(name, argv, env=env, ready=ready, timeout_s=timeout_s, log=log, cwd=cwd, owner=self)
+        """Start a process and wait until ``ready()``; ``env`` is added to this process's environment."""
+        managed = Managed(name=name, argv=argv, env=env, ready=ready, timeout_s=timeout_s, log=log, cwd=cwd, owner=self)
         managed.launch()
         self._managed.append(managed)
         return managed
@@ -217,11 +200,6 @@ class Processes:
                 self._write(f"+{session}\n")
 
     def _write(self, line: str) -> None:
-        pipe = self._guard_pipe()
-        pipe.write(line)
-        pipe.flush()
-
-    def _guard_pipe(self) -> IO[str]:
         if self._guard is None:
             self._guard = subprocess.Popen(
                 [sys.executable, "-S", "-E", guard.__file__],
@@ -231,7 +209,8 @@ class Processes:
                 pass_fds=self._keep_open,
             )
         assert self._guard.stdin is not None
-        return self._guard.stdin
+        self._guard.stdin.write(line)
+        self._guard.stdin.flush()
 
 
 def _in_session(process: psutil.Process, session: int) -> bool:

@@ -26,10 +26,7 @@ LOGBACK = """\
 def start_s3proxy(
     processes: Processes, folder: Path, *, jars: Path, log: Path, port: int, settings: Settings
 ) -> Managed:
-    """Start the server with the data in ``folder/data`` and the settings' access key.
-
-    Raises StackError if it is not ready within a minute.
-    """
+    """Start the server with the data in ``folder/data`` and the settings' access key."""
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     config = folder / "s3proxy.properties"

@@ -1,7 +1,7 @@
 """The archive and speed applications of streams, as supervised processes of the local stack."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidemark.definitions.stream import load_stream
@@ -18,8 +18,7 @@ _STARTED = b'"event": "started"'
 def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
     """Start each stream's archive and speed application, one after the other, and wait until its query runs.
 
-    A missing source topic is created, with three partitions and unlimited retention. Raises StackError with the log of
-    an application that ends, or is not ready within two minutes.
+    A missing source topic is created, with three partitions and unlimited retention.
     """
     started = []
     for name in names:
@@ -34,20 +33,18 @@ def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
 def _start(stack: LocalStack, name: str, layer: str) -> Managed:
     log = stack.logs / f"{layer}-{name}.log"
     argv = [sys.executable, str(PROJECT / "spark_apps" / APPS[layer]), name]
-    ready = _Started(log)
     return stack.processes.start(
-        f"{layer}-{name}", argv, env=stack.env, ready=ready, timeout_s=READY_S, log=log, cwd=PROJECT
+        f"{layer}-{name}", argv, env=stack.env, ready=_started(log), timeout_s=READY_S, log=log, cwd=PROJECT
     )
 
 
-class _Started:
+def _started(path: Path) -> Callable[[], bool]:
     """Whether the log has the event ``started``, after the lines of earlier runs."""
+    start = path.stat().st_size if path.exists() else 0
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._from = log.stat().st_size if log.exists() else 0
-
-    def __call__(self) -> bool:
-        with self._log.open("rb") as log:
-            log.seek(self._from)
+    def started() -> bool:
+        with path.open("rb") as log:
+            log.seek(start)
             return _STARTED in log.read()
+
+    return started
