@@ -315,8 +315,7 @@ def test_report_names_the_newest_reports_verdict_and_place(
         ("a-newer", "2026-01-02T00:00:00+00:00", "complete"),
     ):
         page = layout.run_key(run, "report.html")
-        value = {
-            "status": "ok",
+        report = {
             "stream": stream.name,
             "run": run,
             "generated_at": moment,
@@ -324,6 +323,7 @@ def test_report_names_the_newest_reports_verdict_and_place(
             "html_key": page,
             "html_url": f"s3://{settings.bucket}/{page}",
         }
+        value = {"status": "ok", "result": report}
         store.put(layout.run_key(run, "report.json"), json.dumps(value).encode())
         store.put(page, b"<html>")
     code, out, problem = called("report", stream.name)

@@ -150,7 +150,7 @@ def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified
     losses = next(item for item in found.checks if item.name == "losses")
     assert losses.notes == [f"known loss: {log.stream.topic}-0 [10, 20) lost to retention: 10 offsets, {between}"]
     shown = CliRunner().invoke(app, ["verify", log.stream.name, "2013-01-14"])
-    assert (shown.exit_code, "with a known loss: retention took 10 offsets" in shown.stdout) == (0, True)
+    assert (shown.exit_code, "with a recorded loss: retention deleted 10 offsets" in shown.stdout) == (0, True)
     # A seal that calls more lost than retention took is found out.
     seal_key = log.layout.seal_key(MONDAY, 1)
     raw = json.loads(log.store.get(seal_key) or b"")

@@ -16,7 +16,8 @@ from tidemark.delivery_audit.report import Tally
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, ReplayRange
+from tidemark.speed.exactly_once.marker import TaskRange
+from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans
 
 ZONE = ZoneInfo("America/New_York")
 VERSION = 3
@@ -213,8 +214,8 @@ class Delivery:
     def replay_until(self, offset: int) -> None:
         """Record that the dead letters below the offset were replayed."""
         (log,) = describe_topic(self.settings.kafka_bootstrap, self.stream.speed.dead_letter_topic)
-        plans = ReplayPlans.of(self.store, self.layout, log.topic_id)
-        replayed = ReplayRange(log=log, start=0, end=offset, first=True)
+        plans = ReplayPlans(self.store, self.layout, log.topic_id)
+        replayed = TaskRange(log=log, start=0, until=offset, batch=1, first=True)
         plans.begin(ReplayPlan(stream=self.stream.name, number=1, ranges=(replayed,)))
         self.replayed_until = offset
 

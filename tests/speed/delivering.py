@@ -17,7 +17,7 @@ from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
-from tidemark.speed.exactly_once.marker import Sink, TaskRange
+from tidemark.speed.exactly_once.marker import Marker, Sink, TaskRange, marker_reader, read_marker
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.stack.local import PROJECT
 
@@ -205,3 +205,9 @@ def _main() -> None:
 
 if __name__ == "__main__":
     _main()
+
+
+def marker(sink: Sink, log: TopicPartition) -> Marker | None:
+    """The log's marker in Kafka."""
+    with marker_reader(sink) as consumer:
+        return read_marker(consumer, sink, log)

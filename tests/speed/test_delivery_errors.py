@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import MakeTopic, unique
-from tests.speed.delivering import LOG, MakeSink, batch, delivered, numbered, row, set_marker, span, values
+from tests.speed.delivering import LOG, MakeSink, batch, delivered, marker, numbered, row, set_marker, span, values
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.settings import Settings
-from tidemark.speed.exactly_once.marker import Marker, ensure_markers, marker
+from tidemark.speed.exactly_once.marker import Marker, ensure_markers
 from tidemark.speed.exactly_once.transactions import deliver
 from tidemark.stack.local import LocalStack
 

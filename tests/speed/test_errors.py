@@ -119,7 +119,7 @@ def test_too_few_in_sync_replicas_stop_the_stream_after_its_time_out(
                 error = given_up[mode].result()
                 assert isinstance(error, ServiceError)
                 explained = diagnosed(error, brokers.bootstrap, [topic])
-                assert f"{topic}-0 has 2 copies in sync, min.insync.replicas is 3" in str(explained)
+                assert f"{topic}-0 has 2 replicas in sync, min.insync.replicas is 3" in str(explained)
                 assert (explained.problem, explained.found, explained.where) == (
                     error.problem,
                     error.found,

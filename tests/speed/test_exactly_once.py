@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
+from tests.speed.delivering import marker
 from tests.speed.live import Delivered, printed_events, read_topic, speed_app
 from tidemark.core.errors import ConfigError, PositionError
 from tidemark.core.layout import Layout
@@ -23,7 +24,7 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.batches import sink_of
-from tidemark.speed.exactly_once.marker import Marker, marker
+from tidemark.speed.exactly_once.marker import Marker
 from tidemark.speed.exactly_once.preconditions import require_exactly_once
 from tidemark.speed.output import RecordLimits
 from tidemark.speed.stream import speed

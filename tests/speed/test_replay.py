@@ -36,8 +36,9 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.speed.exactly_once.marker import TaskRange
 from tidemark.speed.replay.dead_letters import NotOurs
-from tidemark.speed.replay.plan import ReplayRange, next_range
+from tidemark.speed.replay.plan import next_range
 from tidemark.speed.replay.replay import REPLAY, Replayed, replay
 from tidemark.stack.local import PROJECT, LocalStack
 
@@ -286,22 +287,20 @@ def test_an_expired_marker_is_harmless_and_a_moved_one_is_refused(
 @pytest.mark.parametrize(
     ("before", "marker", "expected"),
     [
-        (None, None, ReplayRange(log=LOG, start=0, end=9, first=True)),
-        (None, 4, ReplayRange(log=LOG, start=4, end=9, first=False)),
-        (4, 4, ReplayRange(log=LOG, start=4, end=9, first=False)),
-        (4, None, ReplayRange(log=LOG, start=4, end=9, first=True)),
-        (9, 9, ReplayRange(log=LOG, start=9, end=9, first=False)),
+        (None, None, TaskRange(log=LOG, start=0, until=9, batch=3, first=True)),
+        (None, 4, TaskRange(log=LOG, start=4, until=9, batch=3, first=False)),
+        (4, 4, TaskRange(log=LOG, start=4, until=9, batch=3, first=False)),
+        (4, None, TaskRange(log=LOG, start=4, until=9, batch=3, first=True)),
+        (9, 9, TaskRange(log=LOG, start=9, until=9, batch=3, first=False)),
     ],
 )
-def test_a_replay_starts_where_the_last_one_ended(
-    before: int | None, marker: int | None, expected: ReplayRange
-) -> None:
-    assert next_range(LOG, before=before, marker=marker, end=9, where="here") == expected
+def test_a_replay_starts_where_the_last_one_ended(before: int | None, marker: int | None, expected: TaskRange) -> None:
+    assert next_range(LOG, number=3, before=before, marker=marker, end=9, where="here") == expected
 
 
 def test_a_dead_letter_topic_that_ends_before_the_replayed_offset_is_refused() -> None:
     with pytest.raises(PositionError, match=r"expected >= 10, found 9 \[here\]"):
-        next_range(LOG, before=10, marker=10, end=9, where="here")
+        next_range(LOG, number=3, before=10, marker=10, end=9, where="here")
 
 
 def test_a_transformation_that_drops_or_multiplies_a_row_stops_the_replay(

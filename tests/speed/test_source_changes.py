@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.speed.dead_letters import START_MS, source_id
+from tests.speed.delivering import marker
 from tests.speed.live import printed_events, read_topic
 from tests.waiting import wait_until
 from tidemark.core.errors import ConfigError, ConflictError
@@ -27,7 +28,6 @@ from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.process import load_transform
 from tidemark.spark.streaming import kafka_source
 from tidemark.speed.exactly_once.batches import TransactionBatches, sink_of
-from tidemark.speed.exactly_once.marker import marker
 from tidemark.speed.stream import LAYER, prepare_topics, speed
 
 pytestmark = pytest.mark.conformance(23)

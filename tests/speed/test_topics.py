@@ -99,7 +99,7 @@ def test_a_cluster_that_does_not_answer_is_a_finding_not_an_error(
     nobody = settings.model_copy(update={"speed_kafka_bootstrap": "127.0.0.1:1"})
     (found,) = findings(stream, nobody)
     assert (found.resource, found.setting, found.expected) == ("cluster 127.0.0.1:1", "settings", "to be readable")
-    assert "Kafka could not tell the brokers' settings" in found.found
+    assert "Kafka could not return the brokers' settings" in found.found
 
 
 def test_the_command_prints_every_finding(

@@ -16,6 +16,7 @@ from tests.speed.delivering import (
     MakeSink,
     batch,
     delivered,
+    marker,
     messages,
     numbered,
     row,
@@ -28,7 +29,7 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.speed.exactly_once import transactions
-from tidemark.speed.exactly_once.marker import Marker, Sink, marker, marker_offset, marker_reader, read_marker
+from tidemark.speed.exactly_once.marker import Marker, Sink, marker_offset, marker_reader, read_marker
 from tidemark.speed.exactly_once.transactions import deliver
 
 pytestmark = pytest.mark.conformance(23)

@@ -98,8 +98,8 @@ def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, 
 
 def _replayed(store: ObjectStore, layout: Layout, topic_id: str) -> dict[TopicPartition, int]:
     """The end of the replayed dead letters, by log of the dead-letter topic."""
-    plan = ReplayPlans.of(store, layout, topic_id).last()
-    return {} if plan is None else {item.log: item.end for item in plan.ranges}
+    plan = ReplayPlans(store, layout, topic_id).last()
+    return {} if plan is None else {item.log: item.until for item in plan.ranges}
 
 
 def _value(stream: Stream, span: TimeSpan, sides: Sides, tally: Tally) -> dict[str, Any]:

@@ -56,8 +56,7 @@ _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX
 def run_departures(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
     """Count until SIGTERM, or with ``available_now`` until all existing records are counted.
 
-    Creates its topic if it is missing. Raises ConfigError for a stream without the needed columns, ConflictError for a
-    recreated topic, ServiceError if Kafka or S3 refuses, or retention deleted records before they were counted.
+    Raises ServiceError also if retention deleted records before they were counted.
     """
     with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
         departures(spark, stream, settings, available_now=available_now)
@@ -103,18 +102,6 @@ def departures_per_minute(rows: DataFrame) -> DataFrame:
     )
 
 
-def upserts(counts: DataFrame) -> DataFrame:
-    """Rows for Spark's Kafka sink, as JSON texts.
-
-    The key is ``{"window":"2013-01-14T12:00:00Z","origin":"JFK"}``; the value also has ``count``. A row without an
-    airport (null) has a key too, which a compacted topic requires.
-    """
-    return counts.select(
-        F.to_json(F.struct("window", "origin"), _JSON).alias("key"),
-        F.to_json(F.struct("window", "origin", "count"), _JSON).alias("value"),
-    )
-
-
 def start(
     spark: SparkSession, stream: Stream, settings: Settings, checkpoint: str, *, available_now: bool
 ) -> StreamingQuery:
@@ -133,9 +120,13 @@ def start(
             found=f"no {', '.join(missing)} among {', '.join(rows.columns)}",
             where=f"transform of stream {stream.name}",
         )
+    counts = departures_per_minute(rows).select(
+        # A row without an airport (null) has a key too, which a compacted topic requires.
+        F.to_json(F.struct("window", "origin"), _JSON).alias("key"),
+        F.to_json(F.struct("window", "origin", "count"), _JSON).alias("value"),
+    )
     query = (
-        upserts(departures_per_minute(rows))
-        .writeStream.format("kafka")
+        counts.writeStream.format("kafka")
         .queryName(f"{stream.name}-{LAYER}")
         .outputMode("update")
         .option("checkpointLocation", checkpoint)

@@ -1,1 +1,4 @@
-"""Kafka's topics, positions and records, and the classification of offsets without an archived row."""
+"""Kafka's topics, positions and records, and the classification of offsets without an archived row.
+
+Functions raise ServiceError if Kafka refuses, or does not answer in time (most wait 20 s).
+"""

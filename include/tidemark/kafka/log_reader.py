@@ -2,23 +2,23 @@
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.kafka.topics import UNAVAILABLE_HINT
+from tidemark.kafka.topics import UNAVAILABLE_HINT, kafka_errors
 
 Ints = npt.NDArray[np.int64]
 # Reading over fewer records than this takes no longer than a seek.
 NEAR_OFFSETS = 50_000
 _RECORDS_AT_ONCE = 10_000
 _PATIENCE_S = 60
+_NOTHING: Ints = np.empty((2, 0), dtype=np.int64)
 
 
 class LogReader:
@@ -35,7 +35,7 @@ class LogReader:
         self._progress = progress
         self._from = self._at = -1  # all records of [from, at) were read and are in _left; -1 before the first read
         self._ended = False
-        self._left = _nothing()
+        self._left = _NOTHING
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -53,14 +53,13 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def read(self, span: OffsetRange) -> tuple[Ints, Ints, int]:
         """Offsets and timestamps (ms) of the records in the span, and the offset up to which all were read.
 
-        That is the span's end, or the log's end if it comes first. Raises ServiceError if Kafka refuses, no longer
-        holds the span's start, or does not answer for a minute.
+        That is the span's end, or the log's end if it comes first. Raises ServiceError also for a deleted start.
         """
         if self._at < 0 or not self._from <= span.start <= self._at + NEAR_OFFSETS:
             self._seek(span.start)
@@ -76,23 +75,15 @@ class LogReader:
     def first_at(self, timestamp_ms: int) -> int | None:
         """The first offset in the log with this timestamp or a later one; transaction markers count too."""
         wanted = [KafkaPartition(self.log.topic, self.log.partition, timestamp_ms)]
-        try:
+        with kafka_errors("Kafka could not find a position by time", str(self.log)):
             (found,) = self._consumer.offsets_for_times(wanted, timeout=_PATIENCE_S)
-        except KafkaException as error:
-            raise ServiceError(
-                "Kafka could not find a position by time", found=error, where=str(self.log), hint=UNAVAILABLE_HINT
-            ) from error
         return found.offset if found.error is None and found.offset >= 0 else None
 
     def _seek(self, offset: int) -> None:
-        try:
+        with kafka_errors("Kafka could not be read", str(self.log)):
             self._consumer.assign([KafkaPartition(self.log.topic, self.log.partition, offset)])
-        except KafkaException as error:
-            raise ServiceError(
-                "Kafka could not be read", found=error, where=str(self.log), hint=UNAVAILABLE_HINT
-            ) from error
         self._from = self._at = offset
-        self._ended, self._left = False, _nothing()
+        self._ended, self._left = False, _NOTHING
 
     def _more(self) -> Ints:
         """The next records: a row of offsets and a row of timestamps."""
@@ -128,7 +119,3 @@ class LogReader:
             where=str(self.log),
             hint=UNAVAILABLE_HINT,
         )
-
-
-def _nothing() -> Ints:
-    return np.empty((2, 0), dtype=np.int64)

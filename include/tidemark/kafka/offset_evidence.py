@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -38,7 +37,6 @@ class OffsetSample:
     ranges: OffsetSet = ()
 
     def plus(self, other: "OffsetSample") -> "OffsetSample":
-        """Both, as one."""
         return OffsetSample(
             number=self.number + other.number, ranges=tuple(sorted([*self.ranges, *other.ranges]))[:RANGES_MAX]
         )
@@ -111,16 +109,15 @@ class OffsetClassifier:
         self._aborted = self._silent = False
 
     def __enter__(self) -> Self:
-        """Raises ServiceError if Kafka does not return the log's start."""
         self._start, self._end = self._extent()
         self._all = self._reader(committed=False)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def classify(self, offsets: Iterable[OffsetRange]) -> OffsetFindings:
-        """What Kafka has at these disjoint ranges in offset order. Raises ServiceError if Kafka fails."""
+        """What Kafka has at these disjoint ranges in offset order."""
         findings = OffsetFindings()
         for window, chunk in _chunks(offsets):
             asked = np.concatenate([np.arange(item.start, item.end, dtype=np.int64) for item in chunk])

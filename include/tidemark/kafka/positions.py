@@ -1,10 +1,12 @@
 """Positions of a topic's logs: watermarks, first records, the offsets at a time, a consumer's backlog."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -12,9 +14,11 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
+from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT, kafka_errors
 
 T = TypeVar("T")
+_GROUP = "tidemark-positions"
+_ONE_RECORD = {"enable.partition.eof": True, "fetch.message.max.bytes": 1}
 
 # Errors of a request while brokers come and go. Consumers do not repeat such a request themselves.
 _PASSING = frozenset(
@@ -47,12 +51,8 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: boo
         partitions = [KafkaPartition(log.topic, log.partition) for log in logs]
         return [consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S) for partition in partitions]
 
-    try:
-        found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", ends)
-    except KafkaException as error:
-        raise ServiceError(
-            "Kafka could not return the watermarks", found=error, where=bootstrap, hint=UNAVAILABLE_HINT
-        ) from error
+    with kafka_errors("Kafka could not return the watermarks", bootstrap):
+        found = _ask(bootstrap, ends, committed=committed)
     return tuple(
         Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, found, strict=True)
     )
@@ -72,23 +72,22 @@ class Backlog:
 def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout_s: float) -> Backlog:
     """What a reader at ``positions`` has not read yet: next offsets by partition, without one all of the partition.
 
-    Reads one record per partition. Raises ServiceError if Kafka does not answer within the time.
+    Reads one record per partition.
     """
     deadline = time.monotonic() + timeout_s
-    with _Reader(bootstrap, {"enable.partition.eof": True, "fetch.message.max.bytes": 1}) as consumer:
-        try:
-            unread = {}
-            for number in _partitions(consumer, topic, timeout_s):
-                partition = KafkaPartition(topic, number)
-                left_s = max(deadline - time.monotonic(), 0.01)
-                start, end = consumer.get_watermark_offsets(partition, timeout=left_s)
-                first = max(positions.get(number, start), start)
-                if first < end:
-                    unread[number] = (first, end)
-            found = _first_records(consumer, topic, {number: first for number, (first, _) in unread.items()}, deadline)
-        except KafkaException as error:
-            where = f"{topic} at {bootstrap}"
-            raise ServiceError("Kafka could not return the backlog", found=error, where=where) from error
+    with (
+        kafka_errors("Kafka could not return the backlog", f"{topic} at {bootstrap}"),
+        open_consumer(bootstrap, _GROUP, _ONE_RECORD) as consumer,
+    ):
+        unread = {}
+        for number in _partitions(consumer, topic, timeout_s):
+            partition = KafkaPartition(topic, number)
+            left_s = max(deadline - time.monotonic(), 0.01)
+            start, end = consumer.get_watermark_offsets(partition, timeout=left_s)
+            first = max(positions.get(number, start), start)
+            if first < end:
+                unread[number] = (first, end)
+        found = _first_records(consumer, topic, {number: first for number, (first, _) in unread.items()}, deadline)
     times = [item.timestamp_ms for item in found.values() if item.timestamp_ms is not None]
     return Backlog(offsets=sum(end - first for first, end in unread.values()), oldest_ms=min(times, default=None))
 
@@ -106,26 +105,19 @@ def first_records(
 ) -> dict[TopicPartition, FirstRecord]:
     """The first record of each log at or after its position; logs without one are left out.
 
-    All logs are of one topic. A position before the log's start counts as the start. Raises ServiceError if Kafka does
-    not answer within 20 s.
+    All logs are of one topic. A position before the log's start counts as the start.
     """
     if not positions:
         return {}
     logs = {log.partition: log for log in positions}
     topic = next(iter(positions)).topic
-    settings = {
-        "enable.partition.eof": True,
-        "fetch.message.max.bytes": 1,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed" if committed else "read_uncommitted",
-    }
-    with _Reader(bootstrap, settings) as consumer:
-        try:
-            wanted = {log.partition: position for log, position in positions.items()}
-            found = _first_records(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
-        except KafkaException as error:
-            where = f"{topic} at {bootstrap}"
-            raise ServiceError("Kafka could not return the first records", found=error, where=where) from error
+    settings = {**_ONE_RECORD, "auto.offset.reset": "earliest"}
+    with (
+        kafka_errors("Kafka could not return the first records", f"{topic} at {bootstrap}"),
+        open_consumer(bootstrap, _GROUP, settings, committed=committed) as consumer,
+    ):
+        wanted = {log.partition: position for log, position in positions.items()}
+        found = _first_records(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
     return {logs[number]: item for number, item in found.items()}
 
 
@@ -177,22 +169,17 @@ def positions_at(
                 raise KafkaException(item.error)
         return [item.offset for item in found]
 
-    try:
-        found = _ask(bootstrap, "read_committed" if committed else "read_uncommitted", offsets)
-    except KafkaException as error:
-        where = f"{moment} at {bootstrap}"
-        raise ServiceError(
-            "Kafka could not find positions by time", found=error, where=where, hint=UNAVAILABLE_HINT
-        ) from error
+    with kafka_errors("Kafka could not find positions by time", f"{moment} at {bootstrap}"):
+        found = _ask(bootstrap, offsets, committed=committed)
     return {log: offset if offset >= 0 else None for log, offset in zip(logs, found, strict=True)}
 
 
-def _ask(bootstrap: str, isolation: str, question: Callable[[Consumer], T]) -> T:
+def _ask(bootstrap: str, question: Callable[[Consumer], T], *, committed: bool) -> T:
     """Ask Kafka; repeat it for 20 s while leaders come and go, then raise Kafka's error."""
 
     def ask() -> T:
         # A new consumer each time: one keeps the metadata of a broker that had not caught up with the cluster.
-        with _Reader(bootstrap, {"isolation.level": isolation}) as consumer:
+        with open_consumer(bootstrap, _GROUP, committed=committed) as consumer:
             return question(consumer)
 
     attempts = Retrying(
@@ -204,22 +191,21 @@ def _ask(bootstrap: str, isolation: str, question: Callable[[Consumer], T]) -> T
     return attempts(ask)
 
 
-class _Reader:
-    """A consumer that joins no group and commits nothing."""
-
-    def __init__(self, bootstrap: str, settings: Mapping[str, object] | None = None) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "tidemark-positions",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                **(settings or {}),
-            }
-        )
-
-    def __enter__(self) -> Consumer:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+@contextmanager
+def open_consumer(
+    bootstrap: str, group: str, settings: Mapping[str, Any] = MappingProxyType({}), *, committed: bool = True
+) -> Iterator[Consumer]:
+    """A consumer that never joins its group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            **settings,
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()

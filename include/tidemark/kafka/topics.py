@@ -1,6 +1,8 @@
 """A topic in Kafka: its identity, its settings, and its creation."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -13,16 +15,21 @@ from tidemark.core.offsets import TopicPartition
 TIMEOUT_S = 20
 UNAVAILABLE_HINT = "Check that its brokers answer there and that the user has access, then try again"
 
-
 # librdkafka writes ids in the base64 alphabet that Kafka itself does not use.
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
-def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
-    """The topic's logs by partition number, with Kafka's topic id as Kafka's tools write it.
+@contextmanager
+def kafka_errors(problem: str, where: str) -> Iterator[None]:
+    """Raise a refusal by Kafka, or a missing answer, as ServiceError."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        raise ServiceError(problem, found=error, where=where, hint=UNAVAILABLE_HINT) from error
 
-    Raises ServiceError if the topic does not exist, or no broker answers within 20 s.
-    """
+
+def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
+    """The topic's logs by partition number, with the topic id as Kafka's tools write it. An error if it is missing."""
     found = logs_of(bootstrap, topic)
     if not found:
         hint = "Create it, or correct the name in the stream's definition. If it exists, grant the user DESCRIBE on it"
@@ -40,20 +47,19 @@ def logs_of(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
 
 
 def _described(bootstrap: str, topic: str) -> Any:
-    """The library's ``TopicDescription``, untyped because its leaders may be None against their type.
+    """The library's ``TopicDescription``, None if there is no such topic.
 
-    None if there is no such topic. Raises ServiceError if Kafka does not answer within 20 s.
+    It is untyped because its leaders may be None against their type.
     """
     admin = _admin(bootstrap)  # a garbage-collected client drops its pending futures
-    try:
-        future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
-        return future.result(timeout=TIMEOUT_S + 5)
-    except (KafkaException, TimeoutError) as error:
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise ServiceError(
-            "Kafka could not describe a topic", found=error, where=f"{topic} at {bootstrap}", hint=UNAVAILABLE_HINT
-        ) from error
+    with kafka_errors("Kafka could not describe a topic", f"{topic} at {bootstrap}"):
+        try:
+            future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
+            return future.result(timeout=TIMEOUT_S + 5)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
 
 
 def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
@@ -94,19 +100,13 @@ def _await_known(broker: str, topic: str, partitions: int) -> None:
 
 
 def copies(bootstrap: str, topic: str) -> int | None:
-    """The lowest number of replicas of any partition of the topic; None if there is no such topic.
-
-    Raises ServiceError if Kafka does not answer.
-    """
+    """The lowest number of replicas of any partition of the topic; None if there is no such topic."""
     found = _described(bootstrap, topic)
     return None if found is None else min(len(item.replicas) for item in found.partitions)
 
 
 def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
-    """Why Kafka acknowledges no records for the topic now: a phrase per partition that lacks brokers.
-
-    Raises ServiceError if Kafka does not answer.
-    """
+    """Why Kafka acknowledges no records for the topic now: a phrase per partition that lacks brokers."""
     found = _described(bootstrap, topic)
     if found is None:
         return (f"{topic} does not exist",)
@@ -121,40 +121,28 @@ def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
 
 
 def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
-    """The settings of every running broker as Kafka writes them, without those that are unset; at least one broker.
+    """The settings of every running broker, without those that are unset; at least one broker.
 
-    Raises ServiceError if no broker answers, or the user may not see settings (DESCRIBE_CONFIGS on the cluster).
+    The user needs DESCRIBE_CONFIGS on the cluster.
     """
     admin = _admin(bootstrap)
-    configs = []
-    try:
-        for broker in admin.list_topics(timeout=TIMEOUT_S).brokers:
-            resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-            answer = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource]
-            entries = answer.result(timeout=TIMEOUT_S + 5)
-            configs.append({name: entry.value for name, entry in entries.items() if entry.value is not None})
-    except (KafkaException, TimeoutError) as error:
-        raise ServiceError("Kafka could not return the brokers' settings", found=error, where=bootstrap) from error
-    return tuple(configs)
+    with kafka_errors("Kafka could not return the brokers' settings", bootstrap):
+        brokers = admin.list_topics(timeout=TIMEOUT_S).brokers
+        configs = [_config(admin, ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
+    return tuple({name: value for name, value in config.items() if value is not None} for config in configs)
 
 
 def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
-    """The topic's effective settings as Kafka writes them, with the broker's defaults.
+    """The topic's effective settings, with the broker's defaults. The user needs DESCRIBE_CONFIGS on the topic."""
+    with kafka_errors("Kafka could not return a topic's settings", f"{topic} at {bootstrap}"):
+        return _config(_admin(bootstrap), ConfigResource.Type.TOPIC, topic)
 
-    Raises ServiceError if the topic does not exist, or the user may not see its settings (DESCRIBE_CONFIGS).
-    """
-    admin = _admin(bootstrap)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    try:
-        found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
-    except (KafkaException, TimeoutError) as error:
-        raise ServiceError(
-            "Kafka could not return a topic's settings",
-            found=error,
-            where=f"{topic} at {bootstrap}",
-            hint=UNAVAILABLE_HINT,
-        ) from error
-    return {name: entry.value for name, entry in found.items()}
+
+def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
+    """The values as Kafka writes them, None for an unset one."""
+    resource = ConfigResource(kind, name)
+    found = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(timeout=TIMEOUT_S + 5)
+    return {key: entry.value for key, entry in found.items()}
 
 
 def _admin(bootstrap: str) -> AdminClient:

@@ -37,7 +37,8 @@ def avro_type(stream: Stream) -> StructType:
         raise _refused(stream.avro_schema_file, expected=expected, found=", ".join(twice) or "none")
     for text, file in zip(stream.avro_earlier_schemas, stream.avro_earlier_schema_files, strict=True):
         earlier, _ = _parsed(text, file)
-        compatibility = _java().org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(newest, earlier)
+        avro = jvm(SparkSession.active()).org.apache.avro
+        compatibility = avro.SchemaCompatibility.checkReaderWriterCompatibility(newest, earlier)
         problems = compatibility.getResult().getIncompatibilities()
         if problems:
             expected = f"an earlier schema whose records can be read as those of {stream.avro_schema_file}"
@@ -48,17 +49,14 @@ def avro_type(stream: Stream) -> StructType:
 
 def _parsed(text: str | None, file: str | None) -> tuple[Any, str]:
     """A schema as Avro's object, and as Spark's type in JSON."""
+    apache = jvm(SparkSession.active()).org.apache
     try:
-        schema = _java().org.apache.avro.Schema.Parser().parse(text)
-        return schema, _java().org.apache.spark.sql.avro.SchemaConverters.toSqlType(schema).dataType().json()
+        schema = apache.avro.Schema.Parser().parse(text)
+        return schema, apache.spark.sql.avro.SchemaConverters.toSqlType(schema).dataType().json()
     except (Py4JJavaError, PySparkException) as error:
         message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
         found = " ".join(str(message).split())
         raise _refused(file, expected="a schema that Avro and Spark take", found=found) from error
-
-
-def _java() -> Any:
-    return jvm(SparkSession.active())
 
 
 def avro_parsed(stream: Stream, value: Column) -> Column:

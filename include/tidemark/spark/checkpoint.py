@@ -1,4 +1,4 @@
-"""The archive query's checkpoint in S3: the ranges that Spark has planned, and the writer's id."""
+"""A streaming query's checkpoint in S3: the ranges that Spark has planned, and the query's id."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,13 @@ from tidemark.core.checkpoint import (
     parse_query_id,
 )
 from tidemark.core.errors import FormatError
-from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One stream's checkpoint.
+    """One query's checkpoint.
 
     Methods raise FormatError if a file is missing or does not parse, and ConflictError for another topic's positions.
     """
@@ -29,10 +28,6 @@ class Checkpoint:
     store: ObjectStore
     prefix: str
     topic: str
-
-    @classmethod
-    def of(cls, store: ObjectStore, layout: Layout, topic: str) -> "Checkpoint":
-        return cls(store=store, prefix=layout.checkpoint_prefix("archive"), topic=topic)
 
     def writer(self) -> str | None:
         """The query's id; None before its first start."""

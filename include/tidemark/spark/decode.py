@@ -43,10 +43,7 @@ _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
 def decode(records: DataFrame, stream: Stream) -> DataFrame:
-    """Rows of ARCHIVE_SCHEMA as source (with ``_reason``, null for a good value), event_time and event.
-
-    Raises ConfigError if the stream's schema is invalid.
-    """
+    """Rows of ARCHIVE_SCHEMA as source (with ``_reason``, null for a good value), event_time and event."""
     match stream.value_format:
         case "json":
             return _json(records, value_schema(stream), stream.renamed)
@@ -67,10 +64,7 @@ def decoded_schema(stream: Stream) -> StructType:
 
 
 def value_schema(stream: Stream) -> StructType:
-    """The stream's ``value_schema``.
-
-    Raises ConfigError if Spark can't parse it, or if a field has another field's earlier name.
-    """
+    """The stream's ``value_schema``; a ConfigError if Spark can't parse it, or for a ``twofold`` name."""
     wrong = ConfigError(
         "value_schema is not Spark DDL",
         expected="such as 'carrier STRING, delay INT'",

@@ -135,7 +135,7 @@ def rebuild_error(error: Exception, *, archive: str, code: str) -> TidemarkError
     """Why Spark could not transform archived rows: an error in the ``code``, or what ``task_error`` finds."""
     text = str(error)
     if _OURS.search(text) is None and _UNREAD_FILE.search(text) is None:
-        if _lies_in_rows(text):
+        if _OF_ROWS.search(text) and not _OF_MACHINE.match(cause_line(text)):
             return ConfigError(
                 FAILS_ON_RECORD,
                 expected="a row, or a reason in column 'reject'",
@@ -148,11 +148,6 @@ def rebuild_error(error: Exception, *, archive: str, code: str) -> TidemarkError
             hint = "If it is about the transformation, run 'tidemark streams' to test it"
             return ConfigError("Spark refuses a query of the rebuild", found=cause_line(text), where=archive, hint=hint)
     return task_error(error, where=archive)
-
-
-def _lies_in_rows(text: str) -> bool:
-    """Whether a Spark job failed on a row's values or in a user's function, and not because of a service."""
-    return _OF_ROWS.search(text) is not None and _OF_MACHINE.match(cause_line(text)) is None
 
 
 def cause_line(text: str) -> str:

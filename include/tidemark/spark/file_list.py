@@ -27,10 +27,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_\-!.~'()*,;:$&+=/@]*")
 
 
 def read_files(spark: SparkSession, schema: StructType, bucket: str, files: Iterable[ObjectInfo]) -> DataFrame:
-    """All rows of exactly these Parquet objects, each listed before and read once.
-
-    Raises IncompleteError if Spark does not take all of them.
-    """
+    """All rows of exactly these Parquet objects, each read once; an IncompleteError if Spark does not take all."""
     listed = {item.key: item for item in files}
     log = ["v1", *(_status(file_uri(spark, bucket, key), listed[key]) for key in sorted(listed))]
     reader = spark.read.schema(schema).option("recursiveFileLookup", True)

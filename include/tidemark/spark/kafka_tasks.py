@@ -17,10 +17,7 @@ PROVEN_WITH = "4.0.4"  # the version of Spark
 
 
 def ranges_read(frame: DataFrame) -> dict[int, OffsetRange]:
-    """The offsets by partition that an action on a micro-batch's frame reads; partitions without any are left out.
-
-    Raises FormatError if the frame does not read a Kafka topic.
-    """
+    """The offsets by partition that an action on a micro-batch's frame reads; partitions without any are left out."""
     return {partition: span for task in tasks_read(frame) for partition, span in task}
 
 

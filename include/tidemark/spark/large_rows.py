@@ -7,7 +7,7 @@ records of 200 bytes. Here a large row is split into several, and other rows cos
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import reduce
 from operator import add
 
@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.errors import PositionError
+from tidemark.spark.session import temporary_conf
 
 # A batch has at most ROWS times CHUNK_BYTES of values, 16 MiB, and at most as much of keys and of headers.
 ROWS = 4096
@@ -31,17 +32,9 @@ _BOUNDS = {
 _HEADERS_MEASURED = 4
 
 
-@contextmanager
-def bounded_batches(spark: SparkSession) -> Iterator[None]:
+def bounded_batches(spark: SparkSession) -> AbstractContextManager[None]:
     """Inside the block, Arrow batches of the session's queries end at ROWS rows, without a limit on bytes."""
-    before = {key: str(spark.conf.get(key)) for key in _BOUNDS}
-    try:
-        for key, value in _BOUNDS.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
+    return temporary_conf(spark, _BOUNDS)
 
 
 def split(rows: DataFrame) -> DataFrame:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
-from types import TracebackType
 from typing import Self
 
 from tidemark.core.errors import ServiceError
@@ -76,9 +75,7 @@ class Monitor:
         self._write("running")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if kind is None:
             self._write("stopped")
         else:

@@ -41,10 +41,7 @@ class Processed:
 
 
 def load_transform(stream: Stream, folder: Path) -> Transform:
-    """``transform`` of ``folder/<stream>.py``.
-
-    Raises ConfigError if there is no such file or function, or if the file does not load.
-    """
+    """``transform`` of ``folder/<stream>.py``; a ConfigError if it is missing or does not load."""
     path = folder / f"{stream.name}.py"
     spec = importlib.util.spec_from_file_location(f"tidemark_stream_{stream.name}", path)
     if spec is None or spec.loader is None or not path.exists():
@@ -65,8 +62,7 @@ def load_transform(stream: Stream, folder: Path) -> Transform:
 def process(records: DataFrame, stream: Stream, transform: Transform) -> Processed:
     """Decode and transform rows of ARCHIVE_SCHEMA; every row is in exactly one of the two frames.
 
-    Each frame reads ``records`` by itself. Raises ConfigError, before any row is read, if the transformation's columns
-    break the contract above.
+    Each frame reads ``records`` by itself. Raises ConfigError, before any row is read, for a broken contract.
     """
     rows = classify(records, stream, transform)
     rows = rows.withColumn("source", F.col("source").dropFields(REASON))

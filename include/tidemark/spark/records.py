@@ -98,10 +98,7 @@ def event_time(stream: Stream) -> Column:
 
 
 def _field_time(stream: Stream, wanted: FieldTime) -> Column:
-    """The time in a field of the value, null if it has none.
-
-    Raises ConfigError if the field's type in the Avro schema can't hold a time.
-    """
+    """The time in a field of the value, null if it has none. Raises as ``require_time``."""
     if stream.value_format == "avro":
         column, kind = avro_field(stream, F.col("value"), wanted.field)
         require_time(kind, stream, wanted)

@@ -38,10 +38,7 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.appName(name)
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    return _quietly(builder.getOrCreate)
+    return _quietly(SparkSession.builder.appName(name).config(map={**conf}).getOrCreate)
 
 
 def quiet_session(settings: Settings, name: str) -> SparkSession:
@@ -77,13 +74,28 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
         os.close(kept)
 
 
+@contextmanager
+def temporary_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block, the session has these settings."""
+    before = {key: spark.conf.get(key, None) for key in values}
+    try:
+        for key, value in values.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, earlier)
+
+
 def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
     """The application's session, one per process; with master, jars and memory unless spark-submit started it.
 
     Raises ConfigError without the jars, ServiceError if the JVM ends during its start.
     """
     os.environ.update(submit_environment(settings))
-    builder = SparkSession.builder.appName(name)
     defaults = {
         "spark.master": settings.spark_master,
         "spark.jars": jars(settings),
@@ -93,10 +105,9 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
     }
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
         defaults = {}
-    for key, value in {**session_conf(settings), **defaults, **(conf or {})}.items():
-        builder = builder.config(key, value)
+    options = {**session_conf(settings), **defaults, **(conf or {})}
     try:
-        session = builder.getOrCreate()
+        session = SparkSession.builder.appName(name).config(map={**options}).getOrCreate()
     except PySparkRuntimeError as error:  # it was killed, or the machine lacks memory
         raise ServiceError(
             "Spark's JVM did not start",

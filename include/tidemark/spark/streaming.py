@@ -26,7 +26,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.kafka_source import source_options
-from tidemark.spark.session import spark_session
+from tidemark.spark.session import spark_session, temporary_conf
 
 POLL_S = 1
 FINISH_S = 20.0  # supervisors kill after 30 s or so
@@ -106,15 +106,8 @@ def start_query(spark: SparkSession, query: DataStreamWriter) -> StreamingQuery:
     The setting is reset after the start; the query keeps it. Other queries of the session must not use it: Spark would
     also apply it to the file list of ``tidemark.spark.file_list``, which is on the driver's disk.
     """
-    before = spark.conf.get(_FILE_MANAGER, None)
-    spark.conf.set(_FILE_MANAGER, _ABORTABLE)
-    try:
+    with temporary_conf(spark, {_FILE_MANAGER: _ABORTABLE}):
         return query.start()
-    finally:
-        if before is None:
-            spark.conf.unset(_FILE_MANAGER)
-        else:
-            spark.conf.set(_FILE_MANAGER, before)
 
 
 @contextmanager

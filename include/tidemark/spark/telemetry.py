@@ -5,9 +5,7 @@ Their own thread exports them: an unavailable collector neither stops nor slows 
 
 import logging
 import os
-from dataclasses import dataclass
-from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from tidemark.spark.streaming import log_event
@@ -17,8 +15,7 @@ ATTRIBUTES = ("tidemark.stream", "tidemark.layer")
 _LAST_EXPORT_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instrument:
+class Instrument(NamedTuple):
     """One metric; name and unit (UCUM) follow OpenTelemetry's conventions."""
 
     name: str
@@ -27,40 +24,23 @@ class Instrument:
     about: str
 
 
-BATCHES = Instrument(name="tidemark.batches", kind="counter", unit="{batch}", about="Batches committed")
-RECORDS = Instrument(name="tidemark.records", kind="counter", unit="{record}", about="Records committed")
-DEAD_LETTERS = Instrument(
-    name="tidemark.dead_letters", kind="counter", unit="{record}", about="Records sent to the dead-letter topic"
-)
-IO = Instrument(name="tidemark.io", kind="counter", unit="By", about="Bytes of the data objects committed")
-FILES = Instrument(name="tidemark.files", kind="counter", unit="{file}", about="Data objects committed")
-OPEN_FILES = Instrument(
-    name="tidemark.open_files", kind="gauge", unit="{file}", about="Most files one task of the batch had open at once"
-)
-BATCH_DURATION = Instrument(name="tidemark.batch.duration", kind="histogram", unit="s", about="Time per batch")
+BATCHES = Instrument("tidemark.batches", "counter", "{batch}", "Batches committed")
+RECORDS = Instrument("tidemark.records", "counter", "{record}", "Records committed")
+DEAD_LETTERS = Instrument("tidemark.dead_letters", "counter", "{record}", "Records sent to the dead-letter topic")
+IO = Instrument("tidemark.io", "counter", "By", "Bytes of the data objects committed")
+FILES = Instrument("tidemark.files", "counter", "{file}", "Data objects committed")
+OPEN_FILES = Instrument("tidemark.open_files", "gauge", "{file}", "Most files one task of the batch had open at once")
+BATCH_DURATION = Instrument("tidemark.batch.duration", "histogram", "s", "Time per batch")
 UPLOAD_DURATION = Instrument(
-    name="tidemark.s3.upload.duration", kind="histogram", unit="s", about="Time per uploading call, retries included"
+    "tidemark.s3.upload.duration", "histogram", "s", "Time per uploading call, retries included"
 )
-RETRIES = Instrument(name="tidemark.s3.retries", kind="counter", unit="{retry}", about="S3 requests repeated")
+RETRIES = Instrument("tidemark.s3.retries", "counter", "{retry}", "S3 requests repeated")
 LAG_RECORDS = Instrument(
-    name="tidemark.lag.records", kind="gauge", unit="{record}", about="Offsets between the position and the topic's end"
+    "tidemark.lag.records", "gauge", "{record}", "Offsets between the position and the topic's end"
 )
-LAG_TIME = Instrument(
-    name="tidemark.lag.time", kind="gauge", unit="s", about="Age of the oldest unread record, 0 without one"
-)
-INSTRUMENTS = (
-    BATCHES,
-    RECORDS,
-    DEAD_LETTERS,
-    IO,
-    FILES,
-    OPEN_FILES,
-    BATCH_DURATION,
-    UPLOAD_DURATION,
-    RETRIES,
-    LAG_RECORDS,
-    LAG_TIME,
-)
+LAG_TIME = Instrument("tidemark.lag.time", "gauge", "s", "Age of the oldest unread record, 0 without one")
+_BATCH_INSTRUMENTS = (BATCHES, RECORDS, DEAD_LETTERS, IO, FILES, OPEN_FILES, BATCH_DURATION, UPLOAD_DURATION, RETRIES)
+INSTRUMENTS = (*_BATCH_INSTRUMENTS, LAG_RECORDS, LAG_TIME)
 
 
 class Telemetry:
@@ -69,24 +49,17 @@ class Telemetry:
     def __init__(self, *, stream: str, layer: str) -> None:
         self._attributes = dict(zip(ATTRIBUTES, (stream, layer), strict=True))
         self._provider: Any = None
-        self._instruments: dict[str, Any] = {}
+        self._writers: dict[Instrument, Any] = {}
         endpoint = next((value for name in ENDPOINTS if (value := os.environ.get(name))), None)
-        self._complaints = _FirstComplaint(layer=layer, stream=stream, collector=_place(endpoint or ""))
+        place = urlsplit(endpoint or "").netloc.rpartition("@")[2]  # a URL may contain a password
+        self._complaints = _FirstComplaint(layer=layer, stream=stream, collector=place)
         if endpoint is not None:
             self._start()
 
     def record(self, instrument: Instrument, value: float) -> None:
         """Add to a counter, observe in a histogram, set a gauge."""
-        target = self._instruments.get(instrument.name)
-        if target is None:
-            return
-        match instrument.kind:
-            case "counter":
-                target.add(value, self._attributes)
-            case "histogram":
-                target.record(value, self._attributes)
-            case "gauge":
-                target.set(value, self._attributes)
+        if (write := self._writers.get(instrument)) is not None:
+            write(value, self._attributes)
 
     def close(self) -> None:
         """Export the last values; takes 5 s at most."""
@@ -113,14 +86,10 @@ class Telemetry:
         self._provider = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource=resource)
         meter = self._provider.get_meter("tidemark")
         make = {"counter": meter.create_counter, "histogram": meter.create_histogram, "gauge": meter.create_gauge}
-        self._instruments = {
-            item.name: make[item.kind](item.name, unit=item.unit, description=item.about) for item in INSTRUMENTS
-        }
-
-
-def _place(url: str) -> str:
-    """Host and port only: a URL may contain a password."""
-    return urlsplit(url).netloc.rpartition("@")[2]
+        method = {"counter": "add", "histogram": "record", "gauge": "set"}
+        for item in INSTRUMENTS:
+            made: Any = make[item.kind](item.name, unit=item.unit, description=item.about)
+            self._writers[item] = getattr(made, method[item.kind])
 
 
 class _FirstComplaint(logging.Handler):
@@ -129,7 +98,6 @@ class _FirstComplaint(logging.Handler):
     def __init__(self, **fields: str) -> None:
         super().__init__(logging.WARNING)
         self._fields = fields
-        self._lock = Lock()
         self._made = False
 
     def start(self) -> None:
@@ -143,7 +111,6 @@ class _FirstComplaint(logging.Handler):
         logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
-        with self._lock:
-            first, self._made = not self._made, True
-        if first:
+        if not self._made:  # only one thread at a time is in a handler
+            self._made = True
             log_event("metrics not exported", level="warning", **self._fields, error=record.getMessage())

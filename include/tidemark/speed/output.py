@@ -69,10 +69,7 @@ def output(
 
 
 def live_record(rows: DataFrame, stream: Stream) -> tuple[Column, Column]:
-    """Key and value of the live record, from rows of ``classify``. The value of a rejected row is null.
-
-    Raises as ``output``.
-    """
+    """Key and value of the live record, from rows of ``classify``. The value of a rejected row is null."""
     own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, REASON)]
     value = F.to_json(F.struct(*(f"`{name}`" for name in own)), _JSON).cast("binary")
     return _key(rows, own, stream), F.when(F.col(REASON).isNull(), value)

@@ -7,6 +7,7 @@ the timestamp of the source record, so that duplicates can be found and records 
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Watermarks, watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
@@ -37,7 +37,7 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
-from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, recreated_topic, sink_of
+from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, same_logs, sink_of
 from tidemark.speed.exactly_once.marker import delivered_until, ensure_markers
 from tidemark.speed.exactly_once.mode_change import change_delivery_mode
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
@@ -160,8 +160,7 @@ def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Wa
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
     """Create missing output topics, and return their record limits. ``partitions``: the source's number of partitions.
 
-    A new dead-letter topic accepts every record of the source. Raises ConfigError if records keep their source's
-    partition and the live topic has too few.
+    A new dead-letter topic accepts every record of the source. Raises as ``require_partitions``.
     """
     bootstrap, speed = settings.speed_bootstrap, stream.speed
     source = topic_config(settings.kafka_bootstrap, stream.topic)
@@ -173,7 +172,7 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
     if speed.delivery == "exactly_once":
         ensure_markers(bootstrap, marker_topic(stream), partitions)
     for finding in findings(stream, settings):
-        log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **finding.fields())
+        log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **asdict(finding))
     require_partitions(stream, settings, partitions)
     live, dead_letter = (int(topic_config(bootstrap, topic)[LIMIT]) for topic in (speed.topic, speed.dead_letter_topic))
     return RecordLimits(live=live, dead_letter=dead_letter)
@@ -243,19 +242,14 @@ class Watch:
         """Check the batches with missing records. If a broker does not answer, the next call checks them again."""
         self._checked_at = time.monotonic()
         try:
-            marks = watermarks(self._settings.kafka_bootstrap, self._same_logs())
+            logs = same_logs(self._settings, self._stream.topic, self._topic_id)
+            marks = watermarks(self._settings.kafka_bootstrap, logs)
         except ServiceError as error:
             log_event("unchecked", level="warning", layer=LAYER, stream=self._stream.name, error=str(error))
             return
         for batch, spans in self._suspects:
             self._report_lost(batch, spans, marks)
         self._suspects.clear()
-
-    def _same_logs(self) -> Sequence[TopicPartition]:
-        logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
-        if logs[0].topic_id != self._topic_id:
-            raise recreated_topic(self._stream.topic, self._topic_id, logs[0].topic_id)
-        return logs
 
     def _report_lost(self, batch: int, spans: Spans, marks: Sequence[Watermarks]) -> None:
         """Only offsets before the log's start are lost: aborted transactions and compaction leave holes, too."""

@@ -4,7 +4,7 @@ Topics that Tidemark creates have none of them. A finding is a warning: it never
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.definitions.stream import Stream
@@ -49,10 +49,6 @@ class Finding:
     def __str__(self) -> str:
         state = f"{self.setting} is {self.found}, expected {self.expected}"
         return f"{self.resource}: {state}: {self.why}. To fix it: {self.fix}"
-
-    def fields(self) -> dict[str, str]:
-        """For a log event."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +136,11 @@ def live_topic(topic: Topic, cluster: Cluster, *, keyed: bool, exactly_once: boo
     """The dangerous settings of a live topic; ``keyed``: the stream sets ``speed.key``."""
     found = durability(topic, cluster)
     if "compact" in topic.config["cleanup.policy"] and not keyed:
-        found.append(
-            _of_topic(
-                topic,
-                cluster,
-                "cleanup.policy",
-                expected="delete",
-                why="Kafka refuses records without a key, which stops the stream, and keeps only the last record of"
-                " each key; without speed.key, records have the keys of the source",
-            )
+        why = (
+            "Kafka refuses records without a key, which stops the stream, and keeps only the last record of each key;"
+            " without speed.key, records have the keys of the source"
         )
+        found.append(_of_topic(topic, cluster, "cleanup.policy", expected="delete", why=why))
     return found + _times(topic, cluster, LIVE_RETENTION_MS, "until their day is rebuilt", exactly_once=exactly_once)
 
 
@@ -172,29 +163,16 @@ def durability(topic: Topic, cluster: Cluster) -> list[Finding]:
         why = "without its only broker a partition is unavailable, and without that broker's disk its records are lost"
         found.append(_replication(topic, cluster, str(most), why))
     if topic.replicas > 1 and in_sync == 1:
-        found.append(
-            _of_topic(
-                topic,
-                cluster,
-                "min.insync.replicas",
-                expected=str(topic.replicas // 2 + 1),
-                why="a record that only one broker has is acknowledged, and lost with that broker",
-            )
-        )
+        why = "a record that only one broker has is acknowledged, and lost with that broker"
+        majority = topic.replicas // 2 + 1
+        found.append(_of_topic(topic, cluster, "min.insync.replicas", expected=str(majority), why=why))
     if topic.replicas > 1 and in_sync >= topic.replicas:
         expected = f"above {in_sync}, with min.insync.replicas unchanged"
         why = f"min.insync.replicas is {in_sync}: nothing can be delivered while any broker is unavailable"
         found.append(_replication(topic, cluster, expected, why))
     if topic.config["unclean.leader.election.enable"] == "true":
-        found.append(
-            _of_topic(
-                topic,
-                cluster,
-                "unclean.leader.election.enable",
-                expected="false",
-                why="a broker without some acknowledged records may become the leader, and they are lost",
-            )
-        )
+        why = "a broker without some acknowledged records may become the leader, and they are lost"
+        found.append(_of_topic(topic, cluster, "unclean.leader.election.enable", expected="false", why=why))
     return found
 
 

@@ -86,7 +86,7 @@ class _Driver:
         """Check that the checkpoint belongs to Kafka's topic, then take its lease."""
         store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
         require_conditional_writes(store, settings.prefix)
-        checkpoint = Checkpoint.of(store, layout, stream.topic)
+        checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix("archive"), topic=stream.topic)
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
         writer = checkpoint.writer()
         if writer is not None:

@@ -38,6 +38,8 @@ from tidemark.speed.headers import add_coordinates
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
+# The columns of a task's receipt.
+RECEIPT = "delivered string"
 # The client's default.
 _BATCH_BYTES = 1_000_000
 
@@ -146,12 +148,9 @@ class TransactionBatches:
     def _run(self, sent: DataFrame, spans: list[TaskRange]) -> tuple[Delivered, ...]:
         try:
             with bounded_batches(sent.sparkSession):
-                found = (
-                    split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), "delivered string").collect()
-                )
+                return receipts(split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), RECEIPT))
         except (PySparkException, Py4JJavaError) as error:
             raise task_error(error, where=f"speed stream {self.stream.name}") from error
-        return tuple(decode(Delivered, json.loads(row.delivered), where="a task's receipt") for row in found)
 
     def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
         """The task's range. It is the log's first one as long as the log's position never moved."""
@@ -161,9 +160,7 @@ class TransactionBatches:
         return TaskRange(log=log, start=planned.start, until=planned.end, batch=batch, first=first)
 
     def _logs(self) -> tuple[TopicPartition, ...]:
-        logs = describe_topic(self.settings.kafka_bootstrap, self.stream.topic)
-        if logs[0].topic_id != self.topic_id:
-            raise recreated_topic(self.stream.topic, self.topic_id, logs[0].topic_id)
+        logs = same_logs(self.settings, self.stream.topic, self.topic_id)
         if len(logs) > self.partitions:
             require_partitions(self.stream, self.settings, len(logs))
             ensure_markers(self.sink.bootstrap, self.sink.marker_topic, len(logs))
@@ -171,15 +168,28 @@ class TransactionBatches:
         return logs
 
 
-def recreated_topic(topic: str, expected: str, found: str) -> ConflictError:
-    """The error of a stream whose source topic was recreated."""
-    return ConflictError(
-        "the topic was recreated while the stream ran",
-        expected=f"topic id {expected}",
-        found=f"topic id {found}",
-        where=topic,
-        hint="Restart the stream: it names the checkpoint to remove",
-    )
+def same_logs(settings: Settings, topic: str, topic_id: str) -> tuple[TopicPartition, ...]:
+    """The source's logs. Raises ConflictError if the topic was recreated while the stream ran."""
+    logs = describe_topic(settings.kafka_bootstrap, topic)
+    if logs[0].topic_id != topic_id:
+        raise ConflictError(
+            "the topic was recreated while the stream ran",
+            expected=f"topic id {topic_id}",
+            found=f"topic id {logs[0].topic_id}",
+            where=topic,
+            hint="Restart the stream: it names the checkpoint to remove",
+        )
+    return logs
+
+
+def receipt(done: Delivered) -> pa.RecordBatch:
+    """What a task returns to the driver."""
+    return pa.record_batch([pa.array([json.dumps(encode(done))])], names=["delivered"])
+
+
+def receipts(frame: DataFrame) -> tuple[Delivered, ...]:
+    """Run the tasks of a frame of receipts."""
+    return tuple(decode(Delivered, json.loads(row.delivered), where="a task's receipt") for row in frame.collect())
 
 
 def _task(
@@ -194,7 +204,7 @@ def _task(
         span = spans[context.partitionId()]
         rows = (add_coordinates(batch, span.log, name, version) for batch in join(batches, offset="source_offset"))
         done = deliver(rows, span, sink)
-        yield pa.record_batch([pa.array([json.dumps(encode(done))])], names=["delivered"])
+        yield receipt(done)
 
     return run
 

@@ -7,9 +7,10 @@ does not know. So the marker is an offset of an empty topic on the live cluster 
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -18,6 +19,7 @@ from confluent_kafka.cimpl import NewPartitions  # where its stub is
 
 from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.positions import open_consumer
 from tidemark.kafka.topics import TIMEOUT_S, describe_topic, ensure_topic
 
 # The group's coordinator is starting, moving, or loading the group's offsets.
@@ -81,41 +83,33 @@ def resume_at(found: Marker | None, span: TaskRange, sink: Sink) -> int:
 
     Raises PositionError if marker and range contradict each other.
     """
+    refusal = partial(_contradiction, found, span, sink)
     if found is None:
         if span.first:
             return span.start
-        raise _contradiction(
+        raise refusal(
             "there is no marker, but earlier batches were delivered",
-            found=None,
-            span=span,
-            sink=sink,
-            hint="The group's offsets expired or were deleted, or the live cluster was replaced. Find the greatest"
+            "The group's offsets expired or were deleted, or the live cluster was replaced. Find the greatest"
             " offset of this log in tidemark.source of both output topics, and set the marker to the next offset",
         )
     if found.position < span.start:
-        raise _contradiction(
+        raise refusal(
             "the marker is before the batch",
-            found=found,
-            span=span,
-            sink=sink,
-            hint=f"The checkpoint is after source offsets [{found.position}, {span.start}), which are not delivered."
+            f"The checkpoint is after source offsets [{found.position}, {span.start}), which are not delivered."
             " Remove the checkpoint, and the next start continues at the markers; or skip these records: set the"
             f" marker to {span.start}",
         )
     if found.position > span.until:
-        raise _contradiction(
+        raise refusal(
             "the marker is after the batch",
-            found=found,
-            span=span,
-            sink=sink,
-            hint="More is delivered than the checkpoint says: it is an old copy, or another query delivers this stream."
+            "More is delivered than the checkpoint says: it is an old copy, or another query delivers this stream."
             " Stop that query, or remove the checkpoint, and the next start continues at the markers; to deliver"
             f" records a second time, set the marker to {span.start}",
         )
     return found.position
 
 
-def _contradiction(problem: str, *, found: Marker | None, span: TaskRange, sink: Sink, hint: str) -> PositionError:
+def _contradiction(found: Marker | None, span: TaskRange, sink: Sink, problem: str, hint: str) -> PositionError:
     log = span.log
     position = "none" if found is None else str(found.position)
     if found is not None and found.batch is not None:
@@ -130,44 +124,23 @@ def _contradiction(problem: str, *, found: Marker | None, span: TaskRange, sink:
     )
 
 
-def marker(sink: Sink, log: TopicPartition) -> Marker | None:
-    """The log's marker, None if nothing was ever delivered. Waits for a commit in progress.
-
-    Raises ServiceError if Kafka does not answer within the sink's time-out, ConflictError for another log's marker,
-    FormatError for a marker of another program.
-    """
-    with marker_reader(sink) as consumer:
-        return read_marker(consumer, sink, log)
-
-
 def delivered_until(sink: Sink, logs: Sequence[TopicPartition]) -> dict[int, int]:
-    """The next source offset to deliver, by partition, for each log with a marker. Raises as ``marker``."""
+    """The next source offset to deliver, by partition, for each log with a marker. Raises as ``read_marker``."""
     with marker_reader(sink) as consumer:
         found = {log.partition: read_marker(consumer, sink, log) for log in logs}
     return {partition: item.position for partition, item in found.items() if item is not None}
 
 
-@contextmanager
-def marker_reader(sink: Sink) -> Iterator[Consumer]:
-    """A consumer with the sink's group that never joins it."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": sink.bootstrap,
-            "group.id": sink.group,
-            "enable.auto.commit": False,
-            # Waits for the offsets of a transaction that is being committed.
-            "isolation.level": "read_committed",
-            "log_level": 3,
-        }
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
+def marker_reader(sink: Sink) -> AbstractContextManager[Consumer]:
+    """A consumer with the sink's group. It waits for the offsets of a transaction that is being committed."""
+    return open_consumer(sink.bootstrap, sink.group, {"log_level": 3})
 
 
 def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker | None:
-    """``marker`` with an existing consumer."""
+    """The log's marker, None if nothing was ever delivered. Waits for a commit in progress.
+
+    Raises ConflictError for another log's marker, FormatError for a marker of another program.
+    """
     where = f"group {sink.group}, {sink.marker_topic}-{log.partition} at {sink.bootstrap}"
     item = _committed(consumer, KafkaPartition(sink.marker_topic, log.partition), sink.timeout_s, where)
     if item.offset < 0:
@@ -208,10 +181,7 @@ def marker_offset(span: TaskRange, sink: Sink, position: int) -> KafkaPartition:
 
 
 def ensure_markers(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create the marker topic, or add missing partitions.
-
-    Raises ServiceError if Kafka refuses, or does not show the partitions within 20 s.
-    """
+    """Create the marker topic, or add missing partitions, and wait until Kafka shows them."""
     if not ensure_topic(bootstrap, topic, partitions=partitions) and len(describe_topic(bootstrap, topic)) < partitions:
         _grow(bootstrap, topic, partitions)
     deadline = time.monotonic() + TIMEOUT_S

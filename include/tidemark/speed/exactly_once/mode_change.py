@@ -6,7 +6,7 @@ To at least once: there is nothing to do. The markers stay where they are, and a
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -24,16 +24,15 @@ _MODE = "delivery.json"
 def change_delivery_mode(
     checkpoint: Checkpoint, delivery: str, logs: Sequence[TopicPartition], sink: Sink, stream: str
 ) -> None:
-    """Set the checkpoint's delivery mode. After a crash, the next start repeats this.
-
-    Raises ServiceError if Kafka or S3 refuses, FormatError for a mode that does not parse.
-    """
+    """Set the checkpoint's delivery mode. After a crash, the next start repeats this."""
     key = checkpoint.prefix + _MODE
     position = checkpoint.position()
     before = _mode(checkpoint.store.get(key), where=key)
     if before is not None and before != delivery:
         if delivery == "exactly_once":
-            _set_markers(position or {}, logs, sink)
+            for log in logs:
+                if position is not None and log.partition in position:
+                    _set_marker(log, position[log.partition], sink)
         log_event("delivery changed", layer="speed", stream=stream, before=before, after=delivery, positions=position)
     checkpoint.store.put(key, canonical_json({"delivery": delivery}), content_type="application/json")
 
@@ -49,17 +48,8 @@ def _mode(body: bytes | None, *, where: str) -> str | None:
         ) from error
 
 
-def _set_markers(position: Mapping[int, int], logs: Sequence[TopicPartition], sink: Sink) -> None:
-    """Set each log's marker to its position.
-
-    This uses the tasks' transactional ids, so that an earlier exactly-once task is fenced and cannot move the marker.
-    """
-    for log in logs:
-        if log.partition in position:
-            _set_marker(log, position[log.partition], sink)
-
-
 def _set_marker(log: TopicPartition, position: int, sink: Sink) -> None:
+    """Set a log's marker. The task's transactional id fences an earlier exactly-once task, which could move it."""
     producer = Producer(
         {
             "bootstrap.servers": sink.bootstrap,

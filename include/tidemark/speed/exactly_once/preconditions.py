@@ -87,7 +87,5 @@ def _operators(frame: DataFrame) -> list[str]:
 
 
 def _reason(name: str) -> str:
-    for part, reason in _REASONS.items():
-        if part in name:
-            return reason
-    return "is not known to keep one row per row, in the same order"
+    unknown = "is not known to keep one row per row, in the same order"
+    return next((reason for part, reason in _REASONS.items() if part in name), unknown)

@@ -1,6 +1,6 @@
 """Dead letters as data: which ones belong to the stream, which copy of one counts, and their source records."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,7 +85,8 @@ def _parsed(rows: DataFrame) -> DataFrame:
     )
     # In steps: each column that is used more than once is computed once, and the plan stays small.
     rows = rows.select("*", _own_start(F.col("_all")).alias("_own_from"))
-    rows = rows.select("*", F.when(F.col("_own_from") > 0, _slice_from("_all", "_own_from")).alias("_own"))
+    own = F.slice("_all", F.greatest(F.col("_own_from"), F.lit(1)), F.size("_all"))
+    rows = rows.select("*", F.when(F.col("_own_from") > 0, own).alias("_own"))
     rows = rows.select(
         "*",
         *(_part("source", SOURCE_PATTERN, group).alias(f"_{name}") for group, name in enumerate(_SOURCE, 1)),
@@ -225,17 +226,10 @@ def _own_start(headers: Column) -> Column:
     return F.when(from_end > 0, F.size(headers) - from_end + 1).otherwise(0).cast("int")
 
 
-def _slice_from(headers: str, start: str) -> Column:
-    return F.slice(headers, F.greatest(F.col(start), F.lit(1)), F.size(headers))
-
-
-def _is(name: str) -> Callable[[Column], Column]:
-    return lambda header: header["key"] == name
-
-
 def _text(name: str) -> Column:
     """The text of one of Tidemark's headers; null if it is missing or not UTF-8."""
-    value = F.get(F.filter("_own", _is(f"tidemark.{name}")), F.lit(0))["value"].cast("string")
+    ours = F.filter("_own", lambda header: header["key"] == f"tidemark.{name}")
+    value = F.get(ours, F.lit(0))["value"].cast("string")
     return F.when(F.is_valid_utf8(value), value)
 
 

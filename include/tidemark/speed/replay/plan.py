@@ -14,42 +14,28 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
 from tidemark.s3 import ObjectStore
+from tidemark.speed.exactly_once.marker import TaskRange
 
 _PLAN = re.compile(r"(?P<number>\d{6,})\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRange:
-    """Offsets ``start <= offset < end`` of one dead-letter log, to be replayed.
-
-    ``first``: Kafka has no marker of an earlier replay, because there was none or because the marker expired.
-    """
-
-    log: TopicPartition
-    start: int
-    end: int
-    first: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """One replay. ``number`` counts the replays of a stream and dead-letter topic, from 1."""
+    """One replay of dead letters. ``number`` counts the replays of a stream and dead-letter topic, from 1.
+
+    A range is ``first`` if Kafka has no marker of an earlier replay: there was none, or the marker expired.
+    """
 
     stream: str
     number: int
-    ranges: tuple[ReplayRange, ...]
+    ranges: tuple[TaskRange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlans:
     """The plans of one stream for one dead-letter topic id. A recreated topic has none."""
 
-    store: ObjectStore
-    prefix: str
-
-    @classmethod
-    def of(cls, store: ObjectStore, layout: Layout, topic_id: str) -> "ReplayPlans":
-        return cls(store=store, prefix=f"{layout.checkpoint_prefix('replay')}{topic_id}/")
+    def __init__(self, store: ObjectStore, layout: Layout, topic_id: str) -> None:
+        self.store, self.prefix = store, f"{layout.checkpoint_prefix('replay')}{topic_id}/"
 
     def last(self) -> ReplayPlan | None:
         """The newest plan, None before the first. Raises FormatError if it does not parse."""
@@ -82,15 +68,16 @@ class ReplayPlans:
         return self.store.get(self._key(plan.number, ".done")) is not None
 
     def finish(self, plan: ReplayPlan) -> None:
-        """Record that the whole plan was delivered."""
         self.store.put(self._key(plan.number, ".done"), canonical_json({"number": plan.number}))
 
     def _key(self, number: int, suffix: str = "") -> str:
         return f"{self.prefix}{number:06}{suffix}.json"
 
 
-def next_range(log: TopicPartition, *, before: int | None, marker: int | None, end: int, where: str) -> ReplayRange:
-    """The range of a log that the next replay reads.
+def next_range(
+    log: TopicPartition, *, number: int, before: int | None, marker: int | None, end: int, where: str
+) -> TaskRange:
+    """The range of a log that replay ``number`` reads.
 
     It starts where the last finished replay ended: ``before``, or None if there was none. ``marker`` is Kafka's copy of
     that offset. It may be None, because Kafka deletes offsets that were not committed for a week. Raises PositionError
@@ -109,4 +96,4 @@ def next_range(log: TopicPartition, *, before: int | None, marker: int | None, e
         raise PositionError(
             "the dead-letter topic ends before the last replayed offset", expected=f">= {start}", found=end, where=where
         )
-    return ReplayRange(log=log, start=start, end=end, first=marker is None)
+    return TaskRange(log=log, start=start, until=end, batch=number, first=marker is None)

@@ -5,7 +5,7 @@ delivery (``exactly_once.transactions``). A record that is good now goes to the 
 source record. A record that is still bad goes back to the dead-letter topic with the next attempt number.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -26,14 +26,15 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
-from tidemark.kafka.positions import watermarks
+from tidemark.kafka.positions import open_consumer, watermarks
 from tidemark.kafka.topics import describe_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers, marker
+from tidemark.speed.exactly_once.batches import RECEIPT, receipt, receipts
+from tidemark.speed.exactly_once.marker import Sink, TaskRange, delivered_until, ensure_markers
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.output import RecordLimits, output
 from tidemark.speed.replay.dead_letters import (
@@ -50,7 +51,6 @@ from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_range
 REPLAY = RunStep("replay", dict[str, Any])
 TIMEOUT_S = 60
 POLL_S = 0.5
-_ACCOUNT = "skipped bigint, good bigint, dead bigint, transactions bigint, partition bigint"
 
 # Called with the number of finished offsets of the dead-letter topic, and their total.
 OnProgress = Callable[[int, int], object]
@@ -81,7 +81,6 @@ class Replayed:
         return Replayed(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
     def to_value(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
 
@@ -126,19 +125,22 @@ class _Replay:
         )
         ensure_markers(bootstrap, self._sink.marker_topic, len(self._logs))
         layout = Layout(prefix=settings.prefix, stream=stream.name)
-        self.plans = ReplayPlans.of(ObjectStore(settings), layout, topic_id)
+        self.plans = ReplayPlans(ObjectStore(settings), layout, topic_id)
 
     def begin(self, last: ReplayPlan | None) -> ReplayPlan:
         """Write the plan of a new replay: from the end of the ``last`` one, which is done, to the logs' fixed ends."""
-        before = {} if last is None else {item.log: item.end for item in last.ranges}
+        before = {} if last is None else {item.log: item.until for item in last.ranges}
+        markers = delivered_until(self._sink, self._logs)
+        number = 1 if last is None else last.number + 1
         plan = ReplayPlan(
             stream=self._stream.name,
-            number=1 if last is None else last.number + 1,
+            number=number,
             ranges=tuple(
                 next_range(
                     mark.log,
+                    number=number,
                     before=before.get(mark.log),
-                    marker=None if (found := marker(self._sink, mark.log)) is None else found.position,
+                    marker=markers.get(mark.log.partition),
                     end=mark.high_watermark,
                     where=f"{mark.log} with topic id {mark.log.topic_id}, group {self._sink.group}",
                 )
@@ -152,11 +154,11 @@ class _Replay:
         """Deliver the rest of the plan, check the counts, and record that it is done."""
         log_starts = {mark.log: mark.log_start for mark in watermarks(self._sink.bootstrap, self._logs)}
         available = {
-            item.log: OffsetRange(start=log_starts[item.log], end=item.end)
+            item.log: OffsetRange(start=log_starts[item.log], end=item.until)
             for item in plan.ranges
-            if log_starts[item.log] < item.end
+            if log_starts[item.log] < item.until
         }
-        lost = sum(max(min(log_starts[item.log], item.end) - item.start, 0) for item in plan.ranges)
+        lost = sum(max(min(log_starts[item.log], item.until) - item.start, 0) for item in plan.ranges)
         try:
             with self._progress(plan):
                 done = self._deliver(plan, available)
@@ -166,26 +168,19 @@ class _Replay:
         return done + Replayed(plans=(plan.number,), lost=lost)
 
     def _deliver(self, plan: ReplayPlan, available: Mapping[TopicPartition, OffsetRange]) -> Replayed:
-        spans = {
-            item.log.partition: TaskRange(
-                log=item.log, start=item.start, until=item.end, batch=plan.number, first=item.first
-            )
-            for item in plan.ranges
-        }
+        spans = {item.log.partition: item for item in plan.ranges}
         if not available:
-            return _balanced(plan, {}, (), 0, self._move_markers(spans))
+            return _balanced(plan, {}, (), 0, self._move_markers(plan.ranges))
         starts = {partition: span.start for partition, span in spans.items()}
         dead_letters = self._dead_letters(available)
         wanted = select_copies(dead_letters, starts).persist()  # three more jobs use it; each would read the topic
         try:
             count = wanted.count()
             counts, kinds = not_ours(dead_letters, starts)
-            accounts = self._write(dead_letters, wanted, spans) if count else []
-            written = {account["partition"] for account in accounts}
-            accounts += self._move_markers(
-                {partition: span for partition, span in spans.items() if partition not in written}
-            )
-            done = _balanced(plan, counts, kinds, count, accounts)
+            delivered = self._write(dead_letters, wanted, spans) if count else ()
+            written = {item.log for item in delivered}
+            delivered += self._move_markers(item for item in plan.ranges if item.log not in written)
+            done = _balanced(plan, counts, kinds, count, delivered)
             return self._with_earlier(done, plan, wanted) if done.earlier else done
         finally:
             wanted.unpersist()
@@ -195,25 +190,25 @@ class _Replay:
 
     def _write(
         self, dead_letters: DataFrame, wanted: DataFrame, spans: Mapping[int, TaskRange]
-    ) -> list[dict[str, int]]:
-        """Deliver the wanted dead letters. Return the counts of each log that has any."""
+    ) -> tuple[Delivered, ...]:
+        """Deliver the wanted dead letters."""
         rows = records(source_rows(dead_letters, wanted, self._stream), self._stream)
         classified = classify(rows, self._stream, self._transform)
         made = output(classified, self._stream, self._source_id, record_limits=self._limits)
         ordered = to_deliver(made, wanted, len(spans))
-        return [row.asDict() for row in ordered.mapInArrow(_deliverer(dict(spans), self._sink), _ACCOUNT).collect()]
+        return receipts(ordered.mapInArrow(_deliverer(dict(spans), self._sink), RECEIPT))
 
-    def _move_markers(self, spans: Mapping[int, TaskRange]) -> list[dict[str, int]]:
+    def _move_markers(self, spans: Iterable[TaskRange]) -> tuple[Delivered, ...]:
         """Move the markers of logs without dead letters to deliver."""
-        return [_account(deliver((), span, self._sink), partition) for partition, span in spans.items()]
+        return tuple(deliver((), span, self._sink) for span in spans)
 
     def _with_earlier(self, done: Replayed, plan: ReplayPlan, wanted: DataFrame) -> Replayed:
         """Split ``earlier``: an interrupted replay left dead letters with the next attempt after the plan's end."""
         ends = {mark.log: mark.high_watermark for mark in watermarks(self._sink.bootstrap, self._logs)}
         since = {
-            item.log: OffsetRange(start=item.end, end=ends[item.log])
+            item.log: OffsetRange(start=item.until, end=ends[item.log])
             for item in plan.ranges
-            if item.end < ends[item.log]
+            if item.until < ends[item.log]
         }
         dead = 0
         if since:
@@ -228,28 +223,20 @@ class _Replay:
     @contextmanager
     def _progress(self, plan: ReplayPlan) -> Iterator[None]:
         """Report the markers' progress every half second, as far as brokers answer."""
-        total = sum(item.end - item.start for item in plan.ranges)
+        total = sum(item.until - item.start for item in plan.ranges)
         starts = {item.log.partition: item.start for item in plan.ranges}
         over = Event()
 
         def poll() -> None:
-            consumer = Consumer(
-                {
-                    "bootstrap.servers": self._sink.bootstrap,
-                    "group.id": self._sink.group,
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_uncommitted",  # does not wait for open transactions
-                    "log_level": 0,
-                }
-            )
             wanted = [KafkaPartition(self._sink.marker_topic, partition) for partition in starts]
-            while not over.wait(POLL_S):
-                try:
-                    found = consumer.committed(wanted, timeout=5)
-                except KafkaException:
-                    continue
-                self._on_progress(sum(max(item.offset - starts[item.partition], 0) for item in found), total)
-            consumer.close()
+            # It does not wait for open transactions.
+            with open_consumer(self._sink.bootstrap, self._sink.group, {"log_level": 0}, committed=False) as consumer:
+                while not over.wait(POLL_S):
+                    try:
+                        found = consumer.committed(wanted, timeout=5)
+                    except KafkaException:
+                        continue
+                    self._on_progress(sum(max(item.offset - starts[item.partition], 0) for item in found), total)
 
         thread = Thread(target=poll, name="replay-progress")
         self._on_progress(0, total)
@@ -267,12 +254,12 @@ def _balanced(
     counts: Mapping[Kind | None, int],
     kinds: tuple[NotOurs, ...],
     wanted: int,
-    accounts: Sequence[Mapping[str, int]],
+    delivered: tuple[Delivered, ...],
 ) -> Replayed:
     """The plan's counts. Raises IncompleteError unless every dead letter has one outcome."""
-    good, dead, skipped, transactions = (
-        sum(account[name] for account in accounts) for name in ("good", "dead", "skipped", "transactions")
-    )
+    good = sum(item.good for item in delivered)
+    dead = sum(item.dead for item in delivered)
+    skipped = sum(item.skipped for item in delivered)
     if good + dead + skipped != wanted:
         raise IncompleteError(
             "a replay's counts do not balance",
@@ -289,7 +276,7 @@ def _balanced(
         not_ours=sum(counts.values()) - ours,
         kinds=kinds,
         earlier=skipped,
-        transactions=transactions,
+        transactions=sum(item.transactions for item in delivered),
     )
 
 
@@ -298,21 +285,9 @@ def _deliverer(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for partition, parts in groupby(_parts(batches), key=lambda part: part[0]):
-            done = deliver((_complete(rows) for _, rows in parts), spans[partition], sink)
-            account = _account(done, partition)
-            yield pa.RecordBatch.from_pylist([account])
+            yield receipt(deliver((_complete(rows) for _, rows in parts), spans[partition], sink))
 
     return write
-
-
-def _account(done: Delivered, partition: int) -> dict[str, int]:
-    return {
-        "skipped": done.skipped,
-        "good": done.good,
-        "dead": done.dead,
-        "transactions": done.transactions,
-        "partition": partition,
-    }
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
