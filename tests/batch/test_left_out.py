@@ -146,7 +146,8 @@ def test_days_with_damage_are_left_out_one_after_the_other(world: World) -> None
 def failing(folder: Path, name: str, reason: str) -> str:
     """The error of a run where the transformation fails on a record of a requested day."""
     code = re.escape(str(folder / f"{name}.py"))
-    return rf"^the transformation fails on a record: expected .*, found {re.escape(reason)}.* \[{code}\]\. Return null instead"
+    found = re.escape(reason)
+    return rf"^the transformation fails on a record: expected .*, found {found}.* \[{code}\]\. Return null instead"
 
 
 def test_a_late_record_on_which_the_transformation_fails_holds_up_no_requested_day(
