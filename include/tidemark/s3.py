@@ -68,8 +68,13 @@ def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float =
     )
 
 
-def error_code(error: ClientError) -> str:
-    """S3's error code, for example ``NoSuchKey``, or the HTTP status if the body names none."""
+def error_code(error: Exception) -> str:
+    """S3's error code, for example ``NoSuchKey``, or the HTTP status if the body names none.
+
+    For an error without an answer it is the error's type.
+    """
+    if not isinstance(error, ClientError):
+        return type(error).__name__
     return str(error.response.get("Error", {}).get("Code") or error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
@@ -100,7 +105,7 @@ def ensure_bucket(settings: Settings) -> None:
     try:
         client.create_bucket(Bucket=settings.bucket)
     except (ClientError, BotoCoreError) as error:
-        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
+        code = error_code(error)
         if code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
             raise ServiceError(
                 "S3 could not create a bucket", found=f"{code}: {error}", where=settings.bucket
@@ -132,24 +137,22 @@ class ObjectStore:
         for _ in range(READ_TRIES):  # botocore retries a call, but not the reading of its answer's body
             try:
                 body = self.ask(key)["Body"]
-            except ClientError as error:
+            except (ClientError, BotoCoreError) as error:
                 if error_code(error) in {"NoSuchKey", "404"}:
                     return None
-                raise self._refused("get", key, error) from error
-            except BotoCoreError as error:
-                raise self._refused("get", key, error) from error
+                raise self.refused("get", key, error) from error
             try:
                 return body.read()
             except BotoCoreError as error:
                 cut = error
-        raise self._refused("get", key, cut) from cut
+        raise self.refused("get", key, cut) from cut
 
     def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> None:
         """Write the object, replacing another one: for run artefacts, which a retry writes again."""
         try:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType=content_type)
         except (ClientError, BotoCoreError) as error:
-            raise self._refused("put", key, error) from error
+            raise self.refused("put", key, error) from error
 
     def put_if_absent(
         self,
@@ -170,7 +173,7 @@ class ObjectStore:
                 )
             )
         except (ClientError, BotoCoreError) as error:
-            raise self._refused("put", key, error) from error
+            raise self.refused("put", key, error) from error
 
     def update(self, key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
         """Replace the object by what ``change`` makes of its bytes, for a lease; the result is the object afterwards.
@@ -209,12 +212,10 @@ class ObjectStore:
             if found["Body"].read() != expected:
                 return False
             self.client.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=found["ETag"])
-        except ClientError as error:
+        except (ClientError, BotoCoreError) as error:
             if error_code(error) in {"NoSuchKey", "404", "PreconditionFailed", "412", "ConditionalRequestConflict"}:
                 return False
-            raise self._refused("put", key, error) from error
-        except BotoCoreError as error:
-            raise self._refused("put", key, error) from error
+            raise self.refused("put", key, error) from error
         return True
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
@@ -231,15 +232,16 @@ class ObjectStore:
                         key=item["Key"], size=item["Size"], etag=item["ETag"].strip('"'), modified=item["LastModified"]
                     )
         except (ClientError, BotoCoreError) as error:
-            raise self._refused("list", prefix, error) from error
+            raise self.refused("list", prefix, error) from error
 
     def delete(self, key: str) -> None:
         """Delete the object; a key without an object is no error, as on S3."""
         try:
             self.client.delete_object(Bucket=self.bucket, Key=key)
         except (ClientError, BotoCoreError) as error:
-            raise self._refused("delete", key, error) from error
+            raise self.refused("delete", key, error) from error
 
-    def _refused(self, call: str, key: str, error: Exception) -> ServiceError:
-        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
-        return ServiceError(f"S3 {call} failed", found=f"{code}: {error}", where=f"s3://{self.bucket}/{key}")
+    def refused(self, call: str, key: str, error: Exception, *, hint: str | None = None) -> ServiceError:
+        """The error to raise for a call that S3 refused."""
+        found, where = f"{error_code(error)}: {error}", f"s3://{self.bucket}/{key}"
+        return ServiceError(f"S3 {call} failed", found=found, where=where, hint=hint)

@@ -25,7 +25,7 @@ from tests.batch.logs import MONDAY, Log
 from tests.batch.test_verify import check, differences, seal
 from tests.conftest import MakeStream, Produce, unique
 from tests.waiting import wait_until
-from tidemark.adopt import job
+from tidemark.adopt import run
 from tidemark.adopt.rows import NO_FIELDS, ValueFields
 from tidemark.adopt.run import Imported, import_objects
 from tidemark.archive.stream.driver import archive
@@ -67,7 +67,7 @@ class World:
             (offset,) = self.produce_records(self.stream.topic, [(b"k", body, milliseconds, partition, [])])
             self.values[partition, offset] = value
 
-    def some(self, *offsets: int, partition: int = 0) -> list[Value]:
+    def records(self, *offsets: int, partition: int = 0) -> list[Value]:
         return [self.values[partition, offset] for offset in offsets]
 
     def with_offsets(self, *offsets: int, partition: int = 0) -> list[Value]:
@@ -77,7 +77,7 @@ class World:
     def connect(
         self, start: int, end: int, form: str = "json", *, partition: int = 0, folder: str | None = None
     ) -> str:
-        values = self.some(*range(start, end), partition=partition)
+        values = self.records(*range(start, end), partition=partition)
         return self.sink.write(partition, start, values, form, folder=folder)
 
     def adopt(self, **options: Any) -> Imported:
@@ -131,7 +131,7 @@ def make_world(spark: SparkSession, settings: Settings, make_stream: MakeStream,
 
 def problems(result: Imported) -> dict[str, str]:
     """Keys of the objects with problems, and the texts."""
-    found = [(re.search(r"\[([^\[\]]*connect/topics[^\[\], ]*)", str(item)), str(item)) for item in result.problems]
+    found = [(re.search(r"\[([^\[\]]*connect/topics[^\[\], ]*)", text), text) for text in result.problems]
     return {match[1] if match else "": text for match, text in found}
 
 
@@ -157,7 +157,7 @@ def test_an_imported_day_is_proven_after_kafka_lost_its_records(make_world: Make
         (logs[0], 3, 0, 17),
         (logs[1], 2, 0, 8),
     ]
-    assert (result.compared, result.problems, [item.gaps for item in result.logs]) == (2, (), [(), ()])
+    assert (result.compared, result.problems, [item.gaps for item in result.logs]) == (2, {}, [(), ()])
     assert world.sink.objects() == before
     assert world.numbers() == {**world.expected(*range(30)), **world.expected(*range(14), partition=1)}
     row = world.archived()[0, 3]
@@ -178,8 +178,8 @@ def test_an_imported_day_is_proven_after_kafka_lost_its_records(make_world: Make
 def test_keys_headers_and_timestamps_are_imported_where_the_sink_stored_them(make_world: MakeWorld) -> None:
     world = make_world(event_time={"extractor": "record"})
     world.produce(4)
-    times_ms = [1_358_200_000_123 + 1000 * number for number in range(4)]
-    values = [{**value, "_at": time_ms} for value, time_ms in zip(world.some(*range(4)), times_ms, strict=True)]
+    timestamps = [1_358_200_000_123 + 1000 * number for number in range(4)]
+    values = [{**value, "_at": at} for value, at in zip(world.records(*range(4)), timestamps, strict=True)]
     key = world.sink.write(0, 0, values)
     stem = key.removesuffix(".json")
     world.sink.put(f"{stem}.keys.json", lines(["a", "b", "c", "d"]))
@@ -189,9 +189,9 @@ def test_keys_headers_and_timestamps_are_imported_where_the_sink_stored_them(mak
 
     result = world.adopt(fields=ValueFields(timestamp="_at"))
 
-    assert (result.problems, result.compared) == ((), 2)
+    assert (result.problems, result.compared) == ({}, 2)
     for number, row in enumerate(row for _, row in sorted(world.archived().items())):
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=times_ms[number])
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamps[number])
         assert (row["timestamp"], row["event_time"], row["timestamp_type"]) == (moment, moment, -1)
         assert (row["key"], row["headers"]) == (b"abcd"[number : number + 1], [{"key": "h", "value": b"%d" % number}])
 
@@ -205,11 +205,11 @@ def test_offsets_that_are_archived_are_not_imported_again(make_world: MakeWorld)
     world.connect(0, 5)
     world.connect(5, 12)
     planned = world.adopt(dry_run=True)
-    assert (planned.logs[0].rows, planned.manifests, len(world.archived())) == (9, (), 3)
+    assert (planned.logs[0].rows, planned.manifests, len(world.archived())) == (9, [], 3)
 
     result = world.adopt()
 
-    # [3, 6) is the stream's: so what is left of the two objects is two ranges.
+    # The stream archived [3, 6). The rest of the two objects is two ranges.
     assert (result.logs[0].rows, len(result.manifests)) == (9, 2)
     assert sorted(world.oracle.archive().ranges) == [(0, 0, 3), (0, 3, 6), (0, 6, 12)]
     assert world.numbers() == world.expected(*range(12))
@@ -222,10 +222,10 @@ def test_a_second_run_imports_nothing_and_a_third_what_is_new(make_world: MakeWo
     world.connect(2, 4)
     first = world.adopt()
     keys = world.oracle.keys("data")
-    again = world.adopt()
-    # The first object ends where the last one starts. How far the last one reaches is known by reading it.
-    assert [(item.read, item.known, item.rows) for item in again.logs] == [(1, 1, 0)]
-    assert (again.manifests, again.problems, world.oracle.keys("data")) == ((), (), keys)
+    second = world.adopt()
+    # The first object ends where the last one starts. The end of the last one is known only by reading it.
+    assert [(item.read, item.known, item.rows) for item in second.logs] == [(1, 1, 0)]
+    assert (second.manifests, second.problems, world.oracle.keys("data")) == ([], {}, keys)
     world.connect(4, 10)
     steps: list[tuple[int, int]] = []
     third = world.adopt(progress=lambda done, total: steps.append((done, total)))
@@ -238,8 +238,7 @@ def test_a_second_run_imports_nothing_and_a_third_what_is_new(make_world: MakeWo
     ]
     assert (len({item["writer"] for item in manifests}), manifests[1]["previous"] is None) == (1, False)
     world.forget(10)  # Kafka can't confirm the topic any more, which is needed for new records only
-    below = f"s3://{world.settings.bucket}/{world.sink.topics_dir}/"
-    last = import_objects(world.spark, world.settings, world.stream, below)
+    last = world.adopt()
     assert ([(item.read, item.known, item.rows) for item in last.logs], last.compared) == ([(0, 3, 0)], 0)
     assert len(first.manifests) == 1
 
@@ -249,12 +248,12 @@ def test_an_import_that_is_killed_continues_without_a_duplicate(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     world = make_world(partitions=2)
-    monkeypatch.setattr(job, "CHUNK_OBJECTS", 2)  # one of each log at a time
+    monkeypatch.setattr(run, "CHUNK_OBJECTS", 2)  # one of each log at a time
     for partition in range(2):
         world.produce(9, partition=partition)
         for start in range(0, 9, 3):
             world.connect(start, start + 3, partition=partition)
-    step, calls = getattr(job, point), []
+    step, calls = getattr(run, point), []
 
     def killed(*args: Any, **options: Any) -> Any:
         calls.append(1)
@@ -263,13 +262,13 @@ def test_an_import_that_is_killed_continues_without_a_duplicate(
             raise KeyboardInterrupt
         return done
 
-    monkeypatch.setattr(job, point, killed)
+    monkeypatch.setattr(run, point, killed)
     with pytest.raises(KeyboardInterrupt):
         world.adopt()
     both = [*world.expected(*range(3)), *world.expected(*range(3), partition=1)]
     assert sorted(world.archived()) == sorted(both)
     assert len(world.oracle.keys("data")) == 4  # two of them without a manifest
-    monkeypatch.setattr(job, point, step)
+    monkeypatch.setattr(run, point, step)
 
     result = world.adopt()
 
@@ -281,7 +280,7 @@ def test_an_import_that_is_killed_continues_without_a_duplicate(
 
 def test_a_command_that_is_killed_is_finished_by_the_next_one(make_world: MakeWorld) -> None:
     world = make_world()
-    number = 2 * job.CHUNK_OBJECTS + 10  # three chunks
+    number = 2 * run.CHUNK_OBJECTS + 10  # three chunks
     values: list[Value] = [{"n": offset, "at": "2013-01-14T17:00:00Z"} for offset in range(number)]
     bodies = [json.dumps(value).encode() for value in values]
     world.produce_records(world.stream.topic, [(b"k", body, 1_358_182_800_000, 0, []) for body in bodies])
@@ -295,7 +294,7 @@ def test_a_command_that_is_killed_is_finished_by_the_next_one(make_world: MakeWo
         os.killpg(process.pid, signal.SIGKILL)
         output = process.communicate()[0].decode()
     assert process.returncode == -signal.SIGKILL, output
-    assert job.CHUNK_OBJECTS <= len(world.archived()) < number
+    assert run.CHUNK_OBJECTS <= len(world.archived()) < number
 
     done = subprocess.run(given, capture_output=True, text=True, check=False)
 
@@ -309,9 +308,9 @@ def test_what_cannot_be_placed_is_reported_and_the_rest_is_imported(make_world: 
     world.produce(60)
     world.connect(0, 5)
     world.connect(50, 55)
-    short = world.sink.write(0, 5, world.some(*range(5, 9)))
-    long = world.sink.write(0, 10, world.some(*range(10, 16)))
-    undated = world.sink.write(0, 15, [*world.some(15, 16), {"n": 1, "at": "noon"}, *world.some(18, 19)])
+    short = world.sink.write(0, 5, world.records(*range(5, 9)))
+    long = world.sink.write(0, 10, world.records(*range(10, 16)))
+    undated = world.sink.write(0, 15, [*world.records(15, 16), {"n": 1, "at": "noon"}, *world.records(18, 19)])
     torn = world.connect(20, 25, "avro")
     world.sink.put(torn, world.sink.objects()[torn][2][:-5])
     empty = world.sink.key(0, 25)
@@ -332,20 +331,18 @@ def test_what_cannot_be_placed_is_reported_and_the_rest_is_imported(make_world: 
     assert texts[undated].startswith("1 of 5 records can't be read, line 3 first: expected an event time, found none")
     assert texts[torn].startswith("an object does not decode: expected a complete avro file, found ")
     assert texts[empty].startswith("an object has no records")
-    assert texts[twins[0]].startswith(
-        f"two objects start at the same offset: expected one object, found also {twins[1]}"
-    )
+    assert texts[twins[0]].startswith("several objects start at the same offset: expected one object, found 2")
     assert texts[without_values].startswith("an object's key can't be used: expected ")
-    assert "found format .csv is not one of .json, " in texts[csv]
+    assert "found another name or format" in texts[csv]
     assert world.numbers() == world.expected(*range(5), 15, 16, 18, 19, *range(50, 55))
     (log,) = result.logs
     assert (log.span, log.gaps) == (
         OffsetRange(start=0, end=55),
         tuple(OffsetRange(start=start, end=end) for start, end in ((5, 15), (17, 18), (20, 50))),
     )
-    # Nothing of it is guessed later either.
-    again = world.adopt()
-    assert (again.logs[0].rows, problems(again)) == (0, texts)
+    # A later run guesses nothing either.
+    repeated = world.adopt()
+    assert (repeated.logs[0].rows, problems(repeated)) == (0, texts)
 
 
 def test_time_folders_are_imported_where_objects_follow_each_other(make_world: MakeWorld) -> None:
@@ -356,7 +353,7 @@ def test_time_folders_are_imported_where_objects_follow_each_other(make_world: M
     # Partition 1 has a late record in its second hour: the count shows that two objects are mixed.
     world.connect(4, 12, folder="year=2013/month=01/day=14/hour=13")
     for start, offsets, hour in ((4, (4, 5, 7), 13), (6, (6,), 14), (8, (8, 9, 10, 11), 15)):
-        world.sink.write(1, start, world.some(*offsets, partition=1), folder=f"hour={hour}")
+        world.sink.write(1, start, world.records(*offsets, partition=1), folder=f"hour={hour}")
     # Partition 2 lacks an offset that no object has, so later objects may hide records of others.
     for start, end, hour in ((4, 6, 13), (7, 9, 14), (9, 12, 15)):
         world.connect(start, end, partition=2, folder=f"hour={hour}")
@@ -389,29 +386,29 @@ def test_mixed_objects_are_imported_by_their_offset_field(
                 cities.setdefault("Lyon" if offset % 3 else "Nice", []).append(offset)
         for city, offsets in cities.items():
             for at in range(0, len(offsets), 5):
-                some = offsets[at : at + 5]
-                values = world.with_offsets(*some, partition=partition)
-                world.sink.write(partition, some[0], values, folder=f"city={city}")
+                own = offsets[at : at + 5]
+                values = world.with_offsets(*own, partition=partition)
+                world.sink.write(partition, own[0], values, folder=f"city={city}")
     # A sink that failed wrote a record again, in an object of another start.
     world.sink.write(0, 2, world.with_offsets(2, 4), folder="city=Lyon")
-    monkeypatch.setattr(job, "CHUNK_OBJECTS", 4)  # so that objects stay open from one chunk to the next
+    monkeypatch.setattr(run, "CHUNK_OBJECTS", 4)  # so that objects stay open from one chunk to the next
 
     result = world.adopt(fields=OFFSETS)
 
     there = [offset for offset in range(40) if offset != 33]
     assert world.numbers() == {**world.expected(*there), **world.expected(*there, partition=1)}
-    assert (result.problems, result.compared > 4) == ((), True)
+    assert (result.problems, result.compared > 4) == ({}, True)
     gap = (OffsetRange(start=33, end=34),)
     assert [(item.rows, item.gaps) for item in result.logs] == [(39, gap), (39, gap)]
-    again = world.adopt(fields=OFFSETS)
-    assert ([item.rows for item in again.logs], again.manifests) == ([0, 0], ())
+    repeated = world.adopt(fields=OFFSETS)
+    assert ([item.rows for item in repeated.logs], repeated.manifests) == ([0, 0], [])
 
 
 def test_a_field_that_is_not_the_offset_is_reported(make_world: MakeWorld) -> None:
     world = make_world()
     world.produce(6)
-    good = world.sink.write(0, 0, [*world.with_offsets(0, 1), *world.some(2)], folder="city=Nice")
-    wrong = world.sink.write(0, 3, [{**value, "_offset": 7} for value in world.some(3, 4)], folder="city=Lyon")
+    good = world.sink.write(0, 0, [*world.with_offsets(0, 1), *world.records(2)], folder="city=Nice")
+    wrong = world.sink.write(0, 3, [{**value, "_offset": 7} for value in world.records(3, 4)], folder="city=Lyon")
     result = world.adopt(fields=OFFSETS)
     texts = problems(result)
     assert texts.keys() == {good, wrong}
@@ -435,33 +432,31 @@ def test_objects_of_other_topics_are_counted_and_shown(make_world: MakeWorld) ->
         world.adopt()
     world.connect(0, 3)
     result = world.adopt(dry_run=True)
-    assert {key: item.reason for item in result.ignored for key in item.examples} == others
-    assert (result.logs[0].rows, result.problems) == (3, ())
+    assert {key: reason for reason, keys in result.ignored.items() for key in keys} == others
+    assert (result.logs[0].rows, result.problems) == (3, {})
     with pytest.raises(ConfigError, match=r"nothing to import: .*found no object \[s3://.*/no/such/folder/\]"):
         import_objects(world.spark, world.settings, world.stream, "no/such/folder")
-    with pytest.raises(ConfigError, match=r"the archive's bucket can be imported: expected .*, found elsewhere"):
-        import_objects(world.spark, world.settings, world.stream, "s3://elsewhere/topics")
 
 
 def test_objects_of_another_log_are_refused_as_far_as_kafka_shows_it(make_world: MakeWorld) -> None:
     world = make_world()
     world.produce(6)
     log = describe_topic(world.settings.kafka_bootstrap, world.stream.topic)[0]
-    world.sink.write(0, 0, [*world.some(0, 1, 2), {"n": 99, "at": world.values[0, 3]["at"]}])
+    world.sink.write(0, 0, [*world.records(0, 1, 2), {"n": 99, "at": world.values[0, 3]["at"]}])
     with pytest.raises(
         ConflictError, match=r"(?s)does not hold the topic's records: expected at offset 3 Kafka's .*99"
     ):
         world.adopt()
-    world.sink.write(0, 0, world.some(*range(6), 0))
-    with pytest.raises(ConflictError, match=r"after the end of its log: expected offsets below 6, found 6"):
+    world.sink.write(0, 0, world.records(*range(6), 0))
+    with pytest.raises(ConflictError, match=r"not hold the topic's records: expected offsets below 6, found 6"):
         world.adopt()
     world.connect(0, 4)
-    after_end = world.sink.write(0, 6, world.some(0))
-    with pytest.raises(ConflictError, match=r"after the end of its log: expected offsets below 6, found 6"):
+    after_end = world.sink.write(0, 6, world.records(0))
+    with pytest.raises(ConflictError, match=r"not hold the topic's records: expected offsets below 6, found 6"):
         world.adopt()
     world.sink.client.delete_object(Bucket=world.settings.bucket, Key=after_end)
-    other = world.sink.write(7, 0, world.some(0))
-    with pytest.raises(ConflictError, match=r"a partition the topic does not have: expected partition 0 to 0, found 7"):
+    other = world.sink.write(7, 0, world.records(0))
+    with pytest.raises(ConflictError, match=r"not hold the topic's records: expected partition 0 to 0, found 7"):
         world.adopt()
     world.sink.client.delete_object(Bucket=world.settings.bucket, Key=other)
     world.forget(5)
@@ -469,7 +464,7 @@ def test_objects_of_another_log_are_refused_as_far_as_kafka_shows_it(make_world:
         ConflictError, match=rf"nothing shows that they are of this topic.*--topic-id {re.escape(log.topic_id)}"
     ):
         world.adopt()
-    with pytest.raises(ConflictError, match=rf"another id: expected topic id old, found {re.escape(log.topic_id)}"):
+    with pytest.raises(ConflictError, match=r"nothing shows that they are of this topic"):
         world.adopt(topic_id="old")
     assert world.oracle.keys("manifests") == {}
     result = world.adopt(topic_id=log.topic_id)
@@ -480,8 +475,6 @@ def test_a_stream_of_other_values_is_refused(make_world: MakeWorld) -> None:
     raw = make_world(event_time={"extractor": "record"}, value_format="raw", value_schema=None)
     with pytest.raises(ConfigError, match=r"imported values are JSON: expected value_format json, found raw"):
         raw.adopt()
-    with pytest.raises(ConfigError, match=r"not a field's name: expected letters, digits and _, found a\.b"):
-        make_world().adopt(fields=ValueFields(offset="a.b"))
 
 
 def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left(
@@ -490,7 +483,7 @@ def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left
     world = make_world()
     world.produce(12)
     world.connect(0, 4)
-    world.sink.write(0, 4, world.some(4, 5))
+    world.sink.write(0, 4, world.records(4, 5))
     world.connect(8, 12)
     # The tests' own session instead of another one, which takes ten seconds to start.
     monkeypatch.setattr(command, "bare_session", lambda _name, **_conf: world.spark)
@@ -507,7 +500,7 @@ def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left
         "not imported  the offsets of an object's records are unknown: expected the 4 records of [4, 8)" in shown.output
     )
     assert "values compared with Kafka's, all equal" in shown.output
-    world.sink.write(0, 4, world.some(*range(4, 8)))
+    world.sink.write(0, 4, world.records(*range(4, 8)))
     assert CliRunner().invoke(app, given, env={"COLUMNS": "120"}).exit_code == 0
     last = CliRunner().invoke(app, given, env={"COLUMNS": "120"})
     assert (last.exit_code, "Nothing to import: all records" in last.output) == (0, True), last.output

@@ -140,15 +140,15 @@ GUARDS = (
     Guard(
         name="import-archived-once",
         promise="An import writes no offset that is archived already.",
-        path="include/tidemark/adopt/job.py",
-        old="wanted[group.log] = subtract(own, group.archived)",
-        new="wanted[group.log] = own",
+        path="include/tidemark/adopt/run.py",
+        old="wanted = subtract(found, log.archived)",
+        new="wanted = found",
         tests=("tests/archive/test_adopt.py::test_offsets_that_are_archived_are_not_imported_again",),
     ),
     Guard(
         name="import-known-offsets",
         promise="An import writes no record whose offset is unknown.",
-        path="include/tidemark/adopt/job.py",
+        path="include/tidemark/adopt/run.py",
         old="fits = rows == offsets",
         new="fits = True",
         tests=("tests/archive/test_adopt.py::test_what_cannot_be_placed_is_reported_and_the_rest_is_imported",),
@@ -156,7 +156,7 @@ GUARDS = (
     Guard(
         name="import-mixed-objects",
         promise="An import does not trust an object's number of records where objects before it may have some of them.",
-        path="include/tidemark/adopt/job.py",
+        path="include/tidemark/adopt/run.py",
         old="fits = before == 0 and after == 0",
         new="fits = rows == offsets",
         tests=("tests/archive/test_adopt.py::test_time_folders_are_imported_where_objects_follow_each_other",),
@@ -164,9 +164,9 @@ GUARDS = (
     Guard(
         name="import-open-objects",
         promise="An import by an offset field loses no record of an object that reaches beyond the next one's start.",
-        path="include/tidemark/adopt/job.py",
-        old="state.open = [item for item in state.open if (highest.get(item.key) or 0) >= state.waiting[0].start]",
-        new="state.open = []",
+        path="include/tidemark/adopt/run.py",
+        old="log.open = [item for item in log.open if ends.get(item.key, 0) >= following]",
+        new="log.open = []",
         tests=("tests/archive/test_adopt.py::test_mixed_objects_are_imported_by_their_offset_field",),
     ),
 )

@@ -1,90 +1,31 @@
-"""Whether objects hold records of the topic that exists now, as far as Kafka can still show it."""
+"""Compare Connect objects with Kafka, to find those that are not of the topic that exists now."""
 
-import hashlib
 import json
-import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.adopt.decode import read_object
-from tidemark.adopt.listing import ConnectObject, LogObjects, require_before_end
+from tidemark.adopt.listing import ConnectObject, LogImport, not_of_topic
 from tidemark.adopt.rows import ValueFields
-from tidemark.core.errors import ConflictError, FormatError, ServiceError
+from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.offsets import TopicPartition
-from tidemark.kafka.topics import TIMEOUT_S
+from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
-OBJECTS_PER_LOG = 3
 CLIP = 120
 # Kafka's own names in the client library.
 _END, _OUTSIDE = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
-    log: TopicPartition
-    offset: int
-    key: str
-    value: bytes
+def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[LogImport], fields: ValueFields) -> int:
+    """Compare the first and last value of some objects of each log with Kafka's. Returns how many values were equal.
 
-
-def compare_with_kafka(
-    settings: Settings, store: ObjectStore, groups: Sequence[LogObjects], fields: ValueFields
-) -> int:
-    """Compare the first and last value of some objects of each log with Kafka's; how many were compared, all equal.
-
-    Raises ConflictError, naming both sides, where a value differs or an object ends after its log.
+    Raises ConflictError, naming both sides, if a value differs or an object ends after its log.
     """
-    samples = [
-        sample
-        for group in groups
-        for item in _chosen(group)
-        for sample in _samples(store, group, item, fields)
-        if sample.offset >= group.log_start
-    ]
-    return _compare(settings, samples, fields)
-
-
-def _chosen(group: LogObjects) -> list[ConnectObject]:
-    """The last object that is not archived yet, and others that Kafka still holds records of."""
-    left = [item for item in group.objects if not group.is_archived(item)]
-    held = [item for item in left if (bound := group.bound(item)) is None or bound > group.log_start]
-    step = max(len(held) - 1, 1) / (OBJECTS_PER_LOG - 1)
-    places = {round(number * step) for number in range(OBJECTS_PER_LOG)}
-    return [item for place, item in enumerate(held) if place in places]
-
-
-def _samples(store: ObjectStore, group: LogObjects, item: ConnectObject, fields: ValueFields) -> list[_Sample]:
-    try:
-        values = read_object(store, item).column("value")
-    except FormatError:
-        return []  # the import reports it
-    bound, last = group.bound(item), values[-1].as_py()
-    places: dict[int, bytes] = {item.start: values[0].as_py()}
-    if fields.offset is not None:
-        offset = _offset(last, fields.offset)
-        places |= {} if offset is None else {offset: last}
-    elif bound is None or bound == item.start + len(values):
-        require_before_end(group, item, item.start + len(values))
-        places[item.start + len(values) - 1] = last
-    return [_Sample(log=group.log, offset=offset, key=item.key, value=value) for offset, value in places.items()]
-
-
-def _offset(value: bytes, field: str) -> int | None:
-    try:
-        found = json.loads(value)[field]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return found if isinstance(found, int) else None
-
-
-def _compare(settings: Settings, samples: Sequence[_Sample], fields: ValueFields) -> int:
     consumer = Consumer(
         {
             "bootstrap.servers": settings.kafka_bootstrap,
@@ -97,75 +38,89 @@ def _compare(settings: Settings, samples: Sequence[_Sample], fields: ValueFields
     )
     compared = 0
     try:
-        for sample in samples:
-            held, value = _value(consumer, sample)
-            if not held:
-                continue
-            compared += 1
-            if value is None or meaning(value, fields) != meaning(sample.value, fields):
-                raise ConflictError(
-                    "an object does not hold the topic's records",
-                    expected=f"at offset {sample.offset} Kafka's {'null' if value is None else clipped(value)}",
-                    found=clipped(sample.value),
-                    where=f"{sample.key}, {sample.log}, topic id {sample.log.topic_id}",
-                    hint="The object is of another topic, of this topic before it was recreated, or its sink changed"
-                    " the values. Move it out of the folder",
-                )
+        for log in logs:
+            for item in _chosen(log):
+                for offset, value in _samples(store, log, item, fields).items():
+                    record = _record(consumer, log.log, offset) if offset >= log.ends.log_start else None
+                    if record is None:
+                        continue
+                    body = record.value()
+                    if body is None or meaning(value, fields) != meaning(body, fields):
+                        expected, found = (text[:CLIP].decode(errors="replace") for text in (body or b"null", value))
+                        raise not_of_topic(item.key, f"at offset {offset} Kafka's {expected}", found)
+                    compared += 1
     except KafkaException as error:
-        where = settings.kafka_bootstrap
-        raise ServiceError("Kafka did not return records to compare", found=error, where=where) from error
+        raise ServiceError(
+            "Kafka did not return records to compare",
+            found=error,
+            where=settings.kafka_bootstrap,
+            hint=UNAVAILABLE_HINT,
+        ) from error
     finally:
         consumer.close()
     return compared
 
 
-def _value(consumer: Consumer, sample: _Sample) -> tuple[bool, bytes | None]:
-    """Whether Kafka has a record at the offset, and its value. Compaction or retention may have removed it."""
-    consumer.assign([KafkaPartition(sample.log.topic, sample.log.partition, sample.offset)])
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        message = consumer.poll(max(deadline - time.monotonic(), 0))
-        if message is None:
-            raise ServiceError(
-                "Kafka did not return a record to compare",
-                expected=f"an answer within {TIMEOUT_S} s",
-                where=f"{sample.log} at offset {sample.offset}",
-            )
-        error = message.error()
-        if error is None:
-            return message.offset() == sample.offset, message.value()
-        if error.code() in {_END, _OUTSIDE}:
-            return False, None
-        raise KafkaException(error)
+def _chosen(log: LogImport) -> list[ConnectObject]:
+    """The last object that is not archived yet, and at most two others that Kafka still holds records of."""
+    left = [item for item in log.objects if not log.is_archived(item)]
+    held = [item for item in left if (bound := log.bound(item)) is None or bound > log.ends.log_start]
+    return [*held[: -1 : max(len(held) // 2, 1)], *held[-1:]]
 
 
-def meaning(value: bytes, fields: ValueFields) -> str:
-    """A hash that is equal for equal JSON.
+def _samples(store: ObjectStore, log: LogImport, item: ConnectObject, fields: ValueFields) -> dict[int, bytes]:
+    """The object's first and last value by offset, as far as their offsets are known."""
+    try:
+        values = read_object(store, item).column("value")
+    except FormatError:
+        return {}  # the import reports it
+    samples: dict[int, bytes] = {item.start: values[0].as_py()}
+    bound, end, last = log.bound(item), item.start + len(values), values[-1].as_py()
+    if fields.offset is not None:
+        offset = _offset(last, fields.offset)
+        if offset is not None:
+            samples[offset] = last
+    elif bound is None or bound == end:
+        log.require_before_end(item, end)
+        samples[end - 1] = last
+    return samples
 
-    Blanks, the order of members, ``1`` or ``1.0``, members that are null and the fields that the sink added do not
-    count. For what is no JSON it is the hash of the bytes.
+
+def _offset(value: bytes, field: str) -> int | None:
+    try:
+        found = json.loads(value)[field]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _record(consumer: Consumer, log: TopicPartition, offset: int) -> Message | None:
+    """Kafka's record at the offset; None if compaction or retention removed it."""
+    consumer.assign([KafkaPartition(log.topic, log.partition, offset)])
+    message = consumer.poll(TIMEOUT_S)
+    if message is None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+    error = message.error()
+    if error is None:
+        return message if message.offset() == offset else None
+    if error.code() in {_END, _OUTSIDE}:
+        return None
+    raise KafkaException(error)
+
+
+def meaning(value: bytes, fields: ValueFields) -> object:
+    """What JSON means, to be compared; the value itself if it is no JSON.
+
+    Members that are null and the fields that the sink added do not count.
     """
     try:
-        found = _plain(json.loads(value))
+        found = json.loads(value, object_hook=_without_nulls, parse_constant=str)
     except ValueError:
-        return hashlib.sha256(value).hexdigest()
+        return value
     if isinstance(found, dict):
-        found = {name: item for name, item in found.items() if name not in {fields.offset, fields.timestamp}}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+        return {name: item for name, item in found.items() if name not in {fields.offset, fields.timestamp}}
+    return found
 
 
-def clipped(value: bytes) -> str:
-    """The beginning of a value, for a message."""
-    text = value[: 4 * CLIP].decode(errors="replace")
-    return text if len(text) <= CLIP else text[:CLIP] + "…"
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _plain(item) for key, item in value.items() if item is not None}
-        case list():
-            return [_plain(item) for item in value]
-        case float() if math.isfinite(value) and value.is_integer():
-            return int(value)
-    return value
+def _without_nulls(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in members.items() if item is not None}

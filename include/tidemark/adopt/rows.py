@@ -13,36 +13,33 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from tidemark.adopt.decode import bounded, read_object
+from tidemark.adopt.decode import BATCH_ROWS, read_object
 from tidemark.adopt.listing import ConnectObject
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange, OffsetSet, normalise
 from tidemark.definitions.stream import Stream
+from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
-from tidemark.spark.records import ARCHIVE_SCHEMA, event_time
+from tidemark.spark.records import event_time
 
 NO_TIMESTAMP_TYPE = -1  # Kafka's own number for a timestamp of unknown type
-_HEADERS = ARCHIVE_SCHEMA["headers"].dataType
+BATCH_BYTES = 4 * 1024 * 1024
 # A row per record; of an object that can't be read one row with its ``problem``.
-_READ = (
-    StructType()
-    .add("file", IntegerType())
-    .add("line", LongType())
-    .add("problem", StringType())
-    .add("partition", IntegerType())
-    .add("offset", LongType())
-    .add("key", ARCHIVE_SCHEMA["key"].dataType)
-    .add("value", ARCHIVE_SCHEMA["value"].dataType)
-    .add("headers", _HEADERS)
+_ROWS = pa.schema(
+    [
+        ("file", pa.int32()),
+        ("line", pa.int64()),
+        ("problem", pa.string()),
+        *(SCHEMA.field(name) for name in ("partition", "offset", "key", "value", "headers")),
+    ]
 )
-_RUNS = "partition int, start bigint, end bigint"
+_READ = from_arrow_schema(_ROWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +52,6 @@ class ValueFields:
 
 
 NO_FIELDS = ValueFields()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectContent:
-    """What an object holds. ``problem`` says why it can't be read; the other numbers are then 0.
-
-    ``unreadable`` counts records without an offset or an event time, ``first_unreadable`` is the line of the first one.
-    Offsets are those of the readable records; ``first`` is the offset of the first line.
-    """
-
-    rows: int
-    problem: str | None
-    unreadable: int
-    first_unreadable: int | None
-    first: int | None
-    lowest: int | None
-    highest: int | None
 
 
 class ImportRows:
@@ -90,8 +70,10 @@ class ImportRows:
         rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_reader(settings, tuple(tasks)), _READ)
         if fields.offset is not None:
             rows = rows.withColumn("offset", _text(fields.offset).try_cast("bigint"))
-            rows = rows.repartition(len(tasks), "partition").sortWithinPartitions("partition", "offset", "file", "line")
-            rows = rows.mapInArrow(_without_repeats, _READ)
+            # After a failure a sink may write a record again.
+            order = Window.partitionBy("partition").orderBy("offset", "file", "line")
+            rows = rows.withColumn("repeated", F.col("offset") == F.lag("offset").over(order))
+            rows = rows.where(~F.coalesce("repeated", F.lit(False))).drop("repeated")
         rows = rows.withColumn("timestamp", _timestamp(fields.timestamp)).withColumn("event_time", event_time(stream))
         # A record without a timestamp of its own has the one of its event: of unknown type in any case.
         rows = rows.withColumn("timestamp", F.coalesce("timestamp", "event_time"))
@@ -102,8 +84,13 @@ class ImportRows:
     def close(self) -> None:
         self._rows.unpersist()
 
-    def contents(self) -> dict[int, ObjectContent]:
-        """What each object holds, by its number; no entry where all its records are repeated ones."""
+    def contents(self) -> dict[int, Row]:
+        """What each object holds, by its number; no entry where all its records are repeated ones.
+
+        ``problem`` says why it can't be read. ``unreadable`` counts records without an offset or an event time,
+        ``first_unreadable`` is the line of the first one. Offsets are those of the readable records; ``first`` is the
+        offset of the first line.
+        """
         is_record = F.col("problem").isNull()
         unreadable = is_record & ~self._readable
         offset = F.when(self._readable, F.col("offset"))
@@ -116,13 +103,16 @@ class ImportRows:
             F.min(offset).alias("lowest"),
             F.max(offset).alias("highest"),
         )
-        return {row["file"]: ObjectContent(**_but_file(row.asDict())) for row in self._collected(found)}
+        return {row.file: row for row in self._collected(found)}
 
     def offsets(self, refused: Sequence[int]) -> dict[int, OffsetSet]:
         """Per partition the offsets of the readable records, without those of the refused objects."""
         runs: dict[int, list[OffsetRange]] = {}
-        rows = self._accepted(refused).select("partition", "offset").mapInArrow(_runs, _RUNS)
-        for row in self._collected(rows):
+        # Offsets without a gap have the same distance to their row numbers.
+        number = F.row_number().over(Window.partitionBy("partition").orderBy("offset"))
+        rows = self._accepted(refused).select("partition", "offset", (F.col("offset") - number).alias("run"))
+        ends = (F.min("offset").alias("start"), (F.max("offset") + 1).alias("end"))
+        for row in self._collected(rows.groupBy("partition", "run").agg(*ends)):
             runs.setdefault(row["partition"], []).append(OffsetRange(start=row["start"], end=row["end"]))
         return {partition: normalise(found) for partition, found in runs.items()}
 
@@ -141,10 +131,6 @@ class ImportRows:
             return rows.collect()
         except (PySparkException, Py4JJavaError) as error:
             raise task_error(error, where=f"objects to be imported for {self._stream.name}") from error
-
-
-def _but_file(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "file"}
 
 
 def _text(field: str) -> Column:
@@ -168,54 +154,27 @@ def _reader(
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 for file, item in tasks[number]:
-                    yield from _read(store, file, item)
+                    table = _read(store, file, item)
+                    rows = BATCH_BYTES * table.num_rows // table.nbytes
+                    yield from table.to_batches(max_chunksize=min(max(rows, 1), BATCH_ROWS))
 
     return read
 
 
-def _read(store: ObjectStore, file: int, item: ConnectObject) -> Iterator[pa.RecordBatch]:
+def _read(store: ObjectStore, file: int, item: ConnectObject) -> pa.Table:
     try:
-        table = read_object(store, item)
+        found = read_object(store, item)
     except FormatError as error:
-        schema = to_arrow_schema(_READ)
-        columns = {"file": file, "problem": str(error), "partition": item.partition}
-        yield pa.RecordBatch.from_pylist([columns], schema=schema)
-        return
-    line = 0
-    for batch in bounded(table):
-        rows = batch.num_rows
-        lines = np.arange(line, line + rows, dtype=np.int64)
-        columns = {
-            "file": pa.array(np.full(rows, file, np.int32)),
-            "line": pa.array(lines),
-            "problem": pa.nulls(rows, pa.string()),
-            "partition": pa.array(np.full(rows, item.partition, np.int32)),
-            "offset": pa.array(lines + item.start),
-            **{name: batch.column(name) for name in ("key", "value", "headers")},
-        }
-        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        line += rows
-
-
-def _without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of sorted rows the first one of each partition and offset: after a failure a sink may write a record again."""
-    before = (-1, -1)
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        partitions = np.append(before[0], batch.column("partition").to_numpy())
-        offsets = np.append(before[1], batch.column("offset").fill_null(-1).to_numpy())
-        repeated = (np.diff(partitions) == 0) & (np.diff(offsets) == 0) & (offsets[1:] >= 0)
-        before = (int(partitions[-1]), int(offsets[-1]))
-        yield batch.filter(pa.array(~repeated))
-
-
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The runs of offsets without a gap."""
-    for batch in batches:
-        if batch.num_rows:
-            partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
-            breaks = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(partitions) != 0))
-            firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(offsets) - 1)
-            columns = [partitions[firsts], offsets[firsts], offsets[lasts] + 1]
-            yield pa.RecordBatch.from_arrays([pa.array(item) for item in columns], names=["partition", "start", "end"])
+        problem = {"file": file, "problem": str(error), "partition": item.partition}
+        return pa.Table.from_pylist([problem], schema=_ROWS)
+    rows = found.num_rows
+    lines = np.arange(rows, dtype=np.int64)
+    columns = {
+        "file": pa.array(np.full(rows, file, np.int32)),
+        "line": pa.array(lines),
+        "problem": pa.nulls(rows, pa.string()),
+        "partition": pa.array(np.full(rows, item.partition, np.int32)),
+        "offset": pa.array(lines + item.start),
+        **{name: found.column(name) for name in found.column_names},
+    }
+    return pa.table(columns, schema=_ROWS)

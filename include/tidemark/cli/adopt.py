@@ -44,14 +44,14 @@ def adopt_objects(
             )
     finally:
         spark.stop()
-    print_result(console, result)
+    title = "To be imported" if dry_run else "Imported"
+    print_result(console, result, f"{title} into stream {stream_name} from {prefix}")
     return not result.problems
 
 
-def print_result(console: Console, result: Imported) -> None:
+def print_result(console: Console, result: Imported, title: str) -> None:
     """A row per partition; then what was not imported with the reason, and what else lies below the prefix."""
-    title = "To be imported" if result.dry_run else "Imported"
-    table = Table(title=f"{title} into stream {result.stream} from {result.folder or 'the whole bucket'}")
+    table = Table(title=title)
     for name in ("partition", "objects read", "archived before", "records imported"):
         table.add_column(name, justify="right")
     table.add_column("offsets")
@@ -68,16 +68,15 @@ def print_result(console: Console, result: Imported) -> None:
     console.print(table)
     if not any(log.rows for log in result.logs):
         console.print("Nothing to import: all records that can be imported are archived")
-    for problem in result.problems:
+    for problem in result.problems.values():
         console.print(Text(f"not imported  {problem}", style="red"))
-    for ignored in result.ignored:
-        kind = "1 object" if ignored.count == 1 else f"{ignored.count:,} objects"
-        more = ", …" if ignored.count > len(ignored.examples) else ""
-        console.print(Text(f"ignored  {kind}, {ignored.reason}: {', '.join(ignored.examples)}{more}", style="yellow"))
+    for reason, keys in result.ignored.items():
+        kind = "1 object" if len(keys) == 1 else f"{len(keys):,} objects"
+        console.print(Text(f"ignored  {kind}, {reason}: {_few(keys)}", style="yellow"))
     if result.compared:
         console.print(Text(f"{result.compared} values compared with Kafka's, all equal"))
     if result.manifests:
-        console.print(Text(f"manifests: {_few(list(result.manifests))}"))
+        console.print(Text(f"manifests: {_few(result.manifests)}"))
 
 
 def _few(texts: list[str]) -> str:

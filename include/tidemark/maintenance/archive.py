@@ -10,7 +10,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild, require_agreement
 from tidemark.archive.manifests import Progress, counted, each_manifest
-from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.key_hashes import KeyHashes
@@ -108,7 +107,7 @@ def unfinished_uploads(store: ObjectStore, prefix: str) -> list[Unfinished]:
                 for item in page.get("Uploads", ())
             ]
     except (ClientError, BotoCoreError) as error:
-        raise _refused("listing of uploads", store, prefix, error) from error
+        raise store.refused("listing of uploads", prefix, error) from error
     return sorted(found, key=lambda item: (item.key, item.upload_id))
 
 
@@ -116,15 +115,8 @@ def abort_upload(store: ObjectStore, upload: Unfinished) -> bool:
     """Abort the upload; False if it has ended since the listing. Raises ServiceError if S3 refuses."""
     try:
         store.client.abort_multipart_upload(Bucket=store.bucket, Key=upload.key, UploadId=upload.upload_id)
-    except ClientError as error:
+    except (ClientError, BotoCoreError) as error:
         if error_code(error) in {"NoSuchUpload", "404"}:
             return False
-        raise _refused("abort of an upload", store, upload.key, error) from error
-    except BotoCoreError as error:
-        raise _refused("abort of an upload", store, upload.key, error) from error
+        raise store.refused("abort of an upload", upload.key, error) from error
     return True
-
-
-def _refused(call: str, store: ObjectStore, key: str, error: Exception) -> ServiceError:
-    code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
-    return ServiceError(f"S3 {call} failed", found=f"{code}: {error}", where=f"s3://{store.bucket}/{key}")

@@ -106,13 +106,11 @@ class _SeekableBody(io.RawIOBase):
         """Request the object's last bytes; False if there is no object."""
         try:
             answer, self._tail = self._get(f"bytes=-{TAIL_BYTES}")
-        except ClientError as error:
+        except (ClientError, BotoCoreError) as error:
             if error_code(error) in {"NoSuchKey", "404"}:
                 return False
             if error_code(error) not in {"InvalidRange", "416"}:  # an empty object
-                raise self._failed(error) from error
-        except BotoCoreError as error:
-            raise self._failed(error) from error
+                raise self._store.refused("get", self.key, error) from error
         else:
             self._etag = answer["ETag"]
             self._size = int(answer.get("ContentRange", f"/{len(self._tail)}").rpartition("/")[2])
@@ -144,7 +142,7 @@ class _SeekableBody(io.RawIOBase):
                 # If-Match: all reads must be of the same object.
                 _, data = self._get(f"bytes={self._at}-{end - 1}", IfMatch=self._etag)
             except (ClientError, BotoCoreError) as error:
-                self.failure = self._failed(error)
+                self.failure = self._store.refused("get", self.key, error)
                 raise self.failure from error
         memoryview(buffer).cast("B")[: len(data)] = data
         self._at += len(data)
@@ -153,7 +151,3 @@ class _SeekableBody(io.RawIOBase):
     def _get(self, span: str, **options: Any) -> tuple[Any, bytes]:
         answer = self._store.ask(self.key, Range=span, **options)
         return answer, answer["Body"].read()
-
-    def _failed(self, error: Exception) -> ServiceError:
-        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
-        return ServiceError("S3 get failed", found=f"{code}: {error}", where=f"s3://{self._store.bucket}/{self.key}")

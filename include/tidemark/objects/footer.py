@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.core.codec import decode, encode
-from tidemark.core.errors import ConflictError, FormatError, ServiceError
+from tidemark.core.errors import ConflictError, FormatError
 from tidemark.s3 import ObjectStore, error_code
 
 METADATA_KEY = "tidemark"
@@ -93,17 +93,10 @@ def _tail(store: ObjectStore, key: str, size: int) -> tuple[bytes, int, datetime
     try:
         answer = store.ask(key, Range=f"bytes=-{size}")
         body = answer["Body"].read()
-    except ClientError as error:
+    except (ClientError, BotoCoreError) as error:
         if error_code(error) in {"NoSuchKey", "404"}:
             return None
         if error_code(error) in {"InvalidRange", "416"}:
             return b"", 0, datetime.max.replace(tzinfo=UTC)
-        raise _failed(store, key, error) from error
-    except BotoCoreError as error:
-        raise _failed(store, key, error) from error
+        raise store.refused("get", key, error) from error
     return body, int(answer.get("ContentRange", f"/{len(body)}").rpartition("/")[2]), answer["LastModified"]
-
-
-def _failed(store: ObjectStore, key: str, error: Exception) -> ServiceError:
-    code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
-    return ServiceError("S3 get failed", found=f"{code}: {error}", where=f"s3://{store.bucket}/{key}")

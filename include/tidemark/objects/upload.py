@@ -140,13 +140,11 @@ class Upload:
                     IfNoneMatch="*",
                 )
             )
-        except ClientError as error:
+        except (ClientError, BotoCoreError) as error:
             # A first attempt completed, and its answer was lost. The caller compares the object.
             if error_code(error) == "NoSuchUpload":
                 return False
-            raise self._failed("complete", error) from error
-        except BotoCoreError as error:
-            raise self._failed("complete", error) from error
+            raise self._store.refused("complete", self.key, error, hint=self._hint) from error
 
     def _upload_part(self, size: int) -> None:
         number = len(self._parts) + 1
@@ -169,18 +167,9 @@ class Upload:
                 Bucket=self._store.bucket, Key=self.key, UploadId=self._upload_id, PartNumber=number, Body=body
             )
         except (ClientError, BotoCoreError) as error:
-            raise self._failed(f"upload of part {number}", error) from error
+            raise self._store.refused(f"upload of part {number}", self.key, error, hint=self._hint) from error
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
         del self._buffer[:size]
-
-    def _failed(self, call: str, error: Exception) -> ServiceError:
-        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
-        return ServiceError(
-            f"S3 {call} failed",
-            found=f"{code}: {error}",
-            where=f"s3://{self._store.bucket}/{self.key}",
-            hint=self._hint,
-        )
 
     @property
     def _hint(self) -> str | None:

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemark.core.errors import ConfigError, ServiceError
-from tidemark.s3 import ObjectStore, error_code, write_if_absent
+from tidemark.core.errors import ConfigError
+from tidemark.s3 import ObjectStore, write_if_absent
 
 _BODY = b"Tidemark writes this object twice to see whether the server refuses the second time.\n"
 
@@ -44,12 +44,7 @@ def _complete(store: ObjectStore, key: str) -> bool:
             with suppress(ClientError, BotoCoreError):  # it has ended, or maintenance removes it
                 client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
     except (ClientError, BotoCoreError) as error:
-        code = error_code(error) if isinstance(error, ClientError) else type(error).__name__
-        raise ServiceError(
-            "the check of If-None-Match failed",
-            found=f"{code}: {error}",
-            where=f"s3://{store.bucket}/{key}",
-        ) from error
+        raise store.refused("check of If-None-Match", key, error) from error
 
 
 def _ignored(store: ObjectStore, key: str, did: str) -> ConfigError:
