@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in its docs
+from pyspark.sql import SparkSession
 
-from tests.conftest import MakeStream, unique
+from tests.archive.connect import ConnectSink
+from tests.archive.connect_world import ZONE, MakeWorld, World
+from tests.conftest import MakeStream, Produce, unique
 from tests.faults import FaultProxy
 from tests.waiting import wait_until
 from tidemark.definitions.stream import Stream
@@ -50,3 +53,22 @@ def grow(settings: Settings, topic: str, partitions: int) -> None:
 def _kafka_may_be_slow_to_tell_the_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait long enough for a lag on a busy machine, too."""
     monkeypatch.setattr(monitor, "LAG_TIMEOUT_S", 120.0)
+
+
+@pytest.fixture
+def make_world(spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce) -> MakeWorld:
+    def make(partitions: int = 1, **overrides: Any) -> World:
+        stream = make_stream(
+            partitions=partitions,
+            **{
+                "time_zone": str(ZONE),
+                "value_schema": "n BIGINT, at TIMESTAMP",
+                "event_time": {"extractor": "record_field", "field": "$.at"},
+                "batch": {"wait_seconds": 0},
+                **overrides,
+            },
+        )
+        sink = ConnectSink(settings=settings, topic=stream.topic, topics_dir=unique("connect/topics"))
+        return World(spark=spark, settings=settings, stream=stream, sink=sink, produce_records=produce)
+
+    return make

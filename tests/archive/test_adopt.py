@@ -1,132 +1,28 @@
 """The import of Kafka Connect's objects: what is imported, what is reported, and days rebuilt from it."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
-from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from tests.archive.connect import ConnectSink, Value, header_lines, lines
-from tests.archive.oracle import Oracle
+from tests.archive.connect import header_lines, lines
+from tests.archive.connect_world import MakeWorld
 from tests.batch.logs import MONDAY, Log
-from tests.batch.test_verify import check, differences, seal
-from tests.conftest import MakeStream, Produce, unique
-from tests.waiting import wait_until
+from tests.batch.verifying import check, differences, seal
 from tidemark.adopt import run
-from tidemark.adopt.rows import NO_FIELDS, ValueFields
+from tidemark.adopt.rows import ValueFields
 from tidemark.adopt.run import Imported, import_objects
 from tidemark.archive.stream.driver import archive
-from tidemark.cli import adopt as command
-from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.offsets import OffsetRange
-from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
-from tidemark.settings import Settings
 from tidemark.verify.day import verify_day
 
 pytestmark = pytest.mark.conformance(56)
 
-ZONE = ZoneInfo("America/New_York")
-FIRST = datetime(2013, 1, 14, 12, tzinfo=ZONE).astimezone(UTC)
 OFFSETS = ValueFields(offset="_offset")
-
-
-@dataclass(slots=True, kw_only=True)
-class World:
-    """A topic, what was produced to it by (partition, offset), and a Connect sink that wrote some of it."""
-
-    spark: SparkSession
-    settings: Settings
-    stream: Stream
-    sink: ConnectSink
-    produce_records: Produce
-    values: dict[tuple[int, int], Value] = field(default_factory=dict)
-
-    def produce(self, count: int, *, partition: int = 0) -> None:
-        """So many records, an hour of event time apart, from Monday noon in New York on."""
-        start = sum(place[0] == partition for place in self.values)
-        for number in range(start, start + count):
-            moment = FIRST + timedelta(hours=number)
-            value = {"n": 1000 * partition + number, "at": moment.isoformat().replace("+00:00", "Z")}
-            # Connect writes values again: not with these bytes. The record's timestamp is not its event's.
-            body, milliseconds = json.dumps(value, indent=1).encode(), int(moment.timestamp() * 1000) + 1
-            (offset,) = self.produce_records(self.stream.topic, [(b"k", body, milliseconds, partition, [])])
-            self.values[partition, offset] = value
-
-    def records(self, *offsets: int, partition: int = 0) -> list[Value]:
-        return [self.values[partition, offset] for offset in offsets]
-
-    def with_offsets(self, *offsets: int, partition: int = 0) -> list[Value]:
-        """The values with the field that the sink's InsertField transform adds."""
-        return [{**self.values[partition, offset], "_offset": offset} for offset in offsets]
-
-    def connect(
-        self, start: int, end: int, form: str = "json", *, partition: int = 0, folder: str | None = None
-    ) -> str:
-        values = self.records(*range(start, end), partition=partition)
-        return self.sink.write(partition, start, values, form, folder=folder)
-
-    def adopt(self, **options: Any) -> Imported:
-        return import_objects(self.spark, self.settings, self.stream, self.sink.topics_dir, **options)
-
-    def forget(self, before: int, *, partition: int = 0) -> None:
-        """Retention removes the log's records below an offset."""
-        admin = AdminClient({"bootstrap.servers": self.settings.kafka_bootstrap})
-        (deleted,) = admin.delete_records([KafkaPartition(self.stream.topic, partition, before)]).values()
-        deleted.result(60)
-
-    @property
-    def oracle(self) -> Oracle:
-        return Oracle(self.settings, self.stream.name)
-
-    def archived(self) -> dict[tuple[int, int], dict[str, Any]]:
-        """Every row that a manifest lists, by partition and offset; no offset twice."""
-        found = self.oracle.archive()
-        assert set(found.positions.values()) <= {1}
-        return {(row["partition"], row["offset"]): row for row in found.rows}
-
-    def numbers(self) -> dict[tuple[int, int], int]:
-        """The archived values' ``n`` by partition and offset."""
-        return {place: json.loads(row["value"])["n"] for place, row in self.archived().items()}
-
-    def expected(self, *offsets: int, partition: int = 0) -> dict[tuple[int, int], int]:
-        return {(partition, offset): 1000 * partition + offset for offset in offsets}
-
-
-MakeWorld = Callable[..., World]
-
-
-@pytest.fixture
-def make_world(spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce) -> MakeWorld:
-    def make(partitions: int = 1, **overrides: Any) -> World:
-        stream = make_stream(
-            partitions=partitions,
-            **{
-                "time_zone": str(ZONE),
-                "value_schema": "n BIGINT, at TIMESTAMP",
-                "event_time": {"extractor": "record_field", "field": "$.at"},
-                "batch": {"wait_seconds": 0},
-                **overrides,
-            },
-        )
-        sink = ConnectSink(settings=settings, topic=stream.topic, topics_dir=unique("connect/topics"))
-        return World(spark=spark, settings=settings, stream=stream, sink=sink, produce_records=produce)
-
-    return make
 
 
 def problems(result: Imported) -> dict[str, str]:
@@ -276,31 +172,6 @@ def test_an_import_that_is_killed_continues_without_a_duplicate(
     assert world.numbers() == {**world.expected(*range(9)), **world.expected(*range(9), partition=1)}
     # The objects of the killed batch are in use: they were found again by their keys.
     assert len(world.oracle.keys("data")) == len(world.oracle.archive().listed) == 6
-
-
-def test_a_command_that_is_killed_is_finished_by_the_next_one(make_world: MakeWorld) -> None:
-    world = make_world()
-    number = 2 * run.CHUNK_OBJECTS + 10  # three chunks
-    values: list[Value] = [{"n": offset, "at": "2013-01-14T17:00:00Z"} for offset in range(number)]
-    bodies = [json.dumps(value).encode() for value in values]
-    world.produce_records(world.stream.topic, [(b"k", body, 1_358_182_800_000, 0, []) for body in bodies])
-    client = world.sink.client  # one for all, as it takes longer to make than to use
-    for offset, value in enumerate(values):
-        client.put_object(Bucket=world.settings.bucket, Key=world.sink.key(0, offset), Body=lines([value]))
-    program = Path(sys.executable).with_name("tidemark")
-    given = [str(program), "adopt", world.stream.name, "--from", world.sink.topics_dir]
-    with subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
-        wait_until(lambda: process.poll() is not None or bool(world.oracle.keys("manifests")), "a chunk is imported")
-        os.killpg(process.pid, signal.SIGKILL)
-        output = process.communicate()[0].decode()
-    assert process.returncode == -signal.SIGKILL, output
-    assert run.CHUNK_OBJECTS <= len(world.archived()) < number
-
-    done = subprocess.run(given, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert world.numbers() == world.expected(*range(number))
-    assert world.adopt().logs[0].rows == 0
 
 
 def test_what_cannot_be_placed_is_reported_and_the_rest_is_imported(make_world: MakeWorld) -> None:
@@ -475,33 +346,3 @@ def test_a_stream_of_other_values_is_refused(make_world: MakeWorld) -> None:
     raw = make_world(event_time={"extractor": "record"}, value_format="raw", value_schema=None)
     with pytest.raises(ConfigError, match=r"imported values are JSON: expected value_format json, found raw"):
         raw.adopt()
-
-
-def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left(
-    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = make_world()
-    world.produce(12)
-    world.connect(0, 4)
-    world.sink.write(0, 4, world.records(4, 5))
-    world.connect(8, 12)
-    # The tests' own session instead of another one, which takes ten seconds to start.
-    monkeypatch.setattr(command, "bare_session", lambda _name, **_conf: world.spark)
-    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
-    given = ["adopt", world.stream.name, "--from", world.sink.topics_dir]
-    planned = CliRunner().invoke(app, [*given, "--dry-run"], env={"COLUMNS": "120"})
-    assert (planned.exit_code, "To be imported into stream" in planned.output) == (1, True), planned.output
-    assert world.oracle.keys("manifests") == {}
-    shown = CliRunner().invoke(app, given, env={"COLUMNS": "120"})
-    assert shown.exit_code == 1, shown.output
-    cells = next(line for line in shown.output.splitlines() if "[0, 12)" in line).replace("│", " ").split()
-    assert cells == ["0", "3", "0", "8", "[0,", "12)", "[4,", "8)"]
-    assert (
-        "not imported  the offsets of an object's records are unknown: expected the 4 records of [4, 8)" in shown.output
-    )
-    assert "values compared with Kafka's, all equal" in shown.output
-    world.sink.write(0, 4, world.records(*range(4, 8)))
-    assert CliRunner().invoke(app, given, env={"COLUMNS": "120"}).exit_code == 0
-    last = CliRunner().invoke(app, given, env={"COLUMNS": "120"})
-    assert (last.exit_code, "Nothing to import: all records" in last.output) == (0, True), last.output
-    assert ValueFields() == NO_FIELDS

@@ -16,7 +16,7 @@ from tests.batch.logs import MONDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.batch.test_current import pinned, publish, rows, staged
 from tests.batch.test_report import page_of
-from tests.batch.test_verify import check, differences, replaced, verify
+from tests.batch.verifying import check, differences, replaced, verify
 from tests.batch.world import TRANSFORM, Record, World, january, moment, value
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive

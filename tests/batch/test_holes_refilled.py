@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from tests.batch.logs import MONDAY, Log, at
 from tests.batch.steps import pass_audit
 from tests.batch.test_holes import found, holes, lacked, search, transact
-from tests.batch.test_verify import differences, verify
+from tests.batch.verifying import differences, verify
 from tests.conftest import MakeStream, Produce, Record
 from tests.core.worlds import span
 from tidemark.archive.manifests import commit_batch

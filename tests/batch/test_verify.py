@@ -3,8 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -14,20 +13,15 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below
-from tests.batch.steps import pass_audit
 from tests.batch.test_holes import transact
+from tests.batch.verifying import NINE, check, differences, replaced, seal, sealed_in_turn, verify
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app
 from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.seal import Seal
-from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
-from tidemark.reconcile.publish import publish_run
-from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.rollback import rollback_day
-from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
@@ -35,12 +29,9 @@ from tidemark.tables.seals import read_seal
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.day import verify_day
 from tidemark.verify.lineage import Basis
-from tidemark.verify.result import ProofPart, Verification
+from tidemark.verify.result import ProofPart
 
 pytestmark = pytest.mark.conformance(48)
-
-NINE = at(MONDAY, 9)
-GOOD: Record = (b"k", b'{"n": 1}', NINE, 0, [])
 
 
 @pytest.fixture(scope="module")
@@ -54,61 +45,6 @@ def day(settings: Settings, make_stream: MakeStream, produce: Produce, spark: Sp
     archive(spark, stream, settings, available_now=True)
     seal(log, spark, "run-1")
     return log
-
-
-def seal(log: Log, spark: SparkSession, name: str) -> Seal:
-    """Monday, of everything that is archived."""
-    run = log.run(name)
-    plan_run(run, [MONDAY], False)
-    finalize_plan_run(run)
-    for step in (rebuild_run, pass_audit, publish_run):
-        step(run, spark)
-    (sealed,) = seal_run(run)
-    return sealed
-
-
-def sealed_in_turn(
-    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession, numbers: Mapping[str, int]
-) -> tuple[Log, list[Seal]]:
-    """A new stream, and a version of Monday by each of the runs, with so many records more."""
-    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
-    log = Log(stream=stream, settings=settings, produce_records=produce)
-    seals = []
-    for name, number in numbers.items():
-        produce(stream.topic, [GOOD] * number)
-        archive(spark, stream, settings, available_now=True)
-        seals.append(seal(log, spark, name))
-    return log, seals
-
-
-def verify(log: Log, version: int | None = None) -> Verification:
-    return verify_day(log.settings, log.stream.name, MONDAY, version)
-
-
-def check(found: Verification, name: str) -> ProofPart:
-    return next(item for item in found.checks if item.name == name)
-
-
-def differences(found: Verification) -> str:
-    """Every difference, a line each."""
-    return "\n".join(
-        f"{item.name}: {one.what}: expected {one.expected}, found {one.found} [{one.where}]"
-        for item in found.checks
-        for one in item.differences
-    )
-
-
-@contextmanager
-def replaced(log: Log, key: str, body: bytes | None) -> Iterator[None]:
-    """Another object at the key, or none, for a while."""
-    before = log.store.get(key)
-    assert before is not None
-    if body is None:
-        log.store.delete(key)
-    else:
-        log.store.put(key, body)
-    yield
-    log.store.put(key, before)
 
 
 @pytest.mark.spine

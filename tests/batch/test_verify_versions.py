@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.archive.conftest import grow
 from tests.batch.logs import MONDAY, Log
 from tests.batch.steps import pass_audit
-from tests.batch.test_verify import GOOD, NINE, check, differences, replaced, sealed_in_turn, verify
+from tests.batch.verifying import GOOD, NINE, check, differences, replaced, sealed_in_turn, verify
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
