@@ -37,6 +37,8 @@ SETTINGS = {
     # By default a broker that was killed leads its partitions for nine more seconds.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "6000",
+    # By default a topic with unclean elections waits up to five minutes for one.
+    "unclean.leader.election.interval.ms": "500",
 }
 
 
@@ -82,13 +84,24 @@ class Cluster:
         """SIGCONT."""
         os.kill(self._brokers[broker].pid, signal.SIGCONT)
 
-    def create(self, topic: str, *, partitions: int = 1, copies: int = 3, **config: str) -> str:
+    def create(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        copies: int = 3,
+        on: list[list[int]] | None = None,
+        **config: str,
+    ) -> str:
         """The topic's name, once every broker knows it; ``config`` keys are Kafka's with ``_`` for ``.``.
 
-        Without another ``retention_ms`` it keeps records of any age.
+        ``on`` names the brokers of each partition, its leader first. Without another ``retention_ms`` it keeps records
+        of any age.
         """
         wanted = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
-        self.admin.create_topics([NewTopic(topic, partitions, copies, config=wanted)])[topic].result()
+        placed = {"replication_factor": copies} if on is None else {"replica_assignment": on}
+        number = partitions if on is None else len(on)
+        self.admin.create_topics([NewTopic(topic, number, config=wanted, **placed)])[topic].result()
         wait_until(
             lambda: all(self._knows(address, topic) for address in self.bootstrap.split(",")), "a topic is known"
         )

@@ -100,6 +100,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "max_trigger_delay_seconds": 60,
             "max_offsets_per_trigger": 7,
             "on_loss": "continue",
+            "on_rewrite": "continue",
             "storage": {
                 "storage_class": "STANDARD_IA",
                 "encryption": "aws:kms",
@@ -135,7 +136,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "archive",
             (
                 "flush_size, max_bytes, max_offsets_per_trigger, max_open_files, max_trigger_delay_seconds, "
-                "min_offsets_per_trigger, on_loss, part_bytes, partitioner, retention_alarm_hours, "
+                "min_offsets_per_trigger, on_loss, on_rewrite, part_bytes, partitioner, retention_alarm_hours, "
                 "rotate_interval_seconds, rotate_schedule, storage, trigger_seconds"
             ),
         ),

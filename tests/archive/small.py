@@ -11,6 +11,7 @@ import pyarrow as pa
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget
+from tidemark.archive.write.last_records import LastRecords
 from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
@@ -82,6 +83,7 @@ class Small:
         at: datetime = NOW - timedelta(days=10),
         stream: Stream | None = None,
         without: frozenset[int] = frozenset(),
+        timestamp_type: int = 0,
     ) -> Manifest:
         """Archive ``[start, end)`` without some offsets as the writer's next batch."""
         stream, log = stream or self.stream, log or self.log()
@@ -89,7 +91,9 @@ class Small:
         batch = self.batches.get(writer, 0)
         self.batches[writer] = batch + 1
         times = {o: self.moments(o) for o in range(start, end) if o not in without}
-        rows = [row_of(log, o, moment, self.values(o)) for o, moment in times.items()]
+        rows = [
+            {**row_of(log, o, moment, self.values(o)), "timestamp_type": timestamp_type} for o, moment in times.items()
+        ]
         days = [(moment.astimezone(ZONE).date() - EPOCH.date()).days for moment in times.values()]
         paths = [self.path(moment) for moment in times.values()]
         table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
@@ -100,7 +104,8 @@ class Small:
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
         )
-        files = write_files([table], [(log, span)], target, FileLimits.of(stream.archive))
+        last = LastRecords([(log, span)])
+        files = write_files(last.watch([table]), [(log, span)], target, FileLimits.of(stream.archive))
         return commit_batch(
             self.store,
             self.layout,
@@ -110,6 +115,7 @@ class Small:
             ranges={log: span},
             files=files,
             now_us=micros(at),
+            last=last.found(),
         )
 
     def manifests(self) -> list[Manifest]:

@@ -63,6 +63,8 @@ def test_small_files_become_one_per_folder_with_every_row_in_order(store: Object
     (made,) = small.compactions()
     assert made.ranges == (CommittedRange(log=small.log(), range=OffsetRange(start=0, end=34), rows=34),)
     assert (made.batch, made.previous, made.committed_at_us) == (0, None, micros(NOW))
+    assert made.last == before[-1].last
+    assert [(item.log, item.offset) for item in made.last] == [(small.log(), 33)]
     assert [(item.writer, item.batch, item.digest) for item in made.replaces] == [
         (item.writer, item.batch, digest(item.to_json())) for item in before
     ]

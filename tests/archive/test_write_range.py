@@ -60,7 +60,7 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     )
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     ranges = {log: OffsetRange(start=0, end=len(sent))}
-    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0)
+    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0).files
     assert file.key.endswith("+0000.parquet")
     assert Oracle(settings, stream.name).rows(file.key) == [
         {
@@ -100,7 +100,7 @@ def test_time_paths_and_days_follow_the_streams_zone_and_the_records_field(
     produce(stream.topic, [(None, value, timestamp_ms, 0, []) for value in values])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     ranges = {log: OffsetRange(start=0, end=6)}
-    files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0)
+    files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0).files
     found = {
         file.key.removeprefix(f"data/{stream.name}/").rpartition("/")[0]: (
             file.first_offset,
@@ -125,13 +125,13 @@ def test_a_wall_clock_chooses_the_folder_and_never_the_day(
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     ranges = {log: OffsetRange(start=0, end=1)}
     clock = at("2013-02-01T04:59:00+00:00") * 1000  # 23:59 of January 31st in New York
-    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock)
+    (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock).files
     folder = file.key.removeprefix(f"data/{stream.name}/").rpartition("/")[0]
     assert folder == "year=2013/month=01/day=31/hour=23"
     assert [(item.day, item.rows) for item in file.days] == [(date(2013, 1, 14), 1)]
     # A retry of the batch finds its own object; the same rows in a later batch are another one.
-    assert write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock) == (file,)
-    (copy,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock + 60_000_000)
+    assert write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock).files == (file,)
+    (copy,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock + 60_000_000).files
     assert "/year=2013/month=02/day=01/hour=00/" in copy.key
     assert copy.days == file.days
 
@@ -145,7 +145,7 @@ def test_a_path_format_cannot_lead_out_of_the_streams_folder(
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     (file,) = write_range(
         kafka(spark, settings, stream), {log: OffsetRange(start=0, end=1)}, stream, settings, clock_us=0
-    )
+    ).files
     assert file.key.startswith(f"data/{stream.name}/-./-./x/-/a-b-2013/-./{stream.topic}+0+")
 
 
@@ -174,16 +174,16 @@ def test_fewer_rows_of_a_compacted_topic_get_new_names(
     produce(stream.topic, [(b"k%d" % n, b"%d" % n, 1000, 0, []) for n in range(5)])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
-    (first,) = write_range(frame, ranges, stream, settings, clock_us=0)
+    (first,) = write_range(frame, ranges, stream, settings, clock_us=0).files
     # Nothing was removed: the earlier attempt's object is reused.
-    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)
+    assert write_range(frame, ranges, stream, settings, clock_us=0).files == (first,)
     fewer = frame.where("offset not in (1, 2)")  # as if Kafka had compacted the topic between two attempts
-    (second,) = write_range(fewer, ranges, stream, settings, clock_us=0)
+    (second,) = write_range(fewer, ranges, stream, settings, clock_us=0).files
     assert (first.key[-12:], second.key[-12:]) == ("0000.parquet", "0001.parquet")
     oracle = Oracle(settings, stream.name)
     assert [row["offset"] for row in oracle.rows(first.key)] == [0, 1, 2, 3, 4]
     assert [row["offset"] for row in oracle.rows(second.key)] == [0, 3, 4]
-    (third,) = write_range(fewer, ranges, stream, settings, clock_us=0)
+    (third,) = write_range(fewer, ranges, stream, settings, clock_us=0).files
     assert third == replace(second, key=second.key.replace("+0001.", "+0002."))
 
 
@@ -200,17 +200,17 @@ def test_an_object_that_maintenance_could_delete_is_not_reused(
     produce(stream.topic, [(None, b"%d" % n, 1000, 0, []) for n in range(5)])
     (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
     frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
-    (first,) = write_range(frame, ranges, stream, settings, clock_us=0)
+    (first,) = write_range(frame, ranges, stream, settings, clock_us=0).files
     path = stack.folder / "s3" / "data" / settings.bucket / first.key  # where the S3 server keeps objects
     days = timedelta(days=1).total_seconds()
     os.utime(path, (time.time() - 6.1 * days,) * 2)
-    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)  # the archive was never compacted
+    assert write_range(frame, ranges, stream, settings, clock_us=0).files == (first,)  # the archive was never compacted
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     ObjectStore(settings).put(layout.manifest_key(COMPACTION, 0), b"")
     os.utime(path, (time.time() - 5.9 * days,) * 2)
-    assert write_range(frame, ranges, stream, settings, clock_us=0) == (first,)
+    assert write_range(frame, ranges, stream, settings, clock_us=0).files == (first,)
     os.utime(path, (time.time() - 6.1 * days,) * 2)
-    (second,) = write_range(frame, ranges, stream, settings, clock_us=0)
+    (second,) = write_range(frame, ranges, stream, settings, clock_us=0).files
     assert second == replace(first, key=first.key.replace("+0000.", "+0001."))
     oracle = Oracle(settings, stream.name)
     assert oracle.rows(second.key) == oracle.rows(first.key)

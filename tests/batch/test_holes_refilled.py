@@ -41,7 +41,7 @@ def archive_without(log: Log, spark: SparkSession, end: int, dropped: Mapping[in
     rows = records(read_ranges(spark, log.settings, ranges), log.stream)
     for partition, offsets in dropped.items():
         rows = rows.where(~((F.col("partition") == partition) & F.col("offset").isin(*offsets)))
-    files = write_range(rows, ranges, log.stream, log.settings, clock_us=0)
+    files = write_range(rows, ranges, log.stream, log.settings, clock_us=0).files
     commit_batch(
         log.store, log.layout, log.stream, writer="faulty", batch=0, ranges=ranges, files=files, now_us=NINE * 1000
     )

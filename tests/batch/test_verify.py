@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 
 import pyarrow.parquet as pq
@@ -62,7 +63,8 @@ def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
     assert check(found, "objects").notes == []  # every checksum was compared
     assert check(found, "counts").derived_from == "18 archived rows, 18 distinct = 17 published + 1 quarantined"
     # Between the first and the last row of partition 0: 3 aborted records and the first two markers.
-    assert check(found, "kafka").derived_from == "18 records at 23 offsets that Kafka still holds of the day"
+    source = "18 records at 23 offsets that Kafka still holds of the day, 18 rows compared by offset and timestamp"
+    assert check(found, "kafka").derived_from == source
     assert check(found, "holes").derived_from == "5 offsets without a row among the day's"
 
 
@@ -98,6 +100,30 @@ def test_a_row_removed_from_an_object_is_found_in_the_object_the_table_and_kafka
     assert f"tables: in a table but not archived: expected an archived row, found none [{where}]" in lines
     assert "kafka: Kafka holds records that the archive lacks" in lines
     assert f"[{where}]" in lines
+
+
+@pytest.mark.conformance(30)
+def test_another_timestamp_in_kafka_at_an_archived_offset_is_a_difference(day: Log) -> None:
+    (manifest,) = day.manifests()
+    file = next(item for item in manifest.files if item.log.partition == 1)
+    body = day.store.get(file.key)
+    assert body is not None
+    table = pq.read_table(io.BytesIO(body))
+    offsets, times = table["offset"].to_pylist(), table["timestamp"].to_pylist()
+    wrong = [offsets[3], offsets[4]]
+    times = [time + timedelta(milliseconds=offset in wrong) for offset, time in zip(offsets, times, strict=True)]
+    at = table.schema.get_field_index("timestamp")
+    other = io.BytesIO()
+    pq.write_table(table.set_column(at, table.schema.field(at), [times]), other)
+    with replaced(day, file.key, other.getvalue()):
+        found = verify(day)
+    assert found.verdict == "disproven"
+    where = f"{file.log}, offsets [{wrong[0]}, {wrong[1] + 1})"
+    assert (
+        "kafka: Kafka's records have other timestamps than the archive's: the log was rewritten:"
+        f" expected the archived timestamps, found other timestamps in Kafka [{where}]"
+    ) in differences(found)
+    assert check(found, "kafka").total == 1
 
 
 def test_a_deleted_manifest_is_found_as_a_gap_of_its_ranges(day: Log) -> None:
@@ -250,7 +276,8 @@ def test_after_retention_the_seals_evidence_on_holes_counts(day: Log) -> None:
     drop_below(day, 16)
     found = verify(day)
     assert found.verdict == "proven"
-    assert check(found, "kafka").derived_from == "8 records at 8 offsets that Kafka still holds of the day"
+    source = "8 records at 8 offsets that Kafka still holds of the day, 8 rows compared by offset and timestamp"
+    assert check(found, "kafka").derived_from == source
     assert check(found, "holes").notes == ["5 of them are past Kafka's retention: the seal's evidence counts"]
     drop_below(day, 8, partition=1)
     found = verify(day)

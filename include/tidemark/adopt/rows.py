@@ -22,13 +22,12 @@ from tidemark.adopt.listing import ConnectObject
 from tidemark.core.errors import FormatError
 from tidemark.core.offsets import OffsetRange, OffsetSet, normalise
 from tidemark.definitions.stream import Stream
-from tidemark.objects.schema import SCHEMA
+from tidemark.objects.schema import NO_TIMESTAMP_TYPE, SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.records import event_time
 
-NO_TIMESTAMP_TYPE = -1  # Kafka's own number for a timestamp of unknown type
 BATCH_BYTES = 4 * 1024 * 1024
 # A row per record; of an object that can't be read one row with its ``problem``.
 _ROWS = pa.schema(

@@ -221,7 +221,7 @@ class ImportJob:
         if self.writer is None:
             return
         newest = max(item.values.info.modified for item in objects)
-        files = write_range(
+        written = write_range(
             rows.inside(refused, {log.partition: item for log, item in ranges.items()}),
             ranges,
             self.stream,
@@ -237,7 +237,7 @@ class ImportJob:
             writer=self.writer,
             batch=batch,
             ranges=ranges,
-            files=files,
+            files=written.files,
             now_us=micros(datetime.now(UTC)),
         )
         self.outcome.manifests.append(self.layout.manifest_key(self.writer, batch))

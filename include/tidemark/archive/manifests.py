@@ -7,6 +7,7 @@ from typing import TypeVar
 from tidemark.archive.ledger.segment import REBUILD
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
+from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.manifest import CommittedRange, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
@@ -30,9 +31,11 @@ def commit_batch(
     ranges: Ranges,
     files: Sequence[DataFile],
     now_us: int,
+    last: Sequence[LoggedRecord] = (),
 ) -> Manifest:
     """Make the files part of the archive. Returns the manifest, that of an earlier attempt if there is one.
 
+    ``last`` are the last records of the logs that the writer has archived, as far as they were read from Kafka.
     Raises ConflictError if the batch was committed with other ranges, or if a file belongs to none of the ranges.
     """
     done = find_manifest(store, layout, writer=writer, batch=batch, ranges=ranges)
@@ -48,6 +51,7 @@ def commit_batch(
         previous=_previous(store, layout, writer, batch),
         ranges=_committed(ranges, files),
         files=tuple(sorted(files, key=lambda file: file.key)),
+        last=tuple(sorted(last, key=lambda item: item.log)),
     )
     if store.put_if_absent(layout.manifest_key(writer, batch), manifest.to_json()):
         return manifest

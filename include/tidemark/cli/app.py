@@ -187,7 +187,7 @@ def health(
 
 @app.command()
 def topics(stream: StreamName, stack: Stack = None) -> None:
-    """Show settings of the output topics and their cluster that can lose, refuse or stop records.
+    """Show settings of the source topic, the output topics and their clusters that can lose or refuse records.
 
     Exits 1 if there is such a setting.
     """

@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any, TypeAlias
 
 from tidemark.core.errors import FormatError, PositionError
+from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
 FORMAT = 1
@@ -22,6 +23,7 @@ REFILL = "refill-"  # and the name of a run: the writer of records that the run 
 _MANIFEST_FIELDS = ("stream", "writer", "batch", "committed_at_us", "time_zone", "settings", "previous")
 _REPLACED_FIELDS = ("writer", "batch", "digest")
 _DAY_FIELDS = ("rows", "first_offset", "last_offset")
+_RECORD_FIELDS = ("offset", "timestamp_us", "digest", "leader_epoch")
 _FILE_FIELDS = ("key", "bytes", *_DAY_FIELDS, "min_timestamp_us", "max_timestamp_us", "checksum")
 
 
@@ -138,6 +140,8 @@ class Manifest:
     - ranges: what the batch commits, by log.
     - files: the objects with the rows of these ranges.
     - replaces: the ranges that this manifest replaces. Together they are exactly its own ranges, which are complete.
+    - last: the last record of each log that the writer has archived up to this batch, to notice a rewritten log. Empty
+      for records that were not read from Kafka.
     """
 
     stream: str
@@ -150,6 +154,7 @@ class Manifest:
     ranges: tuple[CommittedRange, ...]
     files: tuple[DataFile, ...]
     replaces: tuple[Replaced, ...] = ()
+    last: tuple[LoggedRecord, ...] = ()
 
     def __post_init__(self) -> None:
         if self.replaces:
@@ -164,6 +169,7 @@ class Manifest:
                 "ranges": [{**_place(item), "rows": item.rows} for item in self.ranges],
                 "files": [_file(item) for item in self.files],
                 "replaces": [_replaced(item) for item in self.replaces],
+                "last": [{**_log(item.log), **_plain(item, _RECORD_FIELDS)} for item in self.last],
             }
         )
 
@@ -194,6 +200,10 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
             ranges=tuple(CommittedRange(**_parse_place(item), rows=item["rows"]) for item in raw["ranges"]),
             files=tuple(_parse_file(item) for item in raw["files"]),
             replaces=tuple(_parse_replaced(item) for item in raw["replaces"]),
+            last=tuple(
+                LoggedRecord(log=_parse_log(item), **{name: item[name] for name in _RECORD_FIELDS})
+                for item in raw["last"]
+            ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
@@ -237,16 +247,19 @@ def _plain(item: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _place(item: CommittedRange | Replaced | DataFile) -> dict[str, Any]:
-    log, span = item.log, item.range
-    start, end = span.start, span.end
-    return {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition, "start": start, "end": end}
+    return {**_log(item.log), "start": item.range.start, "end": item.range.end}
+
+
+def _log(log: TopicPartition) -> dict[str, Any]:
+    return {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}
 
 
 def _parse_place(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "log": TopicPartition(topic=raw["topic"], topic_id=raw["topic_id"], partition=raw["partition"]),
-        "range": OffsetRange(start=raw["start"], end=raw["end"]),
-    }
+    return {"log": _parse_log(raw), "range": OffsetRange(start=raw["start"], end=raw["end"])}
+
+
+def _parse_log(raw: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(topic=raw["topic"], topic_id=raw["topic_id"], partition=raw["partition"])
 
 
 def _replaced(item: Replaced) -> dict[str, Any]:

@@ -211,6 +211,12 @@ class Archive(Keys):
         " log the lost offsets and read on after them.",
         examples=["continue"],
     )
+    on_rewrite: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="What the archive and reconcile runs do if Kafka holds other records at archived offsets, because a"
+        " log was truncated: end with an error, or log the offsets and continue after them.",
+        examples=["continue"],
+    )
     retention_alarm_hours: float = Field(
         default=24,
         ge=0,

@@ -8,11 +8,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.core.errors import ServiceError
+from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT, kafka_errors
 
@@ -87,8 +88,8 @@ def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout
             first = max(positions.get(number, start), start)
             if first < end:
                 unread[number] = (first, end)
-        found = _first_records(consumer, topic, {number: first for number, (first, _) in unread.items()}, deadline)
-    times = [item.timestamp_ms for item in found.values() if item.timestamp_ms is not None]
+        found = _first_messages(consumer, topic, {number: first for number, (first, _) in unread.items()}, deadline)
+    times = [time_ms for item in found.values() if (time_ms := _timestamp_ms(item)) is not None]
     return Backlog(offsets=sum(end - first for first, end in unread.values()), oldest_ms=min(times, default=None))
 
 
@@ -107,6 +108,35 @@ def first_records(
 
     All logs are of one topic. A position before the log's start counts as the start.
     """
+    found = _first_of_logs(bootstrap, positions, committed=committed)
+    return {
+        log: FirstRecord(offset=message.offset() or 0, timestamp_ms=_timestamp_ms(message))
+        for log, message in found.items()
+    }
+
+
+def records_at(bootstrap: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LoggedRecord]:
+    """The record at the offset of each log, of open and aborted transactions too; logs without one are left out.
+
+    All logs are of one topic.
+    """
+    return {
+        log: LoggedRecord(
+            log=log,
+            offset=offsets[log],
+            timestamp_us=message.timestamp()[1] * 1000,
+            digest=record_digest(message.key(), message.value()),
+            leader_epoch=message.leader_epoch(),
+        )
+        for log, message in _first_of_logs(bootstrap, offsets, committed=False).items()
+        if message.offset() == offsets[log]
+    }
+
+
+def _first_of_logs(
+    bootstrap: str, positions: Mapping[TopicPartition, int], *, committed: bool
+) -> dict[TopicPartition, Message]:
+    """The first record of each log at or after its position, or the log's first one if it ends before the position."""
     if not positions:
         return {}
     logs = {log.partition: log for log in positions}
@@ -117,7 +147,7 @@ def first_records(
         open_consumer(bootstrap, _GROUP, settings, committed=committed) as consumer,
     ):
         wanted = {log.partition: position for log, position in positions.items()}
-        found = _first_records(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
+        found = _first_messages(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
     return {logs[number]: item for number, item in found.items()}
 
 
@@ -128,11 +158,11 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
     return sorted(known.partitions)
 
 
-def _first_records(
+def _first_messages(
     consumer: Consumer, topic: str, positions: Mapping[int, int], deadline: float
-) -> dict[int, FirstRecord]:
+) -> dict[int, Message]:
     """Each partition's first readable record at or after its position; partitions without one are left out."""
-    found: dict[int, FirstRecord | None] = {}
+    found: dict[int, Message | None] = {}
     consumer.assign([KafkaPartition(topic, number, first) for number, first in positions.items()])
     while found.keys() != positions.keys():
         message = consumer.poll(max(deadline - time.monotonic(), 0))
@@ -140,15 +170,17 @@ def _first_records(
             missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
             where = f"{topic}, partitions {missing}"
             raise ServiceError("Kafka did not return the first records in time", where=where, hint=UNAVAILABLE_HINT)
-        error, number, offset = message.error(), message.partition(), message.offset()
+        error, number = message.error(), message.partition()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
             raise KafkaException(error)
         assert number is not None
-        assert offset is not None
-        kind, timestamp = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
-        timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-        found.setdefault(number, None if error is not None else FirstRecord(offset=offset, timestamp_ms=timestamp_ms))
+        found.setdefault(number, message if error is None else None)
     return {number: item for number, item in found.items() if item is not None}
+
+
+def _timestamp_ms(message: Message) -> int | None:
+    kind, timestamp = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
 
 
 def positions_at(
@@ -182,6 +214,11 @@ def _ask(bootstrap: str, question: Callable[[Consumer], T], *, committed: bool) 
         with open_consumer(bootstrap, _GROUP, committed=committed) as consumer:
             return question(consumer)
 
+    return repeat_while_leaders_change(ask)
+
+
+def repeat_while_leaders_change(ask: Callable[[], T]) -> T:
+    """What ``ask`` returns; repeats it for 20 s while leaders come and go, then raises Kafka's error."""
     attempts = Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in _PASSING),
         stop=stop_after_delay(TIMEOUT_S),

@@ -51,7 +51,7 @@ def _described(bootstrap: str, topic: str) -> Any:
 
     It is untyped because its leaders may be None against their type.
     """
-    admin = _admin(bootstrap)  # a garbage-collected client drops its pending futures
+    admin = admin_client(bootstrap)  # a garbage-collected client drops its pending futures
     with kafka_errors("Kafka could not describe a topic", f"{topic} at {bootstrap}"):
         try:
             future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
@@ -68,7 +68,7 @@ def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[st
     It gets three replicas, or fewer if there are fewer brokers. A majority of them must have a record before it counts
     as delivered. With two brokers that is both: while one is down, records wait in the source instead of being lost.
     """
-    admin = _admin(bootstrap)
+    admin = admin_client(bootstrap)
     try:
         known = admin.list_topics(timeout=TIMEOUT_S)
         replicas = min(len(known.brokers), 3)
@@ -91,7 +91,7 @@ def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[st
 def _await_known(broker: str, topic: str, partitions: int) -> None:
     """Wait until this broker knows a new topic's leaders: brokers learn of it one after the other."""
     deadline = time.monotonic() + TIMEOUT_S
-    admin = _admin(broker)  # its first request goes to its only bootstrap broker
+    admin = admin_client(broker)  # its first request goes to its only bootstrap broker
     while time.monotonic() < deadline:
         found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)
         if found is not None and sum(item.leader >= 0 for item in found.partitions.values()) == partitions:
@@ -125,7 +125,7 @@ def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
 
     The user needs DESCRIBE_CONFIGS on the cluster.
     """
-    admin = _admin(bootstrap)
+    admin = admin_client(bootstrap)
     with kafka_errors("Kafka could not return the brokers' settings", bootstrap):
         brokers = admin.list_topics(timeout=TIMEOUT_S).brokers
         configs = [_config(admin, ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
@@ -135,7 +135,7 @@ def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
 def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     """The topic's effective settings, with the broker's defaults. The user needs DESCRIBE_CONFIGS on the topic."""
     with kafka_errors("Kafka could not return a topic's settings", f"{topic} at {bootstrap}"):
-        return _config(_admin(bootstrap), ConfigResource.Type.TOPIC, topic)
+        return _config(admin_client(bootstrap), ConfigResource.Type.TOPIC, topic)
 
 
 def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
@@ -145,6 +145,7 @@ def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
     return {key: entry.value for key, entry in found.items()}
 
 
-def _admin(bootstrap: str) -> AdminClient:
+def admin_client(bootstrap: str) -> AdminClient:
+    """A client for topics and settings. A garbage-collected one drops its pending requests."""
     # Its log lines would mix with the application's. Failures are raised as exceptions.
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})

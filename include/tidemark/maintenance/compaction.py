@@ -137,6 +137,7 @@ class Compaction:
             ranges=(CommittedRange(log=group.log, range=group.range, rows=sum(file.rows for file in files)),),
             files=tuple(sorted(files, key=lambda file: file.key)),
             replaces=tuple(item.replaced for item in group.inputs),
+            last=() if (last := group.inputs[-1].last) is None else (last,),
         )
 
     def _groups(self, history: History, counts: CompactedFiles) -> Iterator[RangeGroup]:
@@ -163,7 +164,8 @@ class Compaction:
             files=tuple((file.key, file.checksum) for file in files),
             digest=own,
         )
-        return manifest, Input(replaced=replaced, files=files)
+        last = next((record for record in manifest.last if record.log == log and record.offset in item.range), None)
+        return manifest, Input(replaced=replaced, files=files, last=last)
 
     def _fit(self, inputs: Iterator[tuple[Manifest, Input]], counts: CompactedFiles) -> Iterator[Input]:
         until_us = micros(self.now - MIN_AGE)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidemark.core.layout import Layout
+from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.manifest import DataFile, Replaced
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Archive
@@ -15,10 +16,11 @@ INPUTS_MAX = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A small complete range: its entry in the new manifest, and its files."""
+    """A small complete range: its entry in the new manifest, its files, and its last record if Kafka gave it."""
 
     replaced: Replaced
     files: tuple[DataFile, ...]
+    last: LoggedRecord | None = None
 
     @property
     def bytes(self) -> int:

@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+# Kafka's own number for a timestamp of unknown type. Imported rows have it: their bytes may differ from Kafka's record.
+NO_TIMESTAMP_TYPE = -1
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),

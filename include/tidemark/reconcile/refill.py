@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.archive.loss import split_at
 from tidemark.archive.manifests import commit_batch, read_manifests
+from tidemark.archive.rewritten import with_epochs
 from tidemark.archive.write.sink import write_range
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
@@ -16,6 +17,7 @@ from tidemark.core.manifest import REFILL as REFILL_WRITER
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, subtract
 from tidemark.core.plan import LogRange
+from tidemark.kafka.log_ends import LogEnds
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import logs_of
 from tidemark.reconcile.results import PLAN, REFILL, RefilledRange, RefillRange, RefillResult
@@ -93,8 +95,9 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
     (topic,) = {log.topic for log in ranges}
     stream = run.stream.model_copy(update={"topic": topic})  # it may be one that the stream read before
     rows = records(read_ranges(spark, run.settings, ranges), stream)
-    files = write_range(rows, ranges, stream, run.settings, clock_us=_planned_at_us(run))
+    written = write_range(rows, ranges, stream, run.settings, clock_us=_planned_at_us(run))
     _require_same_logs(run, ranges)  # Spark reads by the topic's name, whichever topic has it
+    ends = LogEnds(run.settings.kafka_bootstrap).ask(ranges)
     return commit_batch(
         run.store,
         run.layout,
@@ -102,8 +105,9 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
         writer=writer,
         batch=batch,
         ranges=ranges,
-        files=files,
+        files=written.files,
         now_us=micros(datetime.now(UTC)),
+        last=with_epochs(written.last, ends),
     )
 
 

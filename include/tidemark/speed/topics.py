@@ -1,6 +1,6 @@
-"""Dangerous settings of the output topics and their cluster: settings that can lose or refuse records.
+"""Dangerous settings of the source topic, the output topics and their cluster: they can lose or refuse records.
 
-Topics that Tidemark creates have none of them. A finding is a warning: it never stops a stream.
+Output topics that Tidemark creates have none of them. A finding is a warning: it never stops a stream.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,11 +74,25 @@ class Cluster:
 
 
 def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
-    """The dangerous settings of the stream's output topics and their cluster, the live topic's first.
+    """The dangerous settings of the stream's source topic, then of its output topics and their cluster.
 
     With exactly-once delivery, markers and transactions are checked too. A topic that does not exist has no findings.
     Settings that cannot be read are a finding, not an error.
     """
+    # Both may be on one cluster that does not answer.
+    return tuple(dict.fromkeys((*_of_source(stream, settings.kafka_bootstrap), *_of_outputs(stream, settings))))
+
+
+def _of_source(stream: Stream, bootstrap: str) -> tuple[Finding, ...]:
+    """Settings by which the source topic loses records, and gives their offsets to others."""
+    try:
+        topic = _topic(bootstrap, stream.topic)
+        return () if topic is None else tuple(durability(topic, _cluster(bootstrap)))
+    except ServiceError as error:
+        return (_unreadable(bootstrap, error),)
+
+
+def _of_outputs(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
     bootstrap, speed = settings.speed_bootstrap, stream.speed
     exactly_once = speed.delivery == "exactly_once"
     try:

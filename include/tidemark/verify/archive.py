@@ -16,10 +16,10 @@ from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.manifest_chain import broken_links
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
-from tidemark.objects.bits import OffsetBits
+from tidemark.objects.bits import Ints, OffsetBits
 from tidemark.objects.checksum import ALGORITHM, RowChecksum
-from tidemark.objects.columns import archived_offsets, object_batches
-from tidemark.objects.schema import SCHEMA
+from tidemark.objects.columns import object_batches
+from tidemark.objects.schema import NO_TIMESTAMP_TYPE, SCHEMA
 from tidemark.s3 import ObjectStore
 from tidemark.verify.lineage import Basis, Lineage
 from tidemark.verify.result import ProofPart
@@ -58,6 +58,37 @@ class Derived:
         """The offsets of all ranges in use."""
         batches = self.batches.get(log, {}).values()
         return normalise(item.range for own in batches for item in own.values() if not item.replaced)
+
+
+@dataclass(slots=True, kw_only=True)
+class WindowRows:
+    """The rows of a log in a window: their ``offsets``, and ``times``, pairs of arrays of offsets and timestamps (ms).
+
+    Rows that were not read from Kafka are not in ``times``. Several copies of a row are.
+    """
+
+    offsets: OffsetBits
+    times: list[tuple[Ints, Ints]] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows of an object, with the columns offset, timestamp and timestamp_type."""
+        offsets, kinds = batch.column(0).to_numpy(), batch.column(2).to_numpy()
+        times = batch.column(1).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
+        self.offsets.add(offsets)
+        window = self.offsets.window
+        wanted = (offsets >= window.start) & (offsets < window.end) & (kinds != NO_TIMESTAMP_TYPE)
+        self.times.append((offsets[wanted], times[wanted] // 1000))
+
+    def other_times(self, offsets: Ints, timestamps_ms: Ints) -> tuple[int, Ints]:
+        """How many rows have one of Kafka's records, given in offset order, and at which offsets the timestamps
+        differ."""
+        compared, other = 0, []
+        for own, own_ms in self.times:
+            at = np.minimum(np.searchsorted(offsets, own), max(len(offsets) - 1, 0))
+            known = offsets[at] == own if len(offsets) else np.zeros(len(own), dtype=bool)
+            compared += int(known.sum())
+            other.append(own[known][timestamps_ms[at[known]] != own_ms[known]])
+        return compared, np.unique(np.concatenate([np.empty(0, dtype=np.int64), *other]))
 
 
 class ArchiveReader:
@@ -104,9 +135,9 @@ class ArchiveReader:
             files.unknown.append(f"all {found.missing:,} objects of the day are missing")
         return found
 
-    def offsets(self, window: OffsetRange, log: TopicPartition, found: Derived, check: ProofPart) -> OffsetBits:
-        """The offsets of the window with a row of any day, from the objects of every batch in it."""
-        bits = OffsetBits(window)
+    def rows(self, window: OffsetRange, log: TopicPartition, found: Derived, check: ProofPart) -> WindowRows:
+        """The window's rows of any day, from the objects of every batch in it."""
+        rows = WindowRows(offsets=OffsetBits(window))
         for writer, batches in found.batches.get(log, {}).items():
             for number, batch in batches.items():
                 if batch.replaced or batch.range.start >= window.end or batch.range.end <= window.start:
@@ -117,14 +148,27 @@ class ArchiveReader:
                     continue
                 files = [item for item in parse_manifest(body, where=key).files if item.log == log]
                 try:
-                    own = archived_offsets(self._store, files, window)
+                    own = self._rows(files, window)
                 except FormatError:
                     continue  # a difference of the objects
                 if own is None:
                     check.unknown.append(f"objects of {key} are missing: their rows can't be distinguished from holes")
                 else:
-                    bits.bits |= own.bits
-        return bits
+                    rows.offsets.bits |= own.offsets.bits
+                    rows.times += own.times
+        return rows
+
+    def _rows(self, files: Sequence[DataFile], window: OffsetRange) -> WindowRows | None:
+        """The files' rows in the window; None if a file is missing."""
+        found = WindowRows(offsets=OffsetBits(window))
+        for file in files:
+            if file.first_offset < window.end and file.last_offset >= window.start:
+                batches = object_batches(self._store, file.key, ["offset", "timestamp", "timestamp_type"])
+                if batches is None:
+                    return None
+                for batch in batches:
+                    found.add(batch)
+        return found
 
     def _compactions(self) -> Iterator[Manifest]:
         """Manifests that replace ranges. They must be known before the others are counted."""

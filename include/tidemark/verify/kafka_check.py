@@ -58,7 +58,10 @@ class KafkaSide:
             self.kafka.unknown.append(str(error))
             self.holes.unknown.append("Kafka does not answer")
             return
-        source = f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day"
+        source = (
+            f"{total.records:,} records at {total.offsets:,} offsets that Kafka still holds of the day,"
+            f" {total.compared:,} rows compared by offset and timestamp"
+        )
         if not total.offsets:
             self.kafka.expired = any(map(len, self.archive.rows.values()))
             source = "nothing: retention deleted the day" if self.kafka.expired else "the day has no row to look for"
@@ -83,7 +86,7 @@ class KafkaSide:
             log=log,
             held=held,
             lost=tuple(gap.range for gap in sealed.gaps) if sealed is not None else (),
-            archived=partial(self.reader.offsets, log=log, found=self.archive, check=self.kafka),
+            archived=partial(self.reader.rows, log=log, found=self.archive, check=self.kafka),
             proven=partial(proven_by_seal, sealed),
         )
         return compare_with_kafka(side, stretches, self.kafka, progress)

@@ -14,7 +14,7 @@ from tidemark.kafka.offset_evidence import OffsetClassifier, OffsetFindings
 from tidemark.kafka.positions import positions_at
 from tidemark.kafka.topics import topic_config
 from tidemark.objects.bits import OffsetBits
-from tidemark.verify.archive import Derived
+from tidemark.verify.archive import Derived, WindowRows
 from tidemark.verify.result import ProofPart
 
 Moments = tuple[datetime, datetime]
@@ -26,8 +26,8 @@ LIMIT_OFFSETS = 20_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """Numbers of one log: checked ``offsets`` that Kafka still has, ``records`` among them, and ``holes``, which are
-    offsets without a record on either side.
+    """Numbers of one log: checked ``offsets`` that Kafka still has, ``records`` among them, archived rows that were
+    ``compared`` with a record by timestamp, and ``holes``, which are offsets without a record on either side.
 
     Kafka explains some of the holes. ``sealed`` ones have expired in Kafka, and the seal explains them. The rest is
     ``unexplained``; ``ranges`` are the first of these.
@@ -35,13 +35,14 @@ class Held:
 
     offsets: int = 0
     records: int = 0
+    compared: int = 0
     holes: int = 0
     sealed: int = 0
     unexplained: int = 0
     ranges: list[OffsetRange] = field(default_factory=list)
 
     def add(self, other: "Held") -> None:
-        for name in ("offsets", "records", "holes", "sealed", "unexplained"):
+        for name in ("offsets", "records", "compared", "holes", "sealed", "unexplained"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -63,7 +64,7 @@ def spans(rows: OffsetBits) -> Iterator[OffsetRange]:
 class LogSide:
     """One log for comparison. ``held`` are the offsets that Kafka has, None if there are none.
 
-    ``archived`` returns the offsets with an archived row in a window. ``proven`` returns those of some holes that the
+    ``archived`` returns the archived rows in a window. ``proven`` returns those of some holes that the
     seal explains, for offsets that retention deleted. ``lost`` are the seal's losses, which are no holes.
     """
 
@@ -71,7 +72,7 @@ class LogSide:
     log: TopicPartition
     held: OffsetRange | None
     lost: OffsetSet
-    archived: Callable[[OffsetRange], OffsetBits]
+    archived: Callable[[OffsetRange], WindowRows]
     proven: Callable[[OffsetSet], OffsetSet]
 
 
@@ -80,21 +81,33 @@ def compare_with_kafka(
 ) -> Held:
     """Read the stretches of a log in Kafka.
 
-    Differences are committed records without an archived row, and archived rows without a record, unless the log is
-    compacted or no longer has their offsets. Raises ServiceError if Kafka can't be read.
+    Differences are committed records without an archived row, archived rows with another timestamp than Kafka's record,
+    and archived rows without a record, unless the log is compacted or no longer has their offsets. Raises ServiceError
+    if Kafka can't be read.
     """
     log, held, found = side.log, side.held, Held()
     compacted = held is not None and "compact" in topic_config(side.bootstrap, log.topic)["cleanup.policy"]
     findings = OffsetFindings()
     with LogReader(side.bootstrap, log, committed=True) as reader, OffsetClassifier(side.bootstrap, log) as classifier:
         for window in chunks(stretches, _CHUNK):
-            own = side.archived(window)
+            rows = side.archived(window)
+            own = rows.offsets
             there = held.intersect(window) if held is not None else None
             holes = subtract(own.missing(), side.lost)
             if there is not None and found.offsets < LIMIT_OFFSETS:
-                offsets, _, _ = reader.read(there)
-                kafka = OffsetBits(window)
+                offsets, timestamps, _ = reader.read(there)
+                kafka, other = OffsetBits(window), OffsetBits(window)
                 kafka.add(offsets)
+                compared, differing = rows.other_times(offsets, timestamps)
+                other.add(differing)
+                found.compared += compared
+                check.ranges(
+                    "Kafka's records have other timestamps than the archive's: the log was rewritten",
+                    other.ranges(),
+                    expected="the archived timestamps",
+                    found="other timestamps in Kafka",
+                    log=log,
+                )
                 found.offsets += len(there)
                 found.records += len(offsets)
                 _differences(kafka, own, there, log, check, compacted=compacted)

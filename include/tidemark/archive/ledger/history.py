@@ -158,6 +158,21 @@ class History:
             for row in rows.tolist()
         ]
 
+    def with_rows(self, log: TopicPartition) -> Ints:
+        """The numbers of the log's ranges that have rows, by end."""
+        number = self._logs.index(log) if log in self._logs else -1
+        rows = np.flatnonzero((self._log == number) & (self._rows > 0))
+        found: Ints = rows[np.argsort(self._end[rows], kind="stable")]
+        return found
+
+    def ref(self, row: int) -> CommittedRef:
+        """A range by its number."""
+        return CommittedRef(
+            writer=self._writers[self._writer[row]],
+            batch=int(self._batch[row]),
+            range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
+        )
+
     def small_neighbours(
         self, bytes_max: int, rows_max: int
     ) -> Iterator[tuple[TopicPartition, tuple[CommittedRef, ...]]]:
@@ -166,17 +181,7 @@ class History:
             complete = ~self._has_holes(rows)
             for group in np.split(rows, np.flatnonzero(~(complete[1:] & complete[:-1])) + 1):
                 if len(group) > 1:
-                    yield (
-                        log,
-                        tuple(
-                            CommittedRef(
-                                writer=self._writers[self._writer[row]],
-                                batch=int(self._batch[row]),
-                                range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
-                            )
-                            for row in group.tolist()
-                        ),
-                    )
+                    yield log, tuple(self.ref(row) for row in group.tolist())
 
     def neighbours_with_holes(self, bytes_max: int, rows_max: int) -> int:
         """How many ranges ``small_neighbours`` leaves out only because they have holes."""
@@ -267,8 +272,7 @@ class History:
         )
 
     def _copy(self, row: int) -> Copy:
-        span = OffsetRange(start=int(self._start[row]), end=int(self._end[row]))
-        return Copy(range=span, rows=int(self._rows[row]))
+        return Copy(range=self.ref(row).range, rows=int(self._rows[row]))
 
     def _files(self, days: set[date], logs: set[TopicPartition]) -> dict[int, tuple[DataFile, ...]]:
         """The files with rows of the days, by row of the ranges table."""

@@ -17,6 +17,7 @@ from tidemark.archive.loss import require_held
 from tidemark.archive.manifests import last_manifest
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
 from tidemark.archive.stream.lease import Lease
+from tidemark.archive.stream.log_check import LogCheck
 from tidemark.archive.stream.micro_batches import Batches, require_same_topic
 from tidemark.archive.stream.schedule import Alarm
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
@@ -78,6 +79,7 @@ class _Driver:
     checkpoint: Checkpoint
     url: str
     lease: Lease
+    log_check: LogCheck
     batches: Batches
     start_logged: bool = False
 
@@ -89,9 +91,11 @@ class _Driver:
         checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix("archive"), topic=stream.topic)
         logs = describe_topic(settings.kafka_bootstrap, stream.topic)
         writer = checkpoint.writer()
-        if writer is not None:
-            require_same_topic(last_manifest(store, layout, writer), logs)
+        before = None if writer is None else last_manifest(store, layout, writer)
+        require_same_topic(before, logs)
         url = bind_checkpoint(store, layout, "archive", logs[0])
+        log_check = LogCheck.of(stream, settings, store)
+        log_check.start(before, logs)
         _require_held(checkpoint, stream, settings)
         lease = Lease.take(store, checkpoint.prefix)
         return cls(
@@ -102,7 +106,8 @@ class _Driver:
             checkpoint=checkpoint,
             url=url,
             lease=lease,
-            batches=Batches(stream, settings, checkpoint, lease, monitor),
+            log_check=log_check,
+            batches=Batches(stream, settings, checkpoint, lease, monitor, log_check=log_check),
         )
 
     def run_until_stopped(self, alarm: Alarm | None) -> None:
@@ -203,6 +208,7 @@ class _Driver:
             self.lease.check()
         if isinstance(cause, ServiceError):
             with suppress(ServiceError):
+                self.log_check.compare()
                 _require_held(self.checkpoint, self.stream, self.settings)
         raise cause from error
 

@@ -9,11 +9,12 @@ from pyspark.sql import DataFrame
 from tidemark.archive.loss import RangeOfLog, log_starts, split_at
 from tidemark.archive.manifests import commit_batch, find_manifest, last_manifest
 from tidemark.archive.stream.lease import Lease
+from tidemark.archive.stream.log_check import LogCheck
 from tidemark.archive.stream.progress import BatchProgress
-from tidemark.archive.write.sink import write_range
+from tidemark.archive.write.sink import Written, write_range
 from tidemark.core.errors import ConflictError, PositionError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import DataFile, Manifest
+from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
@@ -34,7 +35,14 @@ class Batches:
     """
 
     def __init__(
-        self, stream: Stream, settings: Settings, checkpoint: Checkpoint, lease: Lease, monitor: Monitor
+        self,
+        stream: Stream,
+        settings: Settings,
+        checkpoint: Checkpoint,
+        lease: Lease,
+        monitor: Monitor,
+        *,
+        log_check: LogCheck,
     ) -> None:
         self.pause = Event()
         self.busy = Event()
@@ -44,6 +52,7 @@ class Batches:
         self._store, self._layout = checkpoint.store, Layout(prefix=settings.prefix, stream=stream.name)
         self._checkpoint = checkpoint
         self._lease = lease
+        self._log_check = log_check
         self._progress = BatchProgress(checkpoint.store, monitor)
         self._writer: str | None = None
         self._start_checked = False  # Spark continues where the archived batch ends
@@ -95,9 +104,10 @@ class Batches:
         manifest = self._manifest(writer, batch, ranges)
         repeated = manifest is not None
         if manifest is None:
-            held, files = self._read(frame, batch, ranges)
+            held, written = self._read(frame, batch, ranges)
             if not ranges.keys() <= set(self._logs(writer, batch)):  # recreated during the read
                 raise ConflictError("the topic changed while a batch was read", where=f"{self._stream.topic}, {batch=}")
+            last = self._log_check.before_commit(held, written)
             self._lease.check()
             manifest = commit_batch(
                 self._store,
@@ -106,9 +116,11 @@ class Batches:
                 writer=writer,
                 batch=batch,
                 ranges=held,
-                files=files,
+                files=written.files,
                 now_us=int(datetime.now(UTC).timestamp() * 1_000_000),
+                last=last,
             )
+        self._log_check.committed(manifest)
         self._progress.batch(manifest, seconds=time.monotonic() - started, repeated=repeated)
 
     def _manifest(self, writer: str, batch: int, ranges: RangeOfLog) -> Manifest | None:
@@ -122,7 +134,7 @@ class Batches:
             log_starts=lambda: log_starts(self._settings.kafka_bootstrap, ranges),
         )
 
-    def _read(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> tuple[RangeOfLog, tuple[DataFile, ...]]:
+    def _read(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> tuple[RangeOfLog, Written]:
         """Write the files. Returns the ranges whose records are all in them, and the files.
 
         That is all of ``ranges``, or the batch fails. Under ``on_loss: continue`` it is what Kafka still holds of them,
@@ -141,9 +153,9 @@ class Batches:
                 if not split_at(log_starts(self._settings.kafka_bootstrap, ranges), ranges)[1]:
                     raise
 
-    def _write(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> tuple[DataFile, ...]:
+    def _write(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> Written:
         if not ranges:
-            return ()
+            return Written(files=(), last=())
         rows = records(frame, self._stream)
         clock_us = self._checkpoint.batch_time_us(batch)
         return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task)

@@ -6,6 +6,7 @@ in ``tidemark.archive.write.task``.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -16,11 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from tidemark.archive.write.file import FileTarget
+from tidemark.archive.write.last_records import LastRecords
 from tidemark.archive.write.metrics import TaskMetrics
 from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
+from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.maintenance_ages import KEPT_FOR, MIN_AGE
 from tidemark.core.manifest import COMPACTION, DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -35,11 +38,20 @@ from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
-_ROWS = "file string, task string"  # a row per file, and one per task
+_COLUMNS = ["file", "last", "task"]
+_ROWS = "file string, last string, task string"  # a row per file, one per log, and one per task
 # A deletion at the same time may not see the batch's manifest. It deletes objects that are MIN_AGE + KEPT_FOR old. So a
 # batch reuses no object that could reach that age before the manifest lists it. Two days allow for the duration of the
 # batch and for clocks that differ.
 REUSED_FOR = MIN_AGE + KEPT_FOR - timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The objects that hold the rows, by key, and the last record of each log that was read from Kafka."""
+
+    files: tuple[DataFile, ...]
+    last: tuple[LoggedRecord, ...]
 
 
 def write_range(
@@ -50,8 +62,8 @@ def write_range(
     *,
     clock_us: int,
     on_task: Callable[[TaskMetrics], object] | None = None,
-) -> tuple[DataFile, ...]:
-    """Write rows of ARCHIVE_SCHEMA, all inside ``ranges``, and return the objects that hold them, sorted by key.
+) -> Written:
+    """Write rows of ARCHIVE_SCHEMA, all inside ``ranges``, and return the objects that hold them.
 
     The objects are part of the archive only once a manifest lists them. Writing the same rows again gives the same
     objects, except those older than ``REUSED_FOR`` in an archive that was ever compacted. ``clock_us`` is the batch's
@@ -76,7 +88,10 @@ def write_range(
         if on_task is not None and row.task is not None:
             on_task(decode(TaskMetrics, json.loads(row.task), where="a task's metrics"))
     files = (decode(DataFile, json.loads(row.file), where="a task's file") for row in rows if row.file is not None)
-    return tuple(sorted(files, key=lambda file: file.key))
+    last = (decode(LoggedRecord, json.loads(row.last), where="a task's last record") for row in rows if row.last)
+    return Written(
+        files=tuple(sorted(files, key=lambda file: file.key)), last=tuple(sorted(last, key=lambda item: item.log))
+    )
 
 
 def _written(
@@ -125,13 +140,20 @@ def _writer(
             oldest=oldest,
         )
         target.meter.listen(target.store.client)
-        files = write_files(_complete(join(batches), stream.topic), ranges, target, FileLimits.of(stream.archive))
-        written = [json.dumps(encode(file)) for file in files]
-        metrics = json.dumps(encode(target.meter.take()))
-        columns = ([*written, None], [*(None for _ in written), metrics])
-        yield pa.record_batch([pa.array(column, pa.string()) for column in columns], names=["file", "task"])
+        last = LastRecords(ranges)
+        rows = last.watch(_complete(join(batches), stream.topic))
+        files = write_files(rows, ranges, target, FileLimits.of(stream.archive))
+        yield from (_result("file", item) for item in files)
+        yield from (_result("last", item) for item in last.found())
+        yield _result("task", target.meter.take())
 
     return write
+
+
+def _result(name: str, value: object) -> pa.RecordBatch:
+    """A row of ``_ROWS`` with one value."""
+    texts = [json.dumps(encode(value)) if column == name else None for column in _COLUMNS]
+    return pa.record_batch([pa.array([text], pa.string()) for text in texts], names=_COLUMNS)
 
 
 def _complete(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from tidemark.core.seal import Seal, seen_days
 from tidemark.core.transaction_holes import spans
 from tidemark.reconcile.plan.holes import classify_holes
 from tidemark.reconcile.plan.losses import bound_losses, find_earlier_losses, new_losses
+from tidemark.reconcile.plan.rewritten import require_same_records
 from tidemark.reconcile.plan.targets import make_targets, raise_log_starts
 from tidemark.reconcile.results import (
     FINALIZE_PLAN,
@@ -40,8 +41,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
 
     The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
     run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
-    retention the archive would lack those for good. Raises what ``read_archived``, ``make_targets`` and
-    ``plan_committed`` raise.
+    retention the archive would lack those for good. Raises what ``read_archived``, ``require_same_records``,
+    ``make_targets`` and ``plan_committed`` raise.
     """
     with run.step(PLAN) as attempt:
         requested = tuple(sorted(set(days)))
@@ -50,6 +51,7 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
         planner = _Planner(run, archived.history(), requested, seals, force)
+        require_same_records(run, planner.history)
         targets = make_targets(run.stream, run.settings, requested, planner.history, seals)
         plan = planner.plan(targets)
         if (reaching := find_earlier_losses(run, plan, seals)) != targets:
