@@ -66,6 +66,18 @@ def test_every_dangerous_setting_of_existing_topics_is_a_finding_with_a_fix(
     assert all(item.why in str(item) and item.fix in str(item) for item in found)
 
 
+@pytest.mark.conformance(30)
+def test_a_source_topic_that_can_lose_records_is_a_finding(
+    brokers: Cluster, settings: Settings, make_stream: MakeStream
+) -> None:
+    source = brokers.create(unique("source"), min_insync_replicas="1", unclean_leader_election_enable="true")
+    there = settings.model_copy(update={"kafka_bootstrap": brokers.bootstrap})
+    assert values(findings(make_stream(topic=source), there)) == [
+        (f"topic {source}", "min.insync.replicas", "1", "2"),
+        (f"topic {source}", "unclean.leader.election.enable", "true", "false"),
+    ]
+
+
 def test_created_topics_have_no_findings_and_are_known_to_all_brokers_at_once(
     brokers: Cluster, settings: Settings, make_stream: MakeStream
 ) -> None:
