@@ -92,6 +92,14 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="fast-clock-ends-no-day",
+        promise="A record of a producer whose clock is fast ends no day before records that Kafka holds of it.",
+        path="include/tidemark/reconcile/plan/targets.py",
+        old="return replace(found, position=int(own[-1]) + 1) if len(own) else found",
+        new="return found",
+        tests=("tests/batch/test_day_end.py::test_a_record_of_a_fast_clock_ends_no_day",),
+    ),
+    Guard(
         name="open-transaction-waited-for",
         promise="No day is planned while an open transaction hides a part of it.",
         path="include/tidemark/core/targets.py",

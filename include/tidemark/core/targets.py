@@ -16,14 +16,12 @@ Extents = Mapping[TopicPartition, tuple[int, int]]
 class DayEnd:
     """The position where the last of the days ends in a log: the high watermark if no later record exists.
 
-    ``ahead``: the record there has a future timestamp (clock skew), so records of the day may well come after it.
-    ``hidden``: offsets before the day's end that committed readers do not get yet, because a transaction is open.
+    ``hidden``: offsets that committed readers do not get yet, because a transaction is open that began in the days.
     """
 
     log_start: int
     position: int
     high_watermark: int
-    ahead: bool
     hidden: OffsetRange | None
 
 
@@ -61,7 +59,7 @@ def decide_targets(
             Target(
                 log=log,
                 start=0 if added_since else min([found.log_start, *(start for start, _ in extents)]),
-                end=max(found.high_watermark if found.ahead else found.position, reached),
+                end=max(found.position, reached),
                 log_start=found.log_start,
                 high_watermark=found.high_watermark,
             )
