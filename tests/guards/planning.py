@@ -100,6 +100,42 @@ GUARDS = (
         tests=("tests/batch/test_day_end.py::test_a_record_of_a_fast_clock_ends_no_day",),
     ),
     Guard(
+        name="deleted-tail-lost",
+        promise="What was seen of a topic that is deleted and not archived is lost, not forgotten.",
+        path="include/tidemark/core/targets.py",
+        old="end = max(end for _, end in (*extents, in_kafka.get(log, (0, 0))))",
+        new="end = max(end for _, end in extents)",
+        tests=(
+            ("tests/core/test_targets.py::test_a_deleted_topic_is_lost_from_its_archived_end_to_the_last_one_seen"),
+        ),
+    ),
+    Guard(
+        name="seen-offsets-recorded",
+        promise="What a run sees of a log is kept for the time when its topic is deleted.",
+        path="include/tidemark/reconcile/plan/log_extents.py",
+        old="wider = widen(known, now)",
+        new="wider = known",
+        tests=(
+            "tests/batch/test_losses.py::test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof",
+        ),
+    ),
+    Guard(
+        name="seen-offsets-of-one-topic",
+        promise="What is seen of a recreated topic does not count as seen of the one before.",
+        path="include/tidemark/spark/monitor.py",
+        old="if log.topic_id == self._topic_id and start < end:",
+        new="if start < end:",
+        tests=("tests/archive/test_progress.py::test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated",),
+    ),
+    Guard(
+        name="seen-offsets-carried-over",
+        promise="A stream that starts again keeps what it saw of a deleted topic.",
+        path="include/tidemark/spark/monitor.py",
+        old="self._extents, self._extents_read = widen(self._extents, before), True",
+        new="self._extents_read = True",
+        tests=("tests/archive/test_progress.py::test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated",),
+    ),
+    Guard(
         name="open-transaction-waited-for",
         promise="No day is planned while an open transaction hides a part of it.",
         path="include/tidemark/core/targets.py",

@@ -18,6 +18,8 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka.log_reader import LogReader
 from tidemark.kafka.positions import first_records, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic, logs_of
+from tidemark.reconcile.plan.log_extents import record_extents
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
@@ -26,9 +28,7 @@ _A_BATCH = timedelta(minutes=5)
 _THREADS = 8
 
 
-def make_targets(
-    stream: Stream, settings: Settings, days: Sequence[date], history: History, seals: Sequence[Seal]
-) -> tuple[Target, ...]:
+def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequence[Seal]) -> tuple[Target, ...]:
     """Ask Kafka where the days end in each log, then decide (``tidemark.core.targets.decide_targets``).
 
     In Kafka a day ends after the last record with a timestamp before the day's end. A producer whose clock is fast ends
@@ -38,11 +38,13 @@ def make_targets(
 
     ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
     here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
-    day on which it was archived last (``_earlier_ends``).
+    day on which it was archived last (``_earlier_ends``). What Kafka has of the stream's topic is recorded for the time
+    when that topic is deleted (``record_extents``).
 
     Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and what
     ``decide_targets`` raises.
     """
+    stream, settings = run.stream, run.settings
     archived, sealed = history.extents(), seal_extents(seals)
     moment, end = _moments(stream, days)
 
@@ -53,8 +55,9 @@ def make_targets(
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="tails") as pool:
         ends = dict(pool.map(with_tail, _topic_ends(stream, settings, moment, end).items()))
+    seen = record_extents(run, ends)
     ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
-    return decide_targets(stream.name, ends, archived, seals)
+    return decide_targets(stream.name, ends, archived, seals, seen)
 
 
 def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
