@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
+from tests.batch.logs import Log, recreate
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
@@ -22,6 +23,7 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Backlog, backlog
+from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor
@@ -247,7 +249,36 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
         "lag_records": 0,
         "lag_seconds": 0.0,
         "error": None,
+        "extents": [
+            {"log": {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}, "range": [0, end]}
+            for log, end in zip(describe_topic(settings.kafka_bootstrap, stream.topic), (4, 3), strict=True)
+        ],
     }
+
+
+@pytest.mark.conformance(30)
+def test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated(
+    settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(partitions=2)
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+
+    def beat(topic_id: str) -> list[tuple[str, int, list[int]]]:
+        with Monitor(stream, settings, layer="archive") as monitor:
+            monitor.started("one", {}, topic_id)
+            monitor.batch(BatchFigures(batch=0, ends={}, seconds=1))
+        seen = heartbeat(settings, stream)["extents"]
+        return sorted((item["log"]["topic_id"], item["log"]["partition"], item["range"]) for item in seen)
+
+    produce(stream.topic, [(None, b"{}", now_ms(), partition, []) for partition in (0, 0, 1)])
+    before = log.owner().topic_id
+    of_before = [(before, 0, [0, 2]), (before, 1, [0, 1])]
+    assert beat(before) == of_before
+    recreate(log)
+    produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 5)
+    assert beat(before) == of_before  # a stream that has not noticed it yet
+    after = log.owner().topic_id
+    assert beat(after) == sorted([*of_before, (after, 0, [0, 5])])
 
 
 def test_the_heartbeat_of_a_run_that_failed_has_the_error(
@@ -327,7 +358,12 @@ def test_the_backlog_counts_unread_partitions_and_finds_the_oldest_record(
     topic = make_topic(3)
     produce(topic, [(None, b"x", 1000 + n, n % 2, []) for n in range(10)])  # partition 2 stays empty
     there = settings.kafka_bootstrap
-    assert backlog(there, topic, {}, timeout_s=60) == Backlog(offsets=10, oldest_ms=1000)
-    assert backlog(there, topic, {0: 5}, timeout_s=60) == Backlog(offsets=5, oldest_ms=1001)
-    assert backlog(there, topic, {0: 3, 1: 4}, timeout_s=60) == Backlog(offsets=3, oldest_ms=1006)
-    assert backlog(there, topic, {0: 5, 1: 5, 2: 0}, timeout_s=60) == Backlog(offsets=0, oldest_ms=None)
+    extents = {0: (0, 5), 1: (0, 5), 2: (0, 0)}
+    for positions, offsets, oldest_ms in (
+        ({}, 10, 1000),
+        ({0: 5}, 5, 1001),
+        ({0: 3, 1: 4}, 3, 1006),
+        ({0: 5, 1: 5, 2: 0}, 0, None),
+    ):
+        expected = Backlog(offsets=offsets, oldest_ms=oldest_ms, extents=extents)
+        assert backlog(there, topic, positions, timeout_s=60) == expected

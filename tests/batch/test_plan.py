@@ -231,9 +231,9 @@ def test_a_recreated_topic_keeps_its_old_archive_and_starts_a_new_log(log: Log) 
     plan = plan_run(log.run(), [MONDAY], False)
     by_log = {item.target.log: item for item in plan.logs}
     deleted = by_log[old]
-    assert deleted.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
+    assert deleted.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10, deleted=True)
     nine = Neighbours(before_us=at(MONDAY, 9) * 1000, after_us=at(MONDAY, 9) * 1000)
-    assert deleted.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
+    assert deleted.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine, topic_deleted=True),)
     assert by_log[log.owner()].gaps == ()
     assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]
     assert plan.days[0].archived_rows == 11

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.worlds import log, ranges
 from tidemark.core.errors import FormatError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
+from tidemark.core.plan import LogRange
 
 heartbeats = st.builds(
     Heartbeat,
@@ -26,6 +28,7 @@ heartbeats = st.builds(
     lag_records=st.none() | st.integers(0, 2**62),
     lag_seconds=st.none() | st.floats(0, 1e9),
     error=st.none() | st.text(max_size=40),
+    extents=st.builds(LogRange, log=st.just(log()), range=ranges()).map(lambda item: (item,)),
 )
 EXAMPLE = Heartbeat(
     stream="flights",
@@ -59,6 +62,7 @@ def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat
         ("positions", [], "does not parse"),
         ("positions", {"a": 1}, "does not parse"),
         ("error", ..., "does not parse: .* found KeyError\\('error'\\)"),
+        ("extents", [{"log": 1}], r"fields differ: expected log, range, found log \[here"),
     ],
 )
 def test_a_damaged_heartbeat_is_refused(field: str, value: object, message: str) -> None:

@@ -38,6 +38,16 @@ GUARDS = (
         tests=("tests/batch/test_verify.py::test_an_edited_count_in_the_seal_is_found",),
     ),
     Guard(
+        name="verified-reach",
+        promise="Verification disproves a seal that stops before rows of the day that were archived before its plan.",
+        path="include/tidemark/verify/claims.py",
+        old="subtract(archived, [whole] if whole is not None else []),",
+        new="(),",
+        tests=(
+            "tests/batch/test_verify_reach.py::test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later",
+        ),
+    ),
+    Guard(
         name="delivery-unknown",
         promise="A comparison of the live topic that read nothing is unknown and not a pass.",
         path="include/tidemark/delivery_audit/report.py",

@@ -37,7 +37,7 @@ def print_proof(console: Console, found: Verification) -> None:
     title = f"{found.stream} {found.day}, version {found.version}: {found.verdict}"
     console.print(Text(title, style=VERDICTS[found.verdict]))
     if found.lost:
-        console.print(Text(f"with a recorded loss: retention deleted {found.lost:,} offsets", style="yellow"))
+        console.print(Text(f"with a recorded loss: Kafka deleted {found.lost:,} offsets", style="yellow"))
     console.print(Text(found.seal))
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal, get_args
 
+from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
+from tidemark.core.log_extents import LogExtents, decode_extents
 from tidemark.core.manifest import canonical_json
 
 FORMAT = 1
@@ -19,7 +21,8 @@ class Heartbeat:
     ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is the streaming query's id, ``batch`` its
     newest batch, None before the first one of this run. ``positions`` are (partition, next offset) in order.
     ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both
-    are None if Kafka did not answer. ``error`` is set only in state ``failed``.
+    are None if Kafka did not answer. ``error`` is set only in state ``failed``. ``extents`` are the offsets that this
+    layer has ever seen in Kafka, also of topics that were deleted since.
     """
 
     stream: str
@@ -33,12 +36,14 @@ class Heartbeat:
     lag_records: int | None
     lag_seconds: float | None
     error: str | None
+    extents: LogExtents = ()
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_heartbeat`` reads them back to an equal value."""
         positions = {str(partition): offset for partition, offset in self.positions}
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return canonical_json({"format": FORMAT, **own, "time": self.time.isoformat(), "positions": positions})
+        special = {"time": self.time.isoformat(), "positions": positions, "extents": encode(self.extents)}
+        return canonical_json({"format": FORMAT, **own, **special})
 
 
 def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
@@ -54,7 +59,8 @@ def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
             raise FormatError("a time without its zone", expected="UTC", found=raw["time"], where=where)
         positions = tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items()))
         own = {field.name: raw[field.name] for field in fields(Heartbeat)}
-        return Heartbeat(**{**own, "time": time, "positions": positions})
+        extents = decode_extents(raw["extents"], where=where)
+        return Heartbeat(**{**own, "time": time, "positions": positions, "extents": extents})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             "a heartbeat does not parse", expected=f"format {FORMAT}", found=repr(error), where=where

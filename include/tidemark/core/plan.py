@@ -24,7 +24,7 @@ class Target:
 
     ``start`` is the first offset that the stream is responsible for: a previous seal's, 0 for a partition added since,
     else the lower of log start and first archived offset. ``log_start`` and ``high_watermark`` are from the time when
-    the run was planned.
+    the run was planned. ``deleted``: Kafka no longer has the log, and all three ends are the last known one.
     """
 
     log: TopicPartition
@@ -32,6 +32,7 @@ class Target:
     end: int
     log_start: int
     high_watermark: int
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +77,14 @@ class Gap:
     - range: the offsets.
     - kind: `refill` while Kafka has them, `lost` once retention has deleted them.
     - neighbours: the records around a loss. Null if no run has searched for them.
+    - topic_deleted: the loss is of a topic that was deleted or recreated, up to the last end that was seen of it. Some
+      of its offsets may never have had a record.
     """
 
     range: OffsetRange
     kind: Literal["refill", "lost"]
     neighbours: Neighbours | None = None
+    topic_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Makes plans, without I/O. Nearly linear in the number of committed ranges."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
@@ -110,7 +110,9 @@ def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, 
         LogPlan(
             target=target,
             used=used,
-            gaps=tuple(gap for item in missing for gap in _gaps(item, target.log_start)),
+            gaps=tuple(
+                replace(gap, topic_deleted=target.deleted) for item in missing for gap in _gaps(item, target.log_start)
+            ),
             overlaps=overlaps(whole, ranges) if whole else (),
             holes=tuple(
                 hole

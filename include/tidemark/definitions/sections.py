@@ -321,7 +321,7 @@ class Batch(Keys):
     )
     accept_loss: bool = Field(
         default=False,
-        description="Whether a run may seal a day although retention deleted some of its records.",
+        description="Whether a run may seal a day although Kafka deleted records before they were archived.",
         examples=[True],
     )
     reopen_days: int | None = Field(

@@ -77,6 +77,7 @@ class _Driver:
     monitor: Monitor
     checkpoint: Checkpoint
     url: str
+    topic_id: str
     lease: Lease
     batches: Batches
     start_logged: bool = False
@@ -101,6 +102,7 @@ class _Driver:
             monitor=monitor,
             checkpoint=checkpoint,
             url=url,
+            topic_id=logs[0].topic_id,
             lease=lease,
             batches=Batches(stream, settings, checkpoint, lease, monitor),
         )
@@ -124,7 +126,7 @@ class _Driver:
         position = self.checkpoint.position() or {}
         self.batches.begin()
         query = self._query(everything=everything)
-        self.monitor.started(str(query.id), position)
+        self.monitor.started(str(query.id), position, self.topic_id)
         if not self.start_logged:
             self.start_logged = True
             log_event(

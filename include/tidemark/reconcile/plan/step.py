@@ -50,7 +50,7 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
         planner = _Planner(run, archived.history(), requested, seals, force)
-        targets = make_targets(run.stream, run.settings, requested, planner.history, seals)
+        targets = make_targets(run, requested, planner.history, seals)
         plan = planner.plan(targets)
         if (reaching := find_earlier_losses(run, plan, seals)) != targets:
             plan = planner.plan(reaching)
