@@ -169,4 +169,25 @@ GUARDS = (
         new="log.open = []",
         tests=("tests/archive/test_adopt.py::test_mixed_objects_are_imported_by_their_offset_field",),
     ),
+    Guard(
+        name="bounded-batches",
+        promise="A first archive batch is bounded, even if the definition does not bound it.",
+        path="include/tidemark/core/batch_size.py",
+        old="return given if given is not None else max(partitions * default, least or 0)",
+        new="return given if given is not None else 2**62",
+        tests=("tests/core/test_batch_size.py::test_a_batch_is_bounded_with_and_without_a_number_in_the_definition",),
+    ),
+    Guard(
+        name="archive-batches-bounded",
+        promise="The archive stream passes its bound on to Spark.",
+        path="include/tidemark/spark/streaming.py",
+        old="if max_offsets_per_trigger is not None:",
+        new="if False:",
+        tests=(
+            (
+                "tests/archive/test_stream.py"
+                "::test_a_first_start_reads_a_bounded_number_of_offsets_per_partition_at_a_time"
+            ),
+        ),
+    ),
 )

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterBadDateError, croniter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tidemark.core.batch_size import ARCHIVE_OFFSETS, SPEED_OFFSETS
 from tidemark.core.renames import require_once
 
 
@@ -203,7 +204,11 @@ class Archive(Keys):
         examples=[300],
     )
     max_offsets_per_trigger: int | None = Field(
-        default=None, ge=1, description="Most offsets in one micro-batch.", examples=[1_000_000]
+        default=None,
+        ge=1,
+        description=f"Most offsets in one micro-batch of all partitions. Without the key: {ARCHIVE_OFFSETS:,} for each"
+        " partition that the topic has at the start, but at least `min_offsets_per_trigger`.",
+        examples=[1_000_000],
     )
     on_loss: Literal["stop", "continue"] = Field(
         default="stop",
@@ -254,7 +259,11 @@ class Speed(Keys):
     )
     trigger_seconds: float = Field(default=1, ge=0, description="Interval between micro-batches.", examples=[0.5])
     max_offsets_per_trigger: int | None = Field(
-        default=None, ge=1, description="Most offsets in one micro-batch.", examples=[200_000]
+        default=None,
+        ge=1,
+        description=f"Most offsets in one micro-batch of all partitions. Without the key: {SPEED_OFFSETS:,} for each"
+        " partition that the topic has at the start.",
+        examples=[200_000],
     )
     transaction_records: int = Field(
         default=100_000, ge=1, description="Most records in one transaction of `exactly_once`.", examples=[10_000]
