@@ -112,7 +112,7 @@ class Replaced:
     - batch: batch of that manifest.
     - log: the log of the range.
     - range: the offsets.
-    - files: key and checksum of each object of the range.
+    - files: key, checksum and ETag of each object of the range, as the compaction read it.
     - digest: SHA-256 of that manifest.
     """
 
@@ -120,7 +120,7 @@ class Replaced:
     batch: int
     log: TopicPartition
     range: OffsetRange
-    files: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, str, str], ...]
     digest: str
 
 
@@ -255,7 +255,7 @@ def _replaced(item: Replaced) -> dict[str, Any]:
 
 
 def _parse_replaced(raw: Mapping[str, Any]) -> Replaced:
-    files = tuple((key, checksum) for key, checksum in raw["files"])
+    files = tuple((key, checksum, etag) for key, checksum, etag in raw["files"])
     return Replaced(**_parse_place(raw), **{name: raw[name] for name in _REPLACED_FIELDS}, files=files)
 
 
