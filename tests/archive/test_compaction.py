@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from hashlib import md5
 from threading import Barrier
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,7 @@ from tests.archive.small import NOW, ZONE, Small, hour, micros, time_of
 from tests.conftest import MakeStream, unique
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
 from tidemark.cli.app import app
-from tidemark.core.errors import FormatError
+from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -22,7 +23,7 @@ from tidemark.definitions.sections import Archive, Speed
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance import replaced as replaced_objects
 from tidemark.maintenance.archive import maintain
-from tidemark.maintenance.compaction import CompactedFiles, Compaction
+from tidemark.maintenance.compaction import TRIES, CompactedFiles, Compaction
 from tidemark.maintenance.grouping import Input, group_inputs
 from tidemark.maintenance.replaced import Deleted, delete_replaced
 from tidemark.s3 import ObjectInfo, ObjectStore
@@ -175,6 +176,31 @@ def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> N
     assert [start for start, _ in in_use] == [0, *(end for _, end in in_use[:-1])]  # adjacent, without overlap
     assert in_use[-1][1] == 16
     assert [item.previous for item in made[1:]] == [digest(item.to_json()) for item in made[:-1]]
+
+
+def test_a_compaction_that_never_commits_first_ends_with_an_explained_error(settings: Settings) -> None:
+    class OthersFirst(ObjectStore):
+        """A bucket where the next manifest of a compaction is always another one's."""
+
+        manifests = 0
+
+        def put_if_absent(self, key: str, body: bytes, **options: Any) -> bool:
+            if "/compact/" not in key:
+                return super().put_if_absent(key, body, **options)
+            self.manifests += 1
+            assert self.manifests <= TRIES
+            return False
+
+    others = OthersFirst(settings)
+    small = make(others)
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2)
+    with pytest.raises(ConflictError, match="other compactions of this archive commit first") as caught:
+        compaction(small).run()
+    assert others.manifests == TRIES
+    assert "Let the other maintenance of the stream finish" in str(caught.value)
+    small.store = ObjectStore(settings)
+    assert compaction(small).run().batches == 1
 
 
 def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore) -> None:

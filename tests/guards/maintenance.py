@@ -105,6 +105,16 @@ GUARDS = (
         tests=("tests/archive/test_compaction.py::test_a_delete_is_conditional_on_the_version",),
     ),
     Guard(
+        name="compaction-tries",
+        promise="A compaction that others overtake again and again ends.",
+        path="include/tidemark/maintenance/compaction.py",
+        old="for _ in range(TRIES):",
+        new="while True:",
+        tests=(
+            "tests/archive/test_compaction.py::test_a_compaction_that_never_commits_first_ends_with_an_explained_error",
+        ),
+    ),
+    Guard(
         name="unsealed-snapshot-kept",
         promise="No snapshot expires since the oldest publication that has no seal.",
         path="include/tidemark/maintenance/expiry.py",

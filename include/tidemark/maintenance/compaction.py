@@ -34,6 +34,8 @@ from tidemark.s3 import ObjectStore
 
 _READERS = 16
 _AT_ONCE = 1_000
+# Each try ends because another compaction committed first. Then that one does the work.
+TRIES = 10
 
 Progress = Callable[[int], object]  # called with the bytes read since the last call
 
@@ -99,12 +101,20 @@ class Compaction:
         """Compact the archive. Safe beside streams, runs, readers and other compactions; can be killed and repeated.
 
         Damaged inputs do not end it (see ``CompactedFiles.require_fit``). Raises ServiceError if S3 refuses,
-        and what ``read_archived`` raises. What was committed until then stays.
+        ConflictError if other compactions commit first ``TRIES`` times, and what ``read_archived`` raises. What was
+        committed until then stays.
         """
         done = CompactedFiles()
-        while not self._run(done):
-            pass
-        return done
+        for _ in range(TRIES):
+            if self._run(done):
+                return done
+        raise ConflictError(
+            "other compactions of this archive commit first",
+            expected="one compaction at a time",
+            found=f"{TRIES} manifests of others",
+            where=f"s3://{self.store.bucket}/{self.layout.manifest_prefix}{COMPACTION}/",
+            hint="Let the other maintenance of the stream finish, then run this one again. Nothing is lost",
+        )
 
     def _run(self, done: CompactedFiles) -> bool:
         """False if another compaction committed first, so that this one must read the archive again."""
