@@ -190,4 +190,28 @@ GUARDS = (
             ),
         ),
     ),
+    Guard(
+        name="bounded-folders",
+        promise="A batch fills a bounded number of folders, whatever values producers choose.",
+        path="include/tidemark/archive/write/folders.py",
+        old="if len(filled) >= self.most:",
+        new="if False:",
+        tests=("tests/archive/test_folders.py::test_the_first_folders_of_each_log_count_whatever_the_batches",),
+    ),
+    Guard(
+        name="bounded-event-time",
+        promise="A time field far from its record's timestamp opens no day of its own.",
+        path="include/tidemark/spark/records.py",
+        old="F.when(field.isNotNull() & near, field)",
+        new="F.when(field.isNotNull(), field)",
+        tests=("tests/spark/test_records.py::test_a_field_too_far_from_the_records_timestamp_counts_as_none",),
+    ),
+    Guard(
+        name="bounds-alarm",
+        promise="A stream with records beyond a bound is unhealthy until the alarm ends.",
+        path="include/tidemark/inspect/health.py",
+        old="return self.alive and not self.exceeded and not (",
+        new="return self.alive and not (",
+        tests=("tests/test_health.py::test_records_beyond_a_bound_are_an_alarm_until_it_ends",),
+    ),
 )

@@ -32,7 +32,7 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.paths import partition_path
-from tidemark.spark.records import day
+from tidemark.spark.records import day, out_of_bounds
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _ROWS = "file string, task string"  # a row per file, and one per task
@@ -61,7 +61,9 @@ def write_range(
     names = [name for name in SCHEMA.names if name != "topic"]
     path = partition_path(stream, clock_us)
     paths = [] if path is None else [path.alias("path")]
-    frame = split(records.select(*names, *paths, day(stream).alias("day")))
+    outside = out_of_bounds(stream)
+    counted = [] if outside is None else [outside.alias("out_of_bounds")]
+    frame = split(records.select(*names, *paths, day(stream).alias("day"), *counted))
     try:
         rows = _written(frame, tuple(ranges.items()), stream, settings)
     except ConflictError as conflict:
