@@ -154,7 +154,7 @@ def test_the_command_shows_aborted_uploads_and_orphans(settings: Settings, make_
     assert second.split() == ["5", orphan]
     assert ledger == "Ledger agrees with the manifests: 0 manifests in 0 segments, 0 new"
     assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
-    assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 were replaced less than a week ago"
+    assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 are too young to delete"
     assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
 
 

@@ -134,6 +134,9 @@ def test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof(l
         positions=(),
         lag_records=None,
         lag_seconds=None,
+        overflow_rows=0,
+        out_of_bounds_rows=0,
+        alarm_until=None,
         error=None,
         extents=(LogRange(log=second, range=OffsetRange(start=2, end=5)),),
     )

@@ -27,6 +27,9 @@ heartbeats = st.builds(
     positions=st.dictionaries(st.integers(0, 200), st.integers(0, 2**62)).map(lambda ends: tuple(sorted(ends.items()))),
     lag_records=st.none() | st.integers(0, 2**62),
     lag_seconds=st.none() | st.floats(0, 1e9),
+    overflow_rows=st.integers(0, 2**62),
+    out_of_bounds_rows=st.integers(0, 2**62),
+    alarm_until=st.none() | st.datetimes(timezones=st.just(UTC)),
     error=st.none() | st.text(max_size=40),
     extents=st.builds(LogRange, log=st.just(log()), range=ranges()).map(lambda item: (item,)),
 )
@@ -41,6 +44,9 @@ EXAMPLE = Heartbeat(
     positions=((0, 7), (10, 3)),
     lag_records=None,
     lag_seconds=None,
+    overflow_rows=0,
+    out_of_bounds_rows=0,
+    alarm_until=None,
     error=None,
 )
 
@@ -59,6 +65,7 @@ def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat
         ("state", "fine", "expected running, stopped, failed, found fine"),
         ("time", "2013-01-14T00:00:00", "a time without its zone"),
         ("time", "yesterday", "does not parse"),
+        ("alarm_until", "2013-01-14T00:00:00", "a time without its zone"),
         ("positions", [], "does not parse"),
         ("positions", {"a": 1}, "does not parse"),
         ("error", ..., "does not parse: .* found KeyError\\('error'\\)"),

@@ -24,6 +24,7 @@ from tidemark.kafka.topics import describe_topic, ensure_topic, logs_of
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.app import stream_app
+from tidemark.speed import stream as speed_stream
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 
@@ -74,7 +75,9 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     make_stream: MakeStream,
     produce: Produce,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(speed_stream, "SPEED_OFFSETS", 60)
     stream = make_stream(
         partitions=3,
         transform=TRANSFORM,
@@ -137,6 +140,8 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     )
     assert sum(line["published"] for line in batches) == len(good)
     assert sum(line["dead_lettered"] for line in batches) == len(bad)
+    # Without a number in the definition a batch is bounded by the number of partitions.
+    assert [line["published"] + line["dead_lettered"] <= 180 for line in batches] == [True, True]
 
     ends = {partition: sum(record[3] == partition for record in records) for partition in range(3)}
     beat = heartbeat(settings, stream)

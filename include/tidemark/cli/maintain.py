@@ -80,7 +80,7 @@ def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> Non
         console.print(f"  small ranges skipped: {', '.join(skipped)}")
     console.print(
         f"Replaced objects{would} deleted: {replaced.objects}, {replaced.bytes} bytes;"
-        f" {replaced.waiting} were replaced less than a week ago"
+        f" {replaced.waiting} are too young to delete"
     )
     for item in replaced.kept:
         console.print(Text(f"  kept: {item}"))

@@ -21,8 +21,10 @@ class Heartbeat:
     ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is the streaming query's id, ``batch`` its
     newest batch, None before the first one of this run. ``positions`` are (partition, next offset) in order.
     ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both
-    are None if Kafka did not answer. ``error`` is set only in state ``failed``. ``extents`` are the offsets that this
-    layer has ever seen in Kafka, also of topics that were deleted since.
+    are None if Kafka did not answer. ``overflow_rows`` and ``out_of_bounds_rows`` count the records since the start
+    that were beyond a bound of the archive; ``alarm_until`` (UTC) ends the alarm about them, None without any.
+    ``error`` is set only in state ``failed``. ``extents`` are the offsets that this layer has ever seen in Kafka, also
+    of topics that were deleted since.
     """
 
     stream: str
@@ -35,6 +37,9 @@ class Heartbeat:
     positions: tuple[tuple[int, int], ...]
     lag_records: int | None
     lag_seconds: float | None
+    overflow_rows: int
+    out_of_bounds_rows: int
+    alarm_until: datetime | None
     error: str | None
     extents: LogExtents = ()
 
@@ -42,8 +47,10 @@ class Heartbeat:
         """Canonical bytes; ``parse_heartbeat`` reads them back to an equal value."""
         positions = {str(partition): offset for partition, offset in self.positions}
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        special = {"time": self.time.isoformat(), "positions": positions, "extents": encode(self.extents)}
-        return canonical_json({"format": FORMAT, **own, **special})
+        times = {"time": self.time.isoformat(), "alarm_until": self.alarm_until and self.alarm_until.isoformat()}
+        return canonical_json(
+            {"format": FORMAT, **own, **times, "positions": positions, "extents": encode(self.extents)}
+        )
 
 
 def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
@@ -54,14 +61,21 @@ def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
             raise FormatError("unknown heartbeat format", expected=FORMAT, found=raw["format"], where=where)
         if raw["state"] not in get_args(State):
             raise FormatError("unknown state", expected=", ".join(get_args(State)), found=raw["state"], where=where)
-        time = datetime.fromisoformat(raw["time"])
-        if time.tzinfo is None:
-            raise FormatError("a time without its zone", expected="UTC", found=raw["time"], where=where)
+        time = _time(raw["time"], where)
+        alarm_until = None if raw["alarm_until"] is None else _time(raw["alarm_until"], where)
         positions = tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items()))
         own = {field.name: raw[field.name] for field in fields(Heartbeat)}
         extents = decode_extents(raw["extents"], where=where)
-        return Heartbeat(**{**own, "time": time, "positions": positions, "extents": extents})
+        special = {"time": time, "alarm_until": alarm_until, "positions": positions, "extents": extents}
+        return Heartbeat(**{**own, **special})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             "a heartbeat does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
         ) from error
+
+
+def _time(text: str, where: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise FormatError("a time without its zone", expected="UTC", found=text, where=where)
+    return time

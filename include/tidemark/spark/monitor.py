@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Self
 
@@ -51,6 +51,8 @@ class BatchFigures:
     open_files: int = 0
     upload_seconds: tuple[float, ...] = ()
     retries: int = 0
+    overflow_rows: int = 0
+    out_of_bounds_rows: int = 0
 
 
 class Monitor:
@@ -77,6 +79,8 @@ class Monitor:
         self._topic_id: str | None = None
         self._extents: LogExtents = ()
         self._extents_read = False
+        self._overflow_rows = self._out_of_bounds_rows = 0
+        self._alarm_until: datetime | None = None
         self._news = False
         self._beaten_at = 0.0
 
@@ -113,11 +117,17 @@ class Monitor:
         record(telemetry.FILES, figures.files)
         record(telemetry.OPEN_FILES, figures.open_files)
         record(telemetry.RETRIES, figures.retries)
+        record(telemetry.OVERFLOW_ROWS, figures.overflow_rows)
+        record(telemetry.OUT_OF_BOUNDS_ROWS, figures.out_of_bounds_rows)
         for seconds in figures.upload_seconds:
             record(telemetry.UPLOAD_DURATION, seconds)
         with self._lock:
             self._batch = figures.batch
             self._positions.update(figures.ends)
+            if figures.overflow_rows or figures.out_of_bounds_rows:
+                self._overflow_rows += figures.overflow_rows
+                self._out_of_bounds_rows += figures.out_of_bounds_rows
+                self._alarm_until = datetime.now(UTC) + timedelta(hours=self._stream.archive.bounds_alarm_hours)
             self._news = True
         return self._measure()
 
@@ -204,6 +214,9 @@ class Monitor:
                 positions=tuple(sorted(self._positions.items())),
                 lag_records=self._lag.records,
                 lag_seconds=self._lag.seconds,
+                overflow_rows=self._overflow_rows,
+                out_of_bounds_rows=self._out_of_bounds_rows,
+                alarm_until=self._alarm_until,
                 error=error,
                 extents=self._extents,
             )

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidemark.core.batch_size import SPEED_OFFSETS, offsets_per_batch
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
@@ -104,7 +105,9 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         settings,
         fail_on_data_loss=False,
         starting={log.partition: starting.get(log.partition, _EARLIEST) for log in logs} if starting else None,
-        max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
+        max_offsets_per_trigger=offsets_per_batch(
+            stream.speed.max_offsets_per_trigger, partitions=len(logs), default=SPEED_OFFSETS
+        ),
     )
     batches: TransactionBatches | None = None
     if exactly_once:

@@ -333,6 +333,7 @@ class History:
                     max_timestamp_us=raw["max_us"],
                     days=parts[file],
                     checksum=raw["checksum"],
+                    out_of_bounds_rows=raw["out_of_bounds"],
                 )
             )
         return {at: tuple(files) for at, files in found.items()}

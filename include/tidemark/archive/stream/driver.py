@@ -19,6 +19,7 @@ from tidemark.archive.stream.conditional_writes import require_conditional_write
 from tidemark.archive.stream.lease import Lease
 from tidemark.archive.stream.micro_batches import Batches, require_same_topic
 from tidemark.archive.stream.schedule import Alarm
+from tidemark.core.batch_size import ARCHIVE_OFFSETS, offsets_per_batch
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
@@ -80,6 +81,7 @@ class _Driver:
     topic_id: str
     lease: Lease
     batches: Batches
+    partitions: int
     start_logged: bool = False
 
     @classmethod
@@ -105,6 +107,7 @@ class _Driver:
             topic_id=logs[0].topic_id,
             lease=lease,
             batches=Batches(stream, settings, checkpoint, lease, monitor),
+            partitions=len(logs),
         )
 
     def run_until_stopped(self, alarm: Alarm | None) -> None:
@@ -156,7 +159,12 @@ class _Driver:
             self.stream,
             self.settings,
             fail_on_data_loss=archive.on_loss == "stop",
-            max_offsets_per_trigger=archive.max_offsets_per_trigger,
+            max_offsets_per_trigger=offsets_per_batch(
+                archive.max_offsets_per_trigger,
+                partitions=self.partitions,
+                default=ARCHIVE_OFFSETS,
+                least=archive.min_offsets_per_trigger,
+            ),
             # Even with availableNow Spark would leave a rest below the minimum unread.
             min_offsets_per_trigger=None if everything else archive.min_offsets_per_trigger,
             max_trigger_delay_seconds=archive.max_trigger_delay_seconds,

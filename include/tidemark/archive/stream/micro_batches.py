@@ -44,7 +44,7 @@ class Batches:
         self._store, self._layout = checkpoint.store, Layout(prefix=settings.prefix, stream=stream.name)
         self._checkpoint = checkpoint
         self._lease = lease
-        self._progress = BatchProgress(checkpoint.store, monitor)
+        self._progress = BatchProgress(checkpoint.store, self._layout, monitor)
         self._writer: str | None = None
         self._start_checked = False  # Spark continues where the archived batch ends
 
