@@ -92,7 +92,7 @@ WIDE = FileLimits(
 )
 
 
-def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **changes: int) -> list[DataFile]:
+def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **changes: Any) -> list[DataFile]:
     limits = replace(WIDE, **changes)
     return sorted(write_files(batches(rows, size), [(LOG, RANGE)], target, limits), key=lambda file: file.key)
 
