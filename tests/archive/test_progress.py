@@ -300,6 +300,9 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
         "positions": {"0": 4, "1": 3},
         "lag_records": 0,
         "lag_seconds": 0.0,
+        "overflow_rows": 0,
+        "out_of_bounds_rows": 0,
+        "alarm_until": None,
         "error": None,
         "extents": [
             {"log": {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}, "range": [0, end]}
