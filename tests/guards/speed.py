@@ -2,6 +2,7 @@
 
 from tests.guards.guard import Guard
 
+_AT_START = "tests/core/test_markers.py::test"
 _MARKER_FITS = "tests/speed/test_marker.py::test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other"
 
 GUARDS = (
@@ -99,5 +100,37 @@ GUARDS = (
         old='return batch.set_column(batch.schema.get_field_index("headers"), "headers", coordinates)',
         new="return batch",
         tests=("tests/speed/test_output.py::test_a_delivered_record_names_its_source_record",),
+    ),
+    Guard(
+        name="markers-move-forwards-only",
+        promise="A change to exactly-once delivery moves no marker backwards.",
+        path="include/tidemark/core/markers.py",
+        old="if marker < position:",
+        new="if True:",
+        tests=(f"{_AT_START}_after_at_least_once_delivery_markers_move_forwards_only",),
+    ),
+    Guard(
+        name="marker-after-old-checkpoint",
+        promise="A checkpoint from an earlier time of at-least-once delivery is refused.",
+        path="include/tidemark/core/markers.py",
+        old="elif marker > checkpoint.end.get(partition, 0):",
+        new="elif False:",
+        tests=(f"{_AT_START}_after_at_least_once_delivery_markers_move_forwards_only",),
+    ),
+    Guard(
+        name="marker-expired",
+        promise="A log whose marker expired is not delivered a second time.",
+        path="include/tidemark/core/markers.py",
+        old="        if expired:\n",
+        new="        if False:\n",
+        tests=(f"{_AT_START}_without_a_checkpoint_each_log_with_records_needs_a_marker_or_none_has_one",),
+    ),
+    Guard(
+        name="contradiction-stops-the-start",
+        promise="A stream does not start with markers that contradict its checkpoint.",
+        path="include/tidemark/speed/exactly_once/start.py",
+        old="        if decided.after:\n",
+        new="        if False:\n",
+        tests=("tests/speed/test_restored.py::test_a_checkpoint_restored_from_either_delivery_mode_repeats_no_record",),
     ),
 )

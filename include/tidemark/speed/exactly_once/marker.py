@@ -72,7 +72,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """Every source offset below ``position`` is delivered; ``batch`` is None if a person set the marker."""
+    """Every source offset below ``position`` is delivered; ``batch`` is None if a start or a person set it."""
 
     position: int
     batch: int | None
@@ -119,8 +119,15 @@ def _contradiction(found: Marker | None, span: TaskRange, sink: Sink, problem: s
         expected=f"a marker in the range [{span.start}, {span.until}] of the checkpoint's batch {span.batch}",
         found=f"marker {position}",
         where=f"source {log} with topic id {log.topic_id}; group {sink.group} at {sink.bootstrap}",
-        hint=f"{hint}: kafka-consumer-groups.sh --bootstrap-server {sink.bootstrap} --group {sink.group}"
-        f" --reset-offsets --topic {sink.marker_topic}:{log.partition} --to-offset OFFSET --execute",
+        hint=f"{hint}: {set_marker_command(sink, log.partition)}",
+    )
+
+
+def set_marker_command(sink: Sink, partition: object) -> str:
+    """How a person sets a marker."""
+    return (
+        f"kafka-consumer-groups.sh --bootstrap-server {sink.bootstrap} --group {sink.group}"
+        f" --reset-offsets --topic {sink.marker_topic}:{partition} --to-offset OFFSET --execute"
     )
 
 
