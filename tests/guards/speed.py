@@ -2,6 +2,7 @@
 
 from tests.guards.guard import Guard
 
+_DISPLACED = "tests/speed/test_speed_stream.py::test_a_second_writer_displaces_the_first_which_leaves_it_the_heartbeat"
 _AT_START = "tests/core/test_markers.py::test"
 _MARKER_FITS = "tests/speed/test_marker.py::test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other"
 
@@ -100,6 +101,46 @@ GUARDS = (
         old='return batch.set_column(batch.schema.get_field_index("headers"), "headers", coordinates)',
         new="return batch",
         tests=("tests/speed/test_output.py::test_a_delivered_record_names_its_source_record",),
+    ),
+    Guard(
+        name="speed-lease-polled",
+        promise="A speed writer ends soon after another one of the stream has started.",
+        path="include/tidemark/speed/stream.py",
+        old="        check_lease()\n",
+        new="",
+        tests=(f"{_DISPLACED}[at_least_once-while idle]",),
+    ),
+    Guard(
+        name="speed-lease-after-failure",
+        promise="A speed writer that fails because of another one says so, and is not restarted.",
+        path="include/tidemark/speed/stream.py",
+        old="check_lease(now=True)  # another writer is a usual cause",
+        new="",
+        tests=(f"{_DISPLACED}[at_least_once-after a failure]",),
+    ),
+    Guard(
+        name="heartbeat-of-the-displaced",
+        promise="A displaced writer does not report the stream as failed while the other one runs.",
+        path="include/tidemark/spark/monitor.py",
+        old="elif not isinstance(error, DisplacedError):",
+        new="else:",
+        tests=(f"{_DISPLACED}[at_least_once-while idle]",),
+    ),
+    Guard(
+        name="exit-code-of-the-displaced",
+        promise="A displaced writer ends with an exit code of its own, after which a supervisor leaves it.",
+        path="include/tidemark/spark/app.py",
+        old="sys.exit(error.exit_code)",
+        new="sys.exit(1)",
+        tests=("tests/speed/test_speed_stream.py::test_an_error_ends_the_application_with_one_line_and_its_exit_code",),
+    ),
+    Guard(
+        name="displaced-not-restarted",
+        promise="Two supervised writers do not displace each other for ever.",
+        path="include/tidemark/demo/supervise.py",
+        old="if managed.returncode == DisplacedError.exit_code:",
+        new="if False:",
+        tests=("tests/test_demo_supervisor.py::test_a_stream_that_another_writer_displaced_is_not_restarted",),
     ),
     Guard(
         name="markers-move-forwards-only",

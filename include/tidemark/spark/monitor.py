@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Self
 
-from tidemark.core.errors import ServiceError
+from tidemark.core.errors import DisplacedError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, State
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
@@ -51,7 +51,7 @@ class BatchFigures:
 
 class Monitor:
     """One run of one layer, as a context manager: the heartbeat's state is running, then stopped, or failed with the
-    error.
+    error. A displaced writer leaves the heartbeat to the other one.
 
     ``batch`` may be called on another thread, everything else only on the driver's main thread. Nothing here stops the
     stream: a failed write of the heartbeat is logged, and an unknown lag is left out.
@@ -78,7 +78,7 @@ class Monitor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if kind is None:
             self._write("stopped")
-        else:
+        elif not isinstance(error, DisplacedError):  # the heartbeat is the other writer's now
             self._write("failed", f"{kind.__name__}: {error}")
         self._telemetry.close()
 

@@ -6,7 +6,7 @@ the timestamp of the source record, so that duplicates can be found and records 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
@@ -67,7 +68,8 @@ def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False
     """Run the stream until SIGTERM, or with ``available_now`` until all existing records are delivered.
 
     Creates missing output topics. Raises ConfigError for a transformation that breaks its contract or cannot be
-    delivered exactly once, ConflictError for a recreated topic, PositionError if checkpoint and markers contradict each other, ServiceError if Kafka or S3 refuses.
+    delivered exactly once, ConflictError for a recreated topic, DisplacedError if another writer of the stream started,
+    PositionError if checkpoint and markers contradict each other, ServiceError if Kafka or S3 refuses.
     """
     with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
         speed(spark, stream, settings, available_now=available_now)
@@ -91,6 +93,7 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
     limits = prepare_topics(stream, settings, partitions=len(logs))
     sink = sink_of(stream, settings, logs[0].topic_id, limits)
+    check_lease = LeasePoll(Lease.take(store, checkpoint.prefix), settings)
     position = checkpoint.at_start()
     markers = set_delivery_mode(stream, checkpoint, position, watermarks(settings.kafka_bootstrap, logs), sink)
     # Without a checkpoint, batches from the log's start would end before the markers.
@@ -130,22 +133,34 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     started = {"topic_id": logs[0].topic_id, "query": str(query.id), "delivery": stream.speed.delivery}
     log_event("started", layer=LAYER, stream=stream.name, **started)
     monitor.started(str(query.id), starting if position is None else position.start)
-    _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor)
+    watch = Watch(stream, settings, logs[0].topic_id, starting)
+    try:
+        _await(query, batches, watch, monitor, check_lease)
+    except TidemarkError as error:
+        check_lease(now=True)  # another writer is a usual cause
+        cause = error if batches is None or batches.failure is None else batches.failure
+        raise watch.diagnosed(cause) from error
 
 
-def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor) -> None:
-    """Report each batch until the query ends. Raises its error, with what is wrong with the output topics."""
+def _await(
+    query: StreamingQuery,
+    batches: TransactionBatches | None,
+    watch: "Watch",
+    monitor: Monitor,
+    check_lease: Callable[[], None],
+) -> None:
+    """Report each batch until the query ends. Raises its error."""
 
     def on_batch(progress: Mapping[str, Any]) -> None:
         counted = progress if batches is None else batches.with_counts(progress, LAYER)
         monitor.batch(figures(counted))
         watch(counted)
 
-    try:
-        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set)
-    except TidemarkError as error:
-        cause = error if batches is None or batches.failure is None else batches.failure
-        raise watch.diagnosed(cause) from error
+    def on_poll() -> None:
+        monitor.beat()
+        check_lease()
+
+    await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set)
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
