@@ -15,6 +15,7 @@ from tidemark.core.layout import Layout
 
 heartbeats = st.builds(
     Heartbeat,
+    deployment=st.sampled_from(["prod", "lake/dev"]),
     stream=st.sampled_from(["flights", "a_1"]),
     layer=st.sampled_from(["archive", "speed"]),
     state=st.sampled_from(["running", "stopped", "failed"]),
@@ -28,6 +29,7 @@ heartbeats = st.builds(
     error=st.none() | st.text(max_size=40),
 )
 EXAMPLE = Heartbeat(
+    deployment="prod",
     stream="flights",
     layer="archive",
     state="running",
@@ -85,6 +87,6 @@ def test_a_heartbeat_lies_below_its_stream_in_the_archive(prefix: str, folder: s
 
 def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-streams.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r'^(\{"format": 1, "stream".*?\})$', text, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r'^(\{"format": 1, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
     heartbeat = parse_heartbeat(shown.encode(), where="watch-streams.md")
     assert json.loads(heartbeat.to_json()) == json.loads(shown)

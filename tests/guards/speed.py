@@ -174,4 +174,15 @@ GUARDS = (
         new="        if False:\n",
         tests=("tests/speed/test_restored.py::test_a_checkpoint_restored_from_either_delivery_mode_repeats_no_record",),
     ),
+    Guard(
+        name="deployments-apart",
+        promise="Two deployments on one cluster use different transactional ids and markers.",
+        path="include/tidemark/settings.py",
+        old='return f"tidemark-{self.deployment}"',
+        new='return "tidemark"',
+        tests=(
+            "tests/test_settings.py::test_a_deployment_is_named_by_its_setting_or_by_bucket_and_prefix",
+            "tests/speed/test_deployments.py::test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops",
+        ),
+    ),
 )

@@ -163,7 +163,8 @@ def _broker(stop: Callable[[World], None]) -> Callable[[World, Fault], str]:
 def _open_transaction(world: World, fault: Fault) -> str:
     """Another producer with the same transactional id dies in a transaction, while the stream is paused."""
     partition = int(fault.share * 997) % 4
-    name = f"tidemark-speed-{world.stream.name}-{world.topic_id}-{partition}"
+    deployment = world.stack.settings.deployment
+    name = f"tidemark-{deployment}-speed-{world.stream.name}-{world.topic_id}-{partition}"
     app = world.up()
     signal_all(app, signal.SIGSTOP)  # otherwise it would fence the other one first
     try:

@@ -16,12 +16,13 @@ State = Literal["running", "stopped", "failed"]
 class Heartbeat:
     """The last report of a stream about itself.
 
-    ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is the streaming query's id, ``batch`` its
-    newest batch, None before the first one of this run. ``positions`` are (partition, next offset) in order.
-    ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both
-    are None if Kafka did not answer. ``error`` is set only in state ``failed``.
+    ``deployment`` is the settings' name. ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is
+    the streaming query's id, ``batch`` its newest batch, None before the first one of this run. ``positions`` are
+    (partition, next offset) in order. ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the oldest
+    unread record, 0 without one; both are None if Kafka did not answer. ``error`` is set only in state ``failed``.
     """
 
+    deployment: str
     stream: str
     layer: str
     state: State

@@ -137,6 +137,7 @@ class Monitor:
         with self._lock:
             self._news = False
             heartbeat = Heartbeat(
+                deployment=self._settings.deployment,
                 stream=self._stream.name,
                 layer=self._layer,
                 state=state,

@@ -48,7 +48,7 @@ def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLim
     """The sink of the stream's records and markers; ``topic_id`` is the source's."""
     return Sink(
         bootstrap=settings.speed_bootstrap,
-        group=f"tidemark-speed-{stream.name}-{topic_id}",
+        group=f"{settings.client_prefix}-speed-{stream.name}-{topic_id}",
         marker_topic=marker_topic(stream),
         records=stream.speed.transaction_records,
         timeout_s=TRANSACTION_TIMEOUT_S,

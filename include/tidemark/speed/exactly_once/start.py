@@ -99,8 +99,9 @@ class _Start:
                 "a log has no marker, but records of it were delivered",
                 decided.missing,
                 markers,
-                "The marker expired or was deleted, or the live cluster was replaced. Find the greatest offset of the log in"
-                " tidemark.source of both output topics, and set the marker to the next offset",
+                "The marker expired or was deleted, the live cluster was replaced, or TIDEMARK_DEPLOYMENT was changed:"
+                " then set it back. Else find the greatest offset of the log in tidemark.source of both output topics,"
+                " and set the marker to the next offset",
             )
         if decided.after:
             folder = f"s3://{self._checkpoint.store.bucket}/{self._checkpoint.prefix}"

@@ -117,7 +117,7 @@ class _Replay:
         self._limits = RecordLimits(live=limits[stream.speed.topic], dead_letter=limits[topic])
         self._sink = Sink(
             bootstrap=bootstrap,
-            group=f"tidemark-replay-{stream.name}-{topic_id}",
+            group=f"{settings.client_prefix}-replay-{stream.name}-{topic_id}",
             marker_topic=f"{topic}.markers",
             records=stream.speed.transaction_records,
             timeout_s=TIMEOUT_S,
