@@ -2,17 +2,18 @@
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.dead_letters import START_MS, source_id
 from tests.speed.delivering import marker
 from tests.speed.live import read_topic
+from tidemark.cli.app import app
 from tidemark.core.errors import PositionError
 from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import source_options
 from tidemark.speed.exactly_once.batches import sink_of
-from tidemark.speed.output import RecordLimits
 from tidemark.speed.stream import speed
 
 pytestmark = pytest.mark.conformance(32)
@@ -36,10 +37,9 @@ def test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops(
     }
     own = {item: settings.model_copy(update={"deployment": item, "prefix": f"{name}/{item}"}) for item in streams}
     topic_id = source_id(settings, streams["prod"])
-    limits = RecordLimits(live=1_000_000, dead_letter=1_000_000)
 
     def position(deployment: str) -> int | None:
-        sink = sink_of(streams[deployment], own[deployment], topic_id, limits)
+        sink = sink_of(streams[deployment], own[deployment], topic_id)
         assert sink.group == f"tidemark-{deployment}-speed-{name}-{topic_id}"
         log = TopicPartition(topic=source, topic_id=topic_id, partition=0)
         assert sink.transactional_id(log) == f"{sink.group}-0"
@@ -64,3 +64,6 @@ def test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops(
         PositionError, match=r"a log has no marker.*or TIDEMARK_DEPLOYMENT was changed: then set it back"
     ):
         speed(spark, streams["prod"], renamed, available_now=True)
+    done = CliRunner().invoke(app, ["markers", name, "--copy-from", "dev"])  # the file is dev's
+    assert done.output.splitlines()[-1].split() == [source, "0", "[0,", "20)", "10"]
+    assert f"group tidemark-{settings.deployment}-speed-{name}-{topic_id}," in done.output

@@ -8,17 +8,18 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.dead_letters import START_MS, source_id
 from tests.speed.live import read_topic
+from tidemark.cli.app import app
 from tidemark.core.errors import PositionError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.batches import sink_of
-from tidemark.speed.output import RecordLimits
 from tidemark.speed.stream import speed
 
 pytestmark = pytest.mark.conformance(32)
@@ -56,8 +57,7 @@ def set_markers(settings: Settings) -> Callable[[Stream, Mapping[int, int]], Non
     """Leaves the stream these markers only."""
 
     def write(stream: Stream, markers: Mapping[int, int]) -> None:
-        limits = RecordLimits(live=1_000_000, dead_letter=1_000_000)
-        sink = sink_of(stream, settings, source_id(settings, stream), limits)
+        sink = sink_of(stream, settings, source_id(settings, stream))
         admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
         admin.delete_consumer_groups([sink.group])[sink.group].result()
         wanted = [KafkaPartition(sink.marker_topic, number, offset) for number, offset in markers.items()]
@@ -127,8 +127,15 @@ def test_a_partition_whose_marker_expired_stops_the_start_until_it_is_set_again(
     with pytest.raises(PositionError, match="a log has no marker, but records of it were delivered") as caught:
         speed(spark, stream, settings, available_now=True)
     assert "found markers at none of partition 1 [" in str(caught.value)
-    assert f"--topic {stream.speed.topic}.markers:PARTITION --to-offset OFFSET --execute" in str(caught.value)
-    set_markers(stream, {0: 10, 1: 20, 2: 0})
+    assert str(caught.value).endswith(f": tidemark markers {stream.name} --set PARTITION=OFFSET")
+    wrong = CliRunner().invoke(app, ["markers", stream.name, "--set", "1=21"])
+    assert str(wrong.exception).startswith("a marker is not in its log: expected partition 0: 0 to 10, partition 1: 0")
+    done = CliRunner().invoke(app, ["markers", stream.name, "--set", "1=20"])
+    assert [line.split()[1:] for line in done.output.splitlines()[-3:]] == [
+        ["0", "[0,", "10)", "10"],
+        ["1", "[0,", "20)", "20"],
+        ["2", "[0,", "0)", "0"],
+    ]
     produce(stream.topic, [*rows(5), *rows(5, 1), *rows(5, 2)])
     speed(spark, stream, settings, available_now=True)
     assert [offsets(settings, stream, number) for number in range(3)] == [

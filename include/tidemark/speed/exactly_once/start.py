@@ -9,19 +9,14 @@ nothing to do. The markers stay where they are, and a change back moves them.
 import json
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as KafkaPartition
-
 from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.manifest import canonical_json
 from tidemark.core.markers import CheckpointPosition, MarkersAtStart, markers_at_start
-from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Watermarks
-from tidemark.kafka.topics import kafka_errors
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.streaming import log_event
-from tidemark.speed.exactly_once.marker import Sink, delivered_until, marker_reader, set_marker_command
+from tidemark.speed.exactly_once.marker import Sink, commit_markers, delivered_until, fence
 
 NAMED_MAX = 5  # partitions in an error
 _MODE = "delivery.json"
@@ -85,11 +80,11 @@ class _Start:
         if not self._decide(markers).to_set:
             return markers
         for log in self._logs[1:]:
-            _fence(self._sink, log)
-        producer = _fence(self._sink, self._logs[0])
+            fence(self._sink, log)
+        producer = fence(self._sink, self._logs[0])
         markers = delivered_until(self._sink, self._logs)  # no earlier task can move them now
         to_set = self._decide(markers).to_set
-        _commit(producer, self._sink, to_set)
+        commit_markers(producer, self._sink, to_set)
         return {**markers, **to_set}
 
     def _decide(self, markers: Mapping[int, int]) -> MarkersAtStart:
@@ -123,7 +118,7 @@ class _Start:
             expected=f"markers that fit the checkpoint, which is at {_format_offsets(partitions, at)}",
             found=f"markers at {_format_offsets(partitions, markers)}",
             where=f"source {log.topic} with topic id {log.topic_id}; group {sink.group} at {sink.bootstrap}",
-            hint=f"{hint}: {set_marker_command(sink, 'PARTITION')}",
+            hint=f"{hint}: {sink.set_marker}",
         )
 
 
@@ -131,30 +126,3 @@ def _format_offsets(partitions: Sequence[int], offsets: Mapping[int, int]) -> st
     texts = [f"{offsets.get(number, 'none')} of partition {number}" for number in partitions[:NAMED_MAX]]
     more = f", and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
     return ", ".join(texts) + more
-
-
-def _fence(sink: Sink, log: TopicPartition) -> Producer:
-    """A producer with the id of the log's task: it fences the log's earlier tasks."""
-    producer = Producer(
-        {
-            "bootstrap.servers": sink.bootstrap,
-            "transactional.id": sink.transactional_id(log),
-            "transaction.timeout.ms": int(sink.timeout_s * 1000),
-            "log_level": 3,
-        }
-    )
-    with kafka_errors("Kafka refused a producer of markers", f"{sink.transactional_id(log)} at {sink.bootstrap}"):
-        producer.init_transactions(sink.timeout_s)
-    return producer
-
-
-def _commit(producer: Producer, sink: Sink, positions: Mapping[int, int]) -> None:
-    """Set these markers in one transaction."""
-    offsets = [KafkaPartition(sink.marker_topic, partition, offset) for partition, offset in positions.items()]
-    with (
-        kafka_errors("Kafka refused markers", f"group {sink.group} at {sink.bootstrap}"),
-        marker_reader(sink) as consumer,
-    ):
-        producer.begin_transaction()
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), sink.timeout_s)
-        producer.commit_transaction(sink.timeout_s)
