@@ -192,8 +192,10 @@ GUARDS = (
         old="if found is None or not 0 <= position <= found.high_watermark:",
         new="if found is None:",
         tests=(
-            "tests/speed/test_restored.py::"
-            "test_a_partition_whose_marker_expired_stops_the_start_until_it_is_set_again[kept]",
+            (
+                "tests/speed/test_restored.py::"
+                "test_a_partition_whose_marker_expired_stops_the_start_until_it_is_set_again[kept]"
+            ),
         ),
     ),
 )
