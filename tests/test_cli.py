@@ -92,6 +92,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "verify",
         "health",
         "topics",
+        "markers",
         "adopt",
         "replay",
         "delivery",

@@ -89,6 +89,7 @@ def test_health_shows_long_names_and_errors_whole(width: int) -> None:
         stream=STREAM,
         layer="archive",
         heartbeat=Heartbeat(
+            deployment="prod",
             stream=STREAM,
             layer="archive",
             state="failed",

@@ -42,6 +42,7 @@ def beat(store: ObjectStore, prefix: str) -> Beat:
 
     def write(stream: str, seconds: float = 0, layer: str = "archive", **fields: object) -> None:
         values: dict[str, object] = {
+            "deployment": "prod",
             "stream": stream,
             "layer": layer,
             "state": "running",

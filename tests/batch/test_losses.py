@@ -124,6 +124,7 @@ def test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof(l
     first, second = (log.owner(partition) for partition in (0, 1))
     plan_run(log.run(), [MONDAY], False)  # sees that the first partition ends at 10
     beat = Heartbeat(
+        deployment="test",
         stream=log.stream.name,
         layer="archive",
         state="failed",

@@ -17,6 +17,7 @@ from tidemark.core.plan import LogRange
 
 heartbeats = st.builds(
     Heartbeat,
+    deployment=st.sampled_from(["prod", "lake/dev"]),
     stream=st.sampled_from(["flights", "a_1"]),
     layer=st.sampled_from(["archive", "speed"]),
     state=st.sampled_from(["running", "stopped", "failed"]),
@@ -34,6 +35,7 @@ heartbeats = st.builds(
     extents=st.builds(LogRange, log=st.just(log()), range=ranges()).map(lambda item: (item,)),
 )
 EXAMPLE = Heartbeat(
+    deployment="prod",
     stream="flights",
     layer="archive",
     state="running",
@@ -96,6 +98,6 @@ def test_a_heartbeat_lies_below_its_stream_in_the_archive(prefix: str, folder: s
 
 def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-streams.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r'^(\{"format": 1, "stream".*?\})$', text, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r'^(\{"format": 1, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
     heartbeat = parse_heartbeat(shown.encode(), where="watch-streams.md")
     assert json.loads(heartbeat.to_json()) == json.loads(shown)

@@ -114,7 +114,7 @@ GUARDS = (
     Guard(
         name="lease-lost",
         promise="A writer notices that another one has taken its checkpoint.",
-        path="include/tidemark/archive/stream/lease.py",
+        path="include/tidemark/spark/lease.py",
         old="if found == self.body:\n            return",
         new="return",
         tests=("tests/archive/test_fencing.py::test_the_last_writer_to_take_a_lease_holds_it",),

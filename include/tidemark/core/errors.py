@@ -1,14 +1,18 @@
 """The exceptions of Tidemark."""
 
 from datetime import date
+from typing import ClassVar
 
 
 class TidemarkError(Exception):
     """Any failure Tidemark explains: what went wrong, both sides of it, where, and what to do.
 
     The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. ``days`` are the
-    days and ``objects`` the keys of the data objects that it is about, for code that acts on them.
+    days and ``objects`` the keys of the data objects that it is about, for code that acts on them. A continuous
+    application of ``spark_apps/`` that fails with it ends with ``exit_code``.
     """
+
+    exit_code: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -72,6 +76,15 @@ class ConflictError(TidemarkError):
 
     Check both sides. A second application or a recreated topic is a common cause.
     """
+
+
+class DisplacedError(ConflictError):
+    """Another writer of the same stream started later and continues. This one has ended, with exit code 10.
+
+    Do not restart it. Find out what started the other one, and run one writer per stream.
+    """
+
+    exit_code: ClassVar[int] = 10
 
 
 class IncompleteError(TidemarkError):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Self
 
-from tidemark.core.errors import FormatError, ServiceError
+from tidemark.core.errors import DisplacedError, FormatError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, State, parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.core.log_extents import LogExtents, widen
@@ -57,7 +57,7 @@ class BatchFigures:
 
 class Monitor:
     """One run of one layer, as a context manager: the heartbeat's state is running, then stopped, or failed with the
-    error.
+    error. A displaced writer leaves the heartbeat to the other one.
 
     ``batch`` may be called on another thread, everything else only on the driver's main thread. Nothing here stops the
     stream: a failed write of the heartbeat is logged, and an unknown lag is left out.
@@ -91,7 +91,7 @@ class Monitor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if kind is None:
             self._write("stopped")
-        else:
+        elif not isinstance(error, DisplacedError):  # the heartbeat is the other writer's now
             self._write("failed", f"{kind.__name__}: {error}")
         self._telemetry.close()
 
@@ -204,6 +204,7 @@ class Monitor:
     def _heartbeat(self, state: State, error: str | None) -> Heartbeat:
         with self._lock:
             return Heartbeat(
+                deployment=self._settings.deployment,
                 stream=self._stream.name,
                 layer=self._layer,
                 state=state,

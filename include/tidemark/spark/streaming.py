@@ -61,7 +61,7 @@ def kafka_source(
     options = {
         **source_options(settings),
         "subscribe": stream.topic,
-        "groupIdPrefix": f"tidemark-{stream.name}",
+        "groupIdPrefix": f"{settings.client_prefix}-{stream.name}",
         "startingOffsets": json.dumps({stream.topic: starting}) if starting else "earliest",
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }

@@ -6,7 +6,7 @@ the timestamp of the source record, so that duplicates can be found and records 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,7 @@ from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
@@ -39,16 +40,15 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, same_logs, sink_of
-from tidemark.speed.exactly_once.marker import delivered_until, ensure_markers
-from tidemark.speed.exactly_once.mode_change import change_delivery_mode
+from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
+from tidemark.speed.exactly_once.start import set_delivery_mode
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
 from tidemark.speed.topics import diagnosed, findings
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
 ID_CHECK_S = 10.0
-_EARLIEST = -2  # in Spark's starting offsets
 LIMIT, RETENTION = "max.message.bytes", "retention.ms"
 # The smallest limit of a new dead-letter topic: the source's limit counts compressed bytes, but dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
@@ -69,8 +69,8 @@ def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False
     """Run the stream until SIGTERM, or with ``available_now`` until all existing records are delivered.
 
     Creates missing output topics. Raises ConfigError for a transformation that breaks its contract or cannot be
-    delivered exactly once, ConflictError for a recreated topic, PositionError if checkpoint and markers contradict each
-    other, ServiceError if Kafka or S3 refuses.
+    delivered exactly once, ConflictError for a recreated topic, DisplacedError if another writer of the stream started,
+    PositionError if checkpoint and markers contradict each other, ServiceError if Kafka or S3 refuses.
     """
     with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
         speed(spark, stream, settings, available_now=available_now)
@@ -92,19 +92,20 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     url = bind_checkpoint(store, layout, LAYER, logs[0])
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
-    position = checkpoint.position() or {}
     limits = prepare_topics(stream, settings, partitions=len(logs))
     sink = sink_of(stream, settings, logs[0].topic_id, limits)
-    change_delivery_mode(checkpoint, stream.speed.delivery, logs, sink, stream.name)
+    check_lease = LeasePoll(Lease.take(store, checkpoint.prefix), settings)
+    position = checkpoint.at_start()
+    markers = set_delivery_mode(stream, checkpoint, position, watermarks(settings.kafka_bootstrap, logs), sink)
     # Without a checkpoint, batches from the log's start would end before the markers.
-    starting = delivered_until(sink, logs) if exactly_once and not position else {}
+    starting = markers if position is None else {}
     # The speed layer does not stop for records that retention deleted; Watch reports them.
     source = kafka_source(
         spark,
         stream,
         settings,
         fail_on_data_loss=False,
-        starting={log.partition: starting.get(log.partition, _EARLIEST) for log in logs} if starting else None,
+        starting=starting or None,
         max_offsets_per_trigger=offsets_per_batch(
             stream.speed.max_offsets_per_trigger, partitions=len(logs), default=SPEED_OFFSETS
         ),
@@ -123,41 +124,46 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         )
         writer = source.writeStream.foreachBatch(batches.deliver)
     else:
-        rows = output(
-            classify(records(source, stream), stream, transform), stream, logs[0].topic_id, record_limits=limits
-        )
-        writer = _spark_sink(rows, stream.speed.dead_letter_topic, settings, limits)
-    writer = (
+        rows = classify(records(source, stream), stream, transform)
+        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
+        writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
+    query = start_query(
+        spark,
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
-        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
+        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now)),
     )
-    query = start_query(spark, writer)
-    log_event(
-        "started",
-        layer=LAYER,
-        stream=stream.name,
-        topic_id=logs[0].topic_id,
-        query=str(query.id),
-        delivery=stream.speed.delivery,
-    )
-    monitor.started(str(query.id), {**starting, **position})
-    _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor)
+    started = {"topic_id": logs[0].topic_id, "query": str(query.id), "delivery": stream.speed.delivery}
+    log_event("started", layer=LAYER, stream=stream.name, **started)
+    monitor.started(str(query.id), starting if position is None else position.start)
+    watch = Watch(stream, settings, logs[0].topic_id, starting)
+    try:
+        _await(query, batches, watch, monitor, check_lease)
+    except TidemarkError as error:
+        check_lease(now=True)  # another writer is a usual cause
+        cause = error if batches is None or batches.failure is None else batches.failure
+        raise watch.diagnosed(cause) from error
 
 
-def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor) -> None:
-    """Report each batch until the query ends. Raises its error, with what is wrong with the output topics."""
+def _await(
+    query: StreamingQuery,
+    batches: TransactionBatches | None,
+    watch: "Watch",
+    monitor: Monitor,
+    check_lease: Callable[[], None],
+) -> None:
+    """Report each batch until the query ends. Raises its error."""
 
     def on_batch(progress: Mapping[str, Any]) -> None:
         counted = progress if batches is None else batches.with_counts(progress, LAYER)
         monitor.batch(figures(counted))
         watch(counted)
 
-    try:
-        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set)
-    except TidemarkError as error:
-        cause = error if batches is None or batches.failure is None else batches.failure
-        raise watch.diagnosed(cause) from error
+    def on_poll() -> None:
+        monitor.beat()
+        check_lease()
+
+    await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set)
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:

@@ -4,7 +4,6 @@ Spark fixes a batch's range in its write-ahead log. The tasks upload the objects
 Spark commits. After a crash the same range is repeated, and finds the objects that are there already.
 """
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.archive.loss import require_held
 from tidemark.archive.manifests import last_manifest
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
-from tidemark.archive.stream.lease import Lease
 from tidemark.archive.stream.micro_batches import Batches, require_same_topic
 from tidemark.archive.stream.schedule import Alarm
 from tidemark.core.batch_size import ARCHIVE_OFFSETS, offsets_per_batch
@@ -28,6 +26,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
+from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.streaming import (
     bind_checkpoint,
@@ -40,7 +39,6 @@ from tidemark.spark.streaming import (
 )
 
 POLL_S = 1
-LEASE_CHECK_S = 5  # between batches
 
 # Spark's error class for a file of its write-ahead log that exists already.
 _PLANNED_TWICE = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -179,13 +177,10 @@ class _Driver:
 
     def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
         """Wait until the query ends, or until it shall stop and no batch runs."""
-        batches, checked_at = self.batches, time.monotonic()
+        batches, check_lease = self.batches, LeasePoll(self.lease, self.settings)
         while not query.awaitTermination(POLL_S):
             self.monitor.beat()
-            if time.monotonic() - checked_at >= LEASE_CHECK_S:
-                checked_at = time.monotonic()
-                with suppress(ServiceError):  # the next batch checks it too, and fails without an answer
-                    self.lease.check()
+            check_lease()
             if alarm is not None and alarm.rings():
                 batches.pause.set()
             ending = stop_requested() or batches.pause.is_set()

@@ -42,17 +42,19 @@ from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 RECEIPT = "delivered string"
 # The client's default.
 _BATCH_BYTES = 1_000_000
+ANY_LIMITS = RecordLimits(live=_BATCH_BYTES, dead_letter=_BATCH_BYTES)
 
 
-def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits) -> Sink:
-    """The sink of the stream's records and markers; ``topic_id`` is the source's."""
+def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits = ANY_LIMITS) -> Sink:
+    """The sink of the stream's records and markers; ``topic_id`` is the source's. Markers need no ``limits``."""
     return Sink(
         bootstrap=settings.speed_bootstrap,
-        group=f"tidemark-speed-{stream.name}-{topic_id}",
+        group=f"{settings.client_prefix}-speed-{stream.name}-{topic_id}",
         marker_topic=marker_topic(stream),
         records=stream.speed.transaction_records,
         timeout_s=TRANSACTION_TIMEOUT_S,
         batch_bytes=min(_BATCH_BYTES, limits.live, limits.dead_letter),
+        set_marker=f"tidemark markers {stream.name} --set PARTITION=OFFSET",
     )
 
 

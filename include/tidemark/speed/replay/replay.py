@@ -33,7 +33,7 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.exactly_once.batches import RECEIPT, receipt, receipts
+from tidemark.speed.exactly_once.batches import ANY_LIMITS, RECEIPT, receipt, receipts
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, delivered_until, ensure_markers
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.output import RecordLimits, output
@@ -101,6 +101,19 @@ def replay(
     return done + work.run(work.begin(last))
 
 
+def replay_sink(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits = ANY_LIMITS) -> Sink:
+    """As ``sink_of``; ``topic_id`` is the dead-letter topic's."""
+    return Sink(
+        bootstrap=settings.speed_bootstrap,
+        group=f"{settings.client_prefix}-replay-{stream.name}-{topic_id}",
+        marker_topic=f"{stream.speed.dead_letter_topic}.markers",
+        records=stream.speed.transaction_records,
+        timeout_s=TIMEOUT_S,
+        batch_bytes=min(limits.live, limits.dead_letter, ANY_LIMITS.live),
+        set_marker=f"tidemark markers {stream.name} --replay --set PARTITION=OFFSET",
+    )
+
+
 class _Replay:
     """One stream, its logs at the start of the replay, and the sink."""
 
@@ -115,14 +128,7 @@ class _Replay:
         topic_id = self._logs[0].topic_id
         limits = {name: int(topic_config(bootstrap, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
         self._limits = RecordLimits(live=limits[stream.speed.topic], dead_letter=limits[topic])
-        self._sink = Sink(
-            bootstrap=bootstrap,
-            group=f"tidemark-replay-{stream.name}-{topic_id}",
-            marker_topic=f"{topic}.markers",
-            records=stream.speed.transaction_records,
-            timeout_s=TIMEOUT_S,
-            batch_bytes=min(1_000_000, *limits.values()),
-        )
+        self._sink = replay_sink(stream, settings, topic_id, self._limits)
         ensure_markers(bootstrap, self._sink.marker_topic, len(self._logs))
         layout = Layout(prefix=settings.prefix, stream=stream.name)
         self.plans = ReplayPlans(ObjectStore(settings), layout, topic_id)
