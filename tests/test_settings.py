@@ -1,9 +1,15 @@
 """A wrong setting is reported by the name of its variable before anything connects."""
 
+import os
+
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tidemark.core.errors import ConfigError
+from tidemark.s3 import s3_client
 from tidemark.settings import Settings, settings
+from tidemark.spark.conf import loopback, session_conf, submit_environment
+from tidemark.tables.reader import s3_properties
 
 
 @pytest.mark.parametrize("endpoint", ["", "minio:9000", "http://"])
@@ -63,3 +69,25 @@ def test_printed_settings_never_show_a_secret() -> None:
     assert {name: getattr(found, name).get_secret_value() for name in keys} == keys
     printed = [str(found), repr(found), f"{found.s3_secret_key}", str(found.model_dump()), found.model_dump_json()]
     assert [text for text in printed if "ACCESS-KEY" in text or "SECRET-KEY" in text] == []
+
+
+def test_an_inherited_session_token_is_not_sent_with_the_configured_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another-login")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-another-login")
+    raw = {"kafka_bootstrap": "h:1", "bucket": "b", "catalog_uri": "jdbc:sqlite:c"}
+    found = Settings.model_validate({**raw, "s3_access_key": "OURS", "s3_secret_key": "KEY"})
+    url = s3_client(found).generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
+    assert "OURS" in url
+    assert "of-another-login" not in url
+    # Java's client and pyiceberg: an empty token counts as none.
+    assert {**os.environ, **submit_environment(found)}["AWS_SESSION_TOKEN"] == ""
+    assert session_conf(found)["spark.executorEnv.AWS_SESSION_TOKEN"] == ""
+    files = PyArrowFileIO(s3_properties(found)).fs_by_scheme("s3", None)
+    (options,) = files.__reduce__()[1]
+    assert (options["access_key"], options["session_token"]) == ("OURS", "")
+
+
+@pytest.mark.parametrize(("master", "local"), [("local[2]", True), ("local", True), ("spark://host:7077", False)])
+def test_only_local_sessions_are_bound_to_this_machine(master: str, local: bool) -> None:
+    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    assert loopback(master) == (here if local else {})

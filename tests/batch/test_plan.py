@@ -274,7 +274,9 @@ def test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time(log: Log) 
     today = datetime.now(UTC).astimezone(ZONE).date()
     with pytest.raises(ConfigError) as caught:
         plan_run(log.run(), [MONDAY, today], False)
-    assert f"a day is not over yet: expected a day before {today}, found {today}" in str(caught.value)
+    assert f"a day is not over yet: expected a day up to {today - timedelta(days=1)}, found {today}" in str(
+        caught.value
+    )
     assert f"now {today.isoformat()}T" in str(caught.value)
     saved = log.run().outcome(PLAN)
     assert saved is not None

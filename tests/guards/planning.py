@@ -2,6 +2,8 @@
 
 from tests.guards.guard import Guard
 
+_CLOCKS = "test_a_stream_or_run_does_not_start_where_java_has_other_clocks"
+
 GUARDS = (
     Guard(
         name="cover-trimmed",
@@ -166,5 +168,47 @@ GUARDS = (
         old="if found_zone != time_zone:",
         new="if False:",
         tests=("tests/core/test_planner.py::test_a_manifest_cut_in_another_time_zone_is_refused_by_both_names",),
+    ),
+    Guard(
+        name="day-over-at-its-last-instant",
+        promise="A day is over when its last instant is, even if the next day began before.",
+        path="include/tidemark/core/days.py",
+        old="    return spans[-1][1] if spans else",
+        new="    return spans[0][1] if spans else",
+        tests=("tests/core/test_days.py::test_a_day_is_over_when_its_last_instant_is",),
+    ),
+    Guard(
+        name="days-ended-before",
+        promise="A run takes no day that is not over, even for a minute of the next day.",
+        path="include/tidemark/core/days.py",
+        old="    while day_end(day, zone) > moment:",
+        new="    if day_end(day, zone) > moment:",
+        tests=("tests/core/test_days.py::test_a_day_is_over_when_its_last_instant_is",),
+    ),
+    Guard(
+        name="same-clocks",
+        promise="Java and Python know the same clocks of a stream's time zone.",
+        path="include/tidemark/core/zone_rules.py",
+        old="    if first.offsets == second.offsets and first.offsets:",
+        new="    if first.offsets:",
+        tests=(
+            "tests/core/test_zone_rules.py::test_a_difference_names_both_versions_its_first_moment_and_the_older_data",
+        ),
+    ),
+    *(
+        Guard(
+            name=f"same-clocks-{name}",
+            promise="A stream or run starts only where Java and Python know the same clocks.",
+            path=f"include/tidemark/{path}",
+            old=old,
+            new="",
+            tests=(f"tests/spark/test_time_zone.py::{_CLOCKS}[{name}]",),
+        )
+        for name, path, old in (
+            ("archive", "archive/stream/driver.py", "        require_same_clocks(spark, stream)\n"),
+            ("speed", "speed/stream.py", "    require_same_clocks(spark, stream)\n"),
+            ("refill", "reconcile/refill.py", "        require_same_clocks(spark, run.stream)\n"),
+            ("rebuild", "reconcile/rebuild/step.py", "        require_same_clocks(spark, run.stream)\n"),
+        )
     ),
 )

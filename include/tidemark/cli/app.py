@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
+from tidemark.cli.output import plain
 from tidemark.core.errors import TidemarkError
 
 app = typer.Typer(
@@ -349,4 +349,6 @@ def main() -> None:
 
 
 def _explain(error: TidemarkError) -> None:
-    Console(stderr=True, soft_wrap=True).print(Text(f"{type(error).__name__}: {error}", style="red"))
+    console = Console(stderr=True, soft_wrap=True)
+    for line in f"{type(error).__name__}: {error}".split("\n"):
+        console.print(plain(line, style="red"))

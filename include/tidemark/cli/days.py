@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import make_table, open_console
+from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.versions import parse_day
 from tidemark.core.offsets import count
 from tidemark.core.seal import Seal
@@ -16,9 +16,9 @@ from tidemark.definitions.stream import Stream, load_stream
 from tidemark.orchestration.steps import dag_id
 
 _UNSEALED = {
-    "overdue": Text("not sealed", style="red"),
-    "unsealed": Text("not sealed yet", style="yellow"),
-    "not_over": Text("not over"),
+    "overdue": plain("not sealed", style="red"),
+    "unsealed": plain("not sealed yet", style="yellow"),
+    "not_over": plain("not over"),
 }
 
 
@@ -47,19 +47,19 @@ def print_days(
 def print_states(console: Console, stream: Stream, found: Sequence[DayState], grace_hours: int) -> None:
     """One row per day, then what to do about overdue days and waiting records."""
     names = ("Day", "State", "Published", "Quarantined", "Checks", "Notes")
-    console.print(Text(f"Days of {stream.name}, {stream.time_zone}", style="bold"))
+    console.print(plain(f"Days of {stream.name}, {stream.time_zone}", style="bold"))
     table = make_table(*names, numbers=names[2:4], fold=("Notes",))
     for item in found:
         if item.seal is None:
             table.add_row(str(item.day), _UNSEALED[item.status], "", "", "", _notes(item))
             continue
-        state = Text(f"sealed, v{item.seal.version}", style="yellow" if _exceptions(item.seal) else "green")
+        state = plain(f"sealed, v{item.seal.version}", style="yellow" if _exceptions(item.seal) else "green")
         rows = f"{item.seal.rows_published:,}", f"{item.seal.rows_quarantined:,}"
         table.add_row(str(item.day), state, *rows, item.seal.quality, _notes(item))
     console.print(table)
     if overdue := [item.day for item in found if item.status == "overdue"]:
         console.print(
-            Text(
+            plain(
                 f"Not sealed, and over for more than {grace_hours} h: {_day_ranges(overdue)}."
                 f" Check the runs of {dag_id(stream.name)}; for days without a run, start tidemark_backfill.",
                 style="red",
@@ -67,7 +67,7 @@ def print_states(console: Console, stream: Stream, found: Sequence[DayState], gr
         )
     if any(item.waiting_max for item in found if item.seal):
         console.print(
-            Text(
+            plain(
                 "Waiting records are archived, but not in the published day."
                 " The next reconcile run publishes them, or reports why not.",
                 style="yellow",
@@ -88,7 +88,7 @@ def _day_ranges(days: Sequence[date]) -> str:
 
 def _notes(item: DayState) -> Text:
     waiting = [f"≤ {item.waiting_max:,} waiting"] if item.waiting_max else []
-    return Text(", ".join([*(_exceptions(item.seal) if item.seal else []), *waiting]), style="yellow")
+    return plain(", ".join([*(_exceptions(item.seal) if item.seal else []), *waiting]), style="yellow")
 
 
 def _exceptions(seal: Seal) -> list[str]:

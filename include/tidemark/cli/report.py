@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import open_console
+from tidemark.cli.output import open_console, plain
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import stream_names
@@ -40,11 +39,11 @@ def print_last_report(stack: str | None, stream: str | None) -> None:
 def print_report(console: Console, settings: Settings, report: Mapping[str, Any]) -> None:
     """Print a run's verdict, and where its page is."""
     verdict = report["verdict"]
-    console.print(Text(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
+    console.print(plain(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
     for sentence in verdict["sentences"]:
-        console.print(Text(sentence))
-    console.print(Text(f"Run {report['run']} of stream {report['stream']}, {report['generated_at']}"))
-    console.print(Text(str(_local_path(settings, report["html_key"]) or report["html_url"])))
+        console.print(plain(sentence))
+    console.print(plain(f"Run {report['run']} of stream {report['stream']}, {report['generated_at']}"))
+    console.print(plain(str(_local_path(settings, report["html_key"]) or report["html_url"])))
 
 
 def _reports(store: ObjectStore, settings: Settings, stream: str) -> list[dict[str, Any]]:

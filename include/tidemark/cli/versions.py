@@ -2,10 +2,8 @@
 
 from datetime import UTC, date, datetime
 
-from rich.text import Text
-
 from tidemark.cli.connect import connect
-from tidemark.cli.output import open_console, print_fields
+from tidemark.cli.output import open_console, plain, print_fields
 from tidemark.core.errors import ConfigError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
@@ -28,7 +26,7 @@ def print_versions(stack: str | None, stream_name: str, day: str) -> None:
         print_fields(console, _title(item), _fields(item), style="bold green" if item.published else "bold")
     if found.unsealed:
         text = f"Run {found.unsealed} published the day's rows and has not sealed them. Let it finish, or repeat it."
-        console.print(Text(text, style="yellow"))
+        console.print(plain(text, style="yellow"))
 
 
 def _title(item: Version) -> str:
@@ -71,9 +69,9 @@ def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> No
         seal = rollback_day(run, spark, day=wanted, version=version)
     already = run.require(ROLLBACK).already
     result = "already has the rows of" if already else "is rolled back to"
-    console.print(Text(f"{wanted} of stream {stream_name} {result} version {version}"))
-    console.print(Text(f"version {seal.version}: {seal.rows_published:,} rows in snapshot {seal.snapshot_id}"))
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(ROLLBACK.name)}"))
+    console.print(plain(f"{wanted} of stream {stream_name} {result} version {version}"))
+    console.print(plain(f"version {seal.version}: {seal.rows_published:,} rows in snapshot {seal.snapshot_id}"))
+    console.print(plain(f"saved as s3://{run.store.bucket}/{run.key(ROLLBACK.name)}"))
 
 
 def parse_day(text: str) -> date:

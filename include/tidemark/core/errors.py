@@ -3,13 +3,17 @@
 from datetime import date
 from typing import ClassVar
 
+from tidemark.core.text import printable
+
 
 class TidemarkError(Exception):
     """Any failure Tidemark explains: what went wrong, both sides of it, where, and what to do.
 
-    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. ``days`` are the
-    days and ``objects`` the keys of the data objects that it is about, for code that acts on them. A continuous
-    application of ``spark_apps/`` that fails with it ends with ``exit_code``.
+    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. Control characters
+    are escaped, because a part may hold text from a record. Only the hint may have several lines.
+
+    ``days`` are the days and ``objects`` the keys of the data objects that it is about, for code that acts on them. A
+    continuous application of ``spark_apps/`` that fails with it ends with ``exit_code``.
     """
 
     exit_code: ClassVar[int] = 1
@@ -45,8 +49,9 @@ class TidemarkError(Exception):
             text += ": " + ", ".join(sides)
         if self.where:
             text += f" [{self.where}]"
-        if self.hint:
-            text += f". {self.hint}"
+        text = printable(text)
+        if self.hint:  # may end with lines of a log
+            text += ". " + "\n".join(map(printable, self.hint.split("\n")))
         return text
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal
 
-from tidemark.core.days import day_end, day_of, days_between
+from tidemark.core.days import day_end, day_of, days_between, last_ended
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
@@ -39,11 +39,11 @@ def read_day_states(
 ) -> tuple[DayState, ...]:
     """The days from ``first`` to ``last``, both included.
 
-    ``last`` defaults to yesterday. ``first`` defaults to the first sealed or archived day, but at most 30 days are
-    read. Days before that one are overdue only if ``first`` names them.
+    ``last`` defaults to the latest day that is over. ``first`` defaults to the first sealed or archived day, but at
+    most 30 days are read. Days before that one are overdue only if ``first`` names them.
     """
     today = day_of(now, stream.zone)
-    last = last or today - timedelta(days=1)
+    last = last or last_ended(now, stream.zone)
     if last > today:
         raise ConfigError("the day has not begun", expected=f"{today} at the latest", found=last)
     waiting: Counter[date] = Counter()

@@ -1,6 +1,7 @@
 """The groups of keys in a stream definition, with the types of their values."""
 
 import re
+from collections import Counter
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,7 +15,7 @@ from tidemark.core.renames import require_once
 def _time_zone(value: str) -> str:
     try:
         ZoneInfo(value)
-    except (ZoneInfoNotFoundError, ValueError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: a folder, such as Europe
         raise ValueError("not a time zone of the IANA database, such as Europe/Berlin") from error
     return value
 
@@ -65,7 +66,7 @@ SchemaFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 class Keys(BaseModel):
     """A group of keys, without any other key."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class RecordTime(Keys):
@@ -330,9 +331,9 @@ class Deduplicate(Keys):
     def _key_is_a_set(self) -> "Deduplicate":
         if not self.key and "keep" in self.model_fields_set:
             raise ValueError(f"keep {self.keep} needs a key")
-        twice = [name for name in self.key if self.key.count(name) > 1]
-        if twice:
-            raise ValueError(f"the column {twice[0]} is in the key twice")
+        twice = next((name for name, times in Counter(self.key).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"the column {twice} is in the key twice")
         return self
 
 
@@ -347,6 +348,7 @@ class Batch(Keys):
     wait_seconds: int = Field(
         default=600,
         ge=0,
+        le=30 * 86_400,
         description="Longest wait for the archive before a run fetches missing records from Kafka.",
         examples=[1800],
     )

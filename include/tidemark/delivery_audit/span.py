@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from tidemark.core.days import day_end, day_of, day_start, days_between, micros
+from tidemark.core.days import day_end, day_of, day_spans, day_start, days_between, last_ended, micros
 from tidemark.core.errors import ConfigError
 
 _DAY_CHARACTERS = len("2013-01-14")
@@ -31,7 +31,11 @@ class TimeSpan:
 
     def days(self, zone: tzinfo) -> tuple[date, ...]:
         """Every calendar day that overlaps the span."""
-        return days_between(day_of(self.start, zone), day_of(self.end - timedelta(microseconds=1), zone))
+        first, last = day_of(self.start, zone), day_of(self.end - timedelta(microseconds=1), zone)
+        near = days_between(min(first, last) - timedelta(days=1), max(first, last) + timedelta(days=1))
+        return tuple(
+            day for day in near if any(start < self.end and end > self.start for start, end in day_spans(day, zone))
+        )
 
     def whole_days(self, zone: tzinfo) -> bool:
         """Whether the span consists of whole calendar days."""
@@ -48,7 +52,7 @@ def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) 
     if start is None:
         if end is not None:
             raise ConfigError("a span has an end and no start", expected="--from", found=f"--to {end}")
-        yesterday = day_of(now, zone) - timedelta(days=1)
+        yesterday = last_ended(now, zone)
         return TimeSpan(start=day_start(yesterday, zone), end=day_end(yesterday, zone))
     first = _instant(start, zone, last=False)
     return TimeSpan(

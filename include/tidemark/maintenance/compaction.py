@@ -8,10 +8,11 @@ that a repetition reuses; after it everything is done.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime, tzinfo
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.archive.ledger.history import CommittedRef, History
@@ -19,7 +20,7 @@ from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import counted, require_manifest
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import FileLimits, write_files
-from tidemark.core.days import EPOCH_DAY, day_start, micros
+from tidemark.core.days import EPOCH_DAY, day_spans, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.maintenance_ages import MIN_AGE
@@ -225,9 +226,7 @@ class Compaction:
     def _rows(self, file: DataFile, path: str, etags: dict[str, str]) -> Iterator[pa.RecordBatch]:
         """The file's rows with path and day; raises after the last one, before their new file is complete, if they are
         not the manifest's."""
-        days = sorted(item.day for item in file.days)
-        starts = np.array([micros(day_start(day, self.stream.zone)) for day in days])
-        numbers = np.array([day.toordinal() - EPOCH_DAY for day in days], dtype=np.int32)
+        days = [item.day for item in file.days]
         batches = object_batches(self.store, file.key, SCHEMA.names, partial(etags.__setitem__, file.key))
         if batches is None:
             raise ConflictError(
@@ -237,10 +236,8 @@ class Compaction:
         for batch in batches:
             checksum.add(batch)
             times = batch.column("event_time").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
-            # A row before all of the file's days gets the first one; the comparison of days at the end finds it.
-            places = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
             with_path = batch.append_column("path", pa.repeat(path, batch.num_rows))
-            yield with_path.append_column("day", pa.array(numbers[places]))
+            yield with_path.append_column("day", pa.array(day_numbers(times, days, self.stream.zone)))
         if checksum.value != file.checksum:
             raise FormatError(
                 "an object's rows are not those in its manifest",
@@ -250,6 +247,18 @@ class Compaction:
                 hint="Run 'tidemark verify' to check the day",
             )
         self.progress(file.bytes)
+
+
+def day_numbers(times_us: npt.NDArray[np.int64], days: Sequence[date], zone: tzinfo) -> npt.NDArray[np.int32]:
+    """The number of the day since 1970-01-01 of each time, if it is one of these days.
+
+    Another time gets one of them too: the comparison of days after a compaction finds it.
+    """
+    spans = sorted((micros(start), day.toordinal() - EPOCH_DAY) for day in days for start, _ in day_spans(day, zone))
+    starts, numbers = np.array(spans, dtype=np.int64).T
+    places = np.maximum(np.searchsorted(starts, times_us, "right") - 1, 0)
+    found: npt.NDArray[np.int32] = numbers[places].astype(np.int32)
+    return found
 
 
 def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:

@@ -2,7 +2,7 @@
 
 from datetime import date, datetime, timedelta, tzinfo
 
-from tidemark.core.days import day_end, day_of, days_between
+from tidemark.core.days import day_end, days_between, last_ended
 from tidemark.core.errors import ConfigError
 from tidemark.orchestration.steps import SPAN_DAYS_MAX
 
@@ -34,15 +34,9 @@ def interval_days(start: datetime, end: datetime, zone: tzinfo) -> tuple[date, .
     A schedule a little after midnight thus rebuilds the day before; one that runs more often than daily takes the last
     closed day again, which costs nothing unless late records were archived.
     """
-    last = _last_ended(end, zone)
-    first = min(_last_ended(start, zone) + timedelta(days=1), last)
+    last = last_ended(end, zone)
+    first = min(last_ended(start, zone) + timedelta(days=1), last)
     return days_between(first, last)
-
-
-def _last_ended(moment: datetime, zone: tzinfo) -> date:
-    """The latest day that is over at ``moment``; the moment a day ends at counts."""
-    today = day_of(moment, zone)
-    return today if day_end(today, zone) <= moment else today - timedelta(days=1)
 
 
 def form_days(from_day: str | None, to_day: str | None, *, days_max: int) -> tuple[date, ...]:
@@ -66,7 +60,7 @@ def backfill_chunks(
     if day_end(days[-1], zone) > now:
         raise ConfigError(
             "the last day of the backfill is not over",
-            expected=f"a to_day before {now.astimezone(zone).date()}",
+            expected=f"a to_day up to {last_ended(now, zone)}",
             found=days[-1],
             hint="Backfill the days before it; the schedule rebuilds it when it is over",
         )

@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
-from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
+from tidemark.spark.conf import AVRO_LIMITS, jars, loopback, session_conf, spark_home, submit_environment
 from tidemark.spark.java import jvm
 
 DAEMON = "tidemark.spark.daemon"
@@ -29,11 +30,10 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     conf = {
         "spark.master": master,
         "spark.driver.memory": driver_memory,
-        **(here if master.startswith("local") else {}),
+        **loopback(master),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -100,13 +100,14 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
         "spark.master": settings.spark_master,
         "spark.jars": jars(settings),
         "spark.driver.memory": settings.spark_driver_memory,
+        **loopback(settings.spark_master),
         # Local tasks use the driver's Python, which has the module. Other executors may not have it.
         **({"spark.python.daemon.module": DAEMON} if settings.spark_master.startswith("local") else {}),
     }
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
-        defaults = {}
-    options = {**session_conf(settings), **defaults, **(conf or {})}
     try:
+        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
+            defaults = loopback(SparkConf().get("spark.master", ""))
+        options = {**session_conf(settings), **defaults, **(conf or {})}
         session = SparkSession.builder.appName(name).config(map={**options}).getOrCreate()
     except PySparkRuntimeError as error:  # it was killed, or the machine lacks memory
         raise ServiceError(

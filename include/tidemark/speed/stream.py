@@ -39,6 +39,7 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
+from tidemark.spark.time_zone import require_same_clocks
 from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, same_logs, sink_of
 from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
@@ -84,6 +85,7 @@ def speed(spark: SparkSession, stream: Stream, settings: Settings, *, available_
 
 
 def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
+    require_same_clocks(spark, stream)
     exactly_once = stream.speed.delivery == "exactly_once"
     transform = load_transform(stream, settings.streams_dir)
     if exactly_once:

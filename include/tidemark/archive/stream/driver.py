@@ -37,6 +37,7 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
+from tidemark.spark.time_zone import require_same_clocks
 
 POLL_S = 1
 
@@ -85,6 +86,7 @@ class _Driver:
     @classmethod
     def start(cls, spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor) -> "_Driver":
         """Check that the checkpoint belongs to Kafka's topic, then take its lease."""
+        require_same_clocks(spark, stream)
         store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
         require_conditional_writes(store, settings.prefix)
         checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix("archive"), topic=stream.topic)

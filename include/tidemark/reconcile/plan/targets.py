@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
-from tidemark.core.days import day_end, day_of, micros
+from tidemark.core.days import day_end, last_ended, micros
 from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -92,12 +92,12 @@ def _moments(stream: Stream, days: Sequence[date]) -> tuple[datetime, datetime]:
     if not days:
         raise ConfigError("a run needs at least one day", expected="a day", found="none", where=stream.name)
     now = datetime.now(UTC)
-    last, today = max(days), day_of(now, stream.zone)
+    last = max(days)
     end = day_end(last, stream.zone)
     if end > now:
         raise ConfigError(
             "a day is not over yet",
-            expected=f"a day before {today}",
+            expected=f"a day up to {last_ended(now, stream.zone)}",
             found=last,
             where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
         )

@@ -40,6 +40,7 @@ from tidemark.run import Run
 from tidemark.spark import records
 from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.spark.time_zone import require_same_clocks
 from tidemark.tables.columns import DAY, QUARANTINE_SCHEMA, branch_name, identity
 from tidemark.tables.deduplicate import Duplicates, find_duplicates, keyed
 from tidemark.tables.iceberg import IcebergTable
@@ -84,6 +85,7 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
     its contract, fails on a record or no longer fits the table, FormatError when an object of the archive is damaged.
     """
     with run.step(REBUILD) as attempt:
+        require_same_clocks(spark, run.stream)
         plan = left = final_plan(run)
         by = run.stream.batch.deduplicate
         held: list[HeldDay] = []
