@@ -13,7 +13,13 @@ from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name
 from tidemark.tables.versions import Version, day_versions
 
-REASONS = {"requested": "rebuilt on request", "late": "rebuilt for late records", None: "rebuilt"}
+REASONS = {
+    "scheduled": "rebuilt as scheduled",
+    "requested": "rebuilt on request",
+    "late": "rebuilt for late records",
+    "unproven": "rebuilt, because it was published and not sealed",
+    None: "rebuilt",
+}
 
 
 def print_versions(stack: str | None, stream_name: str, day: str) -> None:
@@ -27,7 +33,10 @@ def print_versions(stack: str | None, stream_name: str, day: str) -> None:
     for item in found.versions:
         print_fields(console, _title(item), _fields(item), style="bold green" if item.published else "bold")
     if found.unsealed:
-        text = f"Run {found.unsealed} published the day's rows and has not sealed them. Let it finish, or repeat it."
+        text = (
+            f"Published, not proven: readers see rows of run {found.unsealed}, which has not sealed them."
+            " The stream's next run rebuilds and seals the day."
+        )
         console.print(Text(text, style="yellow"))
 
 

@@ -6,6 +6,9 @@ from typing import Literal
 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
+# Why a day is rebuilt: a person or the schedule named it, late records reopened it, or no seal proves what readers see.
+Reason = Literal["requested", "scheduled", "late", "unproven"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
@@ -187,7 +190,7 @@ class DayPlan:
 
     day: date
     version: int
-    reason: Literal["requested", "late"]
+    reason: Reason
     archived_rows: int
 
 

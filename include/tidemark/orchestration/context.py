@@ -27,7 +27,8 @@ def request(stream_name: str, context: Any) -> Request:
         interval=(start, end) if start and end else None,
         zone=stream.zone,
     )
-    return Request(days=days, force=params["force"])
+    by_schedule = context["dag_run"].run_type == "scheduled" and not params["from_day"]
+    return Request(days=days, force=params["force"], scheduled=by_schedule)
 
 
 def explained(action: Callable[[], T]) -> T:

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a run is asked for: the days, and whether to rebuild those that did not change."""
+    """What a run is asked for: the days, and whether to rebuild those that did not change.
+
+    ``scheduled``: the schedule asks for them, not a person.
+    """
 
     days: tuple[date, ...]
     force: bool
+    scheduled: bool = False
 
 
 def take_lease(stream: str, run_id: str, has_ended: Callable[[str, str], bool | None]) -> str | None:
@@ -71,7 +75,7 @@ def plan(stream: str, run_id: str, request: Request) -> None:
     """Step ``plan``."""
     from tidemark.reconcile.plan.step import plan_run
 
-    plan_run(_run(stream, run_id), request.days, request.force)
+    plan_run(_run(stream, run_id), request.days, request.force, scheduled=request.scheduled)
 
 
 def finalize_plan(stream: str, run_id: str) -> None:

@@ -11,7 +11,7 @@ from tidemark.reconcile.results import FINALIZE_PLAN, HeldDay
 from tidemark.run import Run
 from tidemark.spark.failures import FAILS_ON_RECORD
 from tidemark.tables.reader import load_table
-from tidemark.tables.seals import unsealed_publication
+from tidemark.tables.seals import unsealed_publications
 
 _logger = logging.getLogger(__name__)
 
@@ -32,9 +32,8 @@ def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
 def without_version(run: Run, days: Collection[date]) -> str:
     """Why days can't be held back: readers see rows of them that are not sealed. Empty where they are sealed."""
     table = load_table(run.settings, run.stream.table) if days else None
-    for day in sorted(days):
-        seen = unsealed_publication(run, table, day)
-        if seen is not None:
+    for day, seen in unsealed_publications(run.store, run.layout, table).items():
+        if day in days:
             return (
                 f"{day} can't keep its version meanwhile: readers see rows of run {seen.run}, which are not sealed."
                 " Repeat that run's step seal, or mend what did not pass"
