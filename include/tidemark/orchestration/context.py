@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidemark.core.errors import ConfigError, QualityError
+from tidemark.core.errors import ConfigError, QualityError, TidemarkError
 from tidemark.orchestration.run_days import run_days
 from tidemark.orchestration.tasks import Request
 
@@ -31,10 +31,11 @@ def request(stream_name: str, context: Any) -> Request:
     return Request(days=days, force=params["force"], scheduled=by_schedule)
 
 
-def explained(action: Callable[[], T]) -> T:
+def explained(action: Callable[[], T], *final: type[TidemarkError]) -> T:
     """The action's result. A retry can't mend a wrong setting, definition or form, nor rows that failed their checks:
-    these errors fail the task for good."""
+    these errors, and the ``final`` ones, fail the task for good."""
+    pointless: tuple[type[TidemarkError], ...] = (ConfigError, QualityError, *final)
     try:
         return action()
-    except (ConfigError, QualityError) as error:
+    except pointless as error:
         raise AirflowFailException(str(error)) from error
