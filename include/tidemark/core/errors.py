@@ -88,6 +88,19 @@ class QualityError(TidemarkError):
     """
 
 
+class TransformError(TidemarkError):
+    """A stream's transformation raises an error on a record. The paragraph names the record, and the line of the file.
+
+    Correct that line: return null instead of failing, and a reason in the column `reject`. A retry fails again.
+    """
+
+    def of(self, record: str) -> "TransformError":
+        """The same error, of this record."""
+        return TransformError(
+            self.problem, expected=self.expected, found=f"{record}: {self.found}", where=self.where, hint=self.hint
+        )
+
+
 class ServiceError(TidemarkError):
     """Kafka, S3 or the catalog is unreachable, or refused the call.
 

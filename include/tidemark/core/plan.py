@@ -215,6 +215,29 @@ class Plan:
     slices: tuple[Slice, ...]
     ignored: tuple[LateDay, ...] = ()
 
+    @property
+    def spans(self) -> tuple[LogRange, ...]:
+        """Per log of the slices the offsets from its first slice to its last one, in the order of the logs."""
+        return tuple(
+            LogRange(
+                log=log,
+                range=OffsetRange(
+                    start=min(item.range.start for item in self.slices if item.log == log),
+                    end=max(item.range.end for item in self.slices if item.log == log),
+                ),
+            )
+            for log in sorted({item.log for item in self.slices})
+        )
+
+    def slices_of(self, part: LogRange) -> tuple[Slice, ...]:
+        """The slices inside a part of a log, without their rows by day."""
+        inside = ((item, item.range.intersect(part.range)) for item in self.slices if item.log == part.log)
+        return tuple(
+            Slice(key=item.key, log=item.log, range=span, whole=item.whole and span == item.range)
+            for item, span in inside
+            if span is not None
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainSnapshots:

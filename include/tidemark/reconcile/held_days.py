@@ -5,11 +5,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import date
 
-from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError
+from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError, TransformError
 from tidemark.core.plan import Plan
 from tidemark.reconcile.results import FINALIZE_PLAN, HeldDay
 from tidemark.run import Run
-from tidemark.spark.failures import FAILS_ON_RECORD
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import unsealed_publications
 
@@ -58,7 +57,7 @@ def days_to_hold_back(run: Run, plan: Plan, error: TidemarkError) -> list[HeldDa
     """
     may = may_wait(run, {item.day for item in plan.days})
     about = _days_of(plan, error)
-    if not about and (isinstance(error, IncompleteError) or error.problem == FAILS_ON_RECORD):
+    if not about and isinstance(error, IncompleteError | TransformError):
         about = {day for day, wait in may.items() if wait}
     if not about or not all(may[day] for day in about) or about == may.keys():
         return []

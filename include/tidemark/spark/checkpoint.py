@@ -45,14 +45,24 @@ class Checkpoint:
 
     def position(self) -> dict[int, int] | None:
         """Where the next or the interrupted batch starts, by partition; None before the first batch."""
+        newest = self._newest()
+        if newest is None:
+            return None
+        return self._end(newest) if self._is_done(newest) else self._start(newest)
+
+    def interrupted(self) -> dict[int, OffsetRange]:
+        """The offsets of the batch that began and was not committed, by partition; empty if there is none."""
+        newest = self._newest()
+        return {} if newest is None or self._is_done(newest) else self.ranges(newest)
+
+    def _newest(self) -> int | None:
+        """The batch that was planned last."""
         folder = f"{self.prefix}offsets/"
         names = (item.key.removeprefix(folder) for item in self.store.list(folder))
-        batches = [int(name) for name in names if name.isdigit()]
-        if not batches:
-            return None
-        newest = max(batches)
-        done = self.store.get(self.prefix + commit_name(newest)) is not None
-        return self._end(newest) if done else self._start(newest)
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _is_done(self, batch: int) -> bool:
+        return self.store.get(self.prefix + commit_name(batch)) is not None
 
     def initial(self) -> dict[int, int]:
         """Where the first batch starts, by partition; a partition that was added later starts at 0."""

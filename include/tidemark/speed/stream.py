@@ -8,6 +8,7 @@ the timestamp of the source record, so that duplicates can be found and records 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -16,16 +17,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.core.errors import ServiceError, TidemarkError
+from tidemark.core.errors import ServiceError, TidemarkError, TransformError
 from tidemark.core.layout import Layout
+from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Watermarks, watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.failing_record import with_record
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.monitor import BatchFigures, Monitor
-from tidemark.spark.process import classify, load_transform
+from tidemark.spark.process import classify, code_file, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
@@ -139,10 +143,22 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         delivery=stream.speed.delivery,
     )
     monitor.started(str(query.id), {**starting, **position})
-    _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor)
+    code = code_file(stream, settings.streams_dir)
+    try:
+        _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor, code)
+    except TransformError as error:
+        ranges = checkpoint.interrupted()
+        spans = [LogRange(log=log, range=ranges[log.partition]) for log in logs if log.partition in ranges]
+
+        def rows(part: LogRange) -> DataFrame:
+            return classify(records(read_ranges(spark, settings, {part.log: part.range}), stream), stream, transform)
+
+        raise with_record(error, spark, spans, rows) from error
 
 
-def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor) -> None:
+def _await(
+    query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor, code: Path
+) -> None:
     """Report each batch until the query ends. Raises its error, with what is wrong with the output topics."""
 
     def on_batch(progress: Mapping[str, Any]) -> None:
@@ -151,7 +167,7 @@ def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Wa
         watch(counted)
 
     try:
-        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set)
+        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set, code)
     except TidemarkError as error:
         cause = error if batches is None or batches.failure is None else batches.failure
         raise watch.diagnosed(cause) from error
