@@ -1,12 +1,11 @@
-"""An error of a transformation is told apart from others in Spark's text, with the line of the user's file."""
+"""An error of a transformation is recognised in Spark's text, with the line of the user's file."""
 
 from pathlib import Path
 
 import pytest
 
 from tidemark.core.errors import ConfigError, ServiceError, TidemarkError, TransformError
-from tidemark.spark.failures import task_error
-from tidemark.speed.output import TOO_LARGE_FOR_BOTH
+from tidemark.spark.failures import TOO_LARGE_FOR_BOTH, task_error
 
 CODE = Path("/etc/streams/rides.py")
 LOST_TASK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: \

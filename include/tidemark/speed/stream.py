@@ -8,7 +8,6 @@ the timestamp of the source record, so that duplicates can be found and records 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -124,10 +123,9 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         )
         writer = source.writeStream.foreachBatch(batches.deliver)
     else:
-        rows = output(
-            classify(records(source, stream), stream, transform), stream, logs[0].topic_id, record_limits=limits
-        )
-        writer = _spark_sink(rows, stream.speed.dead_letter_topic, settings, limits)
+        rows = classify(records(source, stream), stream, transform)
+        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
+        writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
     writer = (
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
@@ -143,22 +141,30 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         delivery=stream.speed.delivery,
     )
     monitor.started(str(query.id), {**starting, **position})
-    code = code_file(stream, settings.streams_dir)
     try:
-        _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor, code)
+        _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor)
     except TransformError as error:
-        ranges = checkpoint.interrupted()
-        spans = [LogRange(log=log, range=ranges[log.partition]) for log in logs if log.partition in ranges]
-
-        def rows(part: LogRange) -> DataFrame:
-            return classify(records(read_ranges(spark, settings, {part.log: part.range}), stream), stream, transform)
-
-        raise with_record(error, spark, spans, rows) from error
+        raise _of_a_record(error, spark, stream, settings, checkpoint) from error
 
 
-def _await(
-    query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor, code: Path
-) -> None:
+def _of_a_record(
+    error: TransformError, spark: SparkSession, stream: Stream, settings: Settings, checkpoint: Checkpoint
+) -> TransformError:
+    """The error with the record of the interrupted batch that it is about."""
+    transform = load_transform(stream, settings.streams_dir)
+
+    def transformed(part: LogRange) -> DataFrame:
+        return classify(records(read_ranges(spark, settings, {part.log: part.range}), stream), stream, transform)
+
+    try:
+        ranges, logs = checkpoint.interrupted(), describe_topic(settings.kafka_bootstrap, stream.topic)
+    except TidemarkError:  # the transformation's error matters more
+        return error
+    spans = [LogRange(log=log, range=ranges[log.partition]) for log in logs if log.partition in ranges]
+    return with_record(error, spark, spans, transformed)
+
+
+def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor) -> None:
     """Report each batch until the query ends. Raises its error, with what is wrong with the output topics."""
 
     def on_batch(progress: Mapping[str, Any]) -> None:
@@ -167,7 +173,7 @@ def _await(
         watch(counted)
 
     try:
-        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set, code)
+        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set, watch.code)
     except TidemarkError as error:
         cause = error if batches is None or batches.failure is None else batches.failure
         raise watch.diagnosed(cause) from error
@@ -220,6 +226,7 @@ class Watch:
         self, stream: Stream, settings: Settings, topic_id: str, starting: Mapping[int, int] = MappingProxyType({})
     ) -> None:
         """``starting``: the first batch's start offsets by partition, where known; Spark does not report them."""
+        self.code = code_file(stream, settings.streams_dir)
         self._stream = stream
         self._settings = settings
         self._topic_id = topic_id
