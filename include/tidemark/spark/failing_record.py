@@ -48,7 +48,7 @@ def _fails(rows: DataFrame) -> bool:
     try:
         rows.write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        if not fails_on_a_row(str(error)):
+        if not fails_on_a_row(error):
             raise _CannotTellError from error
         return True
     return False

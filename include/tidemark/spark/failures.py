@@ -33,6 +33,9 @@ _OF_MACHINE = re.compile(
 )
 # After the indented lines of the frames.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
+_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+# Spark's advice to compute something else instead.
+_SETTINGS = re.compile(r' If necessary set "[\w.]+" to "\w+" to bypass this error\.')
 # Where a column's expression was written, and the frames of a Python function that raised.
 _CALLED_FROM = re.compile(r"was called from\n(.+?):(\d+)$", re.MULTILINE)
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
@@ -110,13 +113,13 @@ def task_error(error: Exception, *, where: str, code: Path | None = None) -> Tid
     ConfigError and ConflictError need an action; a ServiceError may be over at the next start. With the ``code`` of a
     transformation that the rows went through, an error of a row is a TransformError.
     """
-    text = str(error)
+    text = _said(error)
     if ours := _OURS.findall(text):
         kind = getattr(errors, ours[-1][0], TidemarkError)
         raised = kind(ours[-1][1].strip())
         assert isinstance(raised, TidemarkError)
         return raised
-    if code is not None and fails_on_a_row(text):
+    if code is not None and fails_on_a_row(error):
         return _transform_error(text, code)
     # The last one is the innermost cause. A time-out explains least.
     causes = _KAFKAS.findall(text)
@@ -146,8 +149,14 @@ def _unread(file: str, cause: str) -> TidemarkError:
     )
 
 
-def fails_on_a_row(text: str) -> bool:
+def _said(error: Exception) -> str:
+    """Spark's text without the state of a streaming query, whose plan has the constants of our own expressions."""
+    return str(error).partition("=== Streaming Query ===")[0]
+
+
+def fails_on_a_row(error: Exception) -> bool:
     """Whether Spark's error is of a row's value or of a function of the user: not of the machine, a file or ours."""
+    text = _said(error)
     if _OURS.search(text) or _UNREAD_FILE.search(text) or TOO_LARGE_FOR_BOTH in text:
         return False
     return bool(_OF_ROWS.search(text)) and not _OF_MACHINE.match(cause_line(text))
@@ -158,7 +167,7 @@ def _transform_error(text: str, code: Path) -> TransformError:
     return TransformError(
         "the transformation fails on a record",
         expected="a row, or a reason in column 'reject'",
-        found=cause_line(text),
+        found=_SETTINGS.sub("", cause_line(text)),
         # The last frame is the innermost one.
         where=f"{code}, line {places[-1]}" if places else str(code),
         hint="Return null instead of failing (try_cast, try_divide, …), and set a reason: the record then goes to the"
@@ -168,7 +177,7 @@ def _transform_error(text: str, code: Path) -> TransformError:
 
 def rebuild_error(error: Exception, *, archive: str, code: Path) -> TidemarkError:
     """Why Spark could not transform archived rows: an error in the ``code``, or what ``task_error`` finds."""
-    text = str(error)
+    text = _said(error)
     if isinstance(error, AnalysisException) and not (_OURS.search(text) or _UNREAD_FILE.search(text)):
         hint = "If it is about the transformation, run 'tidemark streams' to test it"
         return ConfigError("Spark refuses a query of the rebuild", found=cause_line(text), where=archive, hint=hint)
@@ -184,4 +193,4 @@ def cause_line(text: str) -> str:
         return str(raised[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    return (causes or _LOST_TASK.findall(text) or lines[:1] or [""])[-1]
+    return _QUERY.sub("", (causes or _LOST_TASK.findall(text) or lines[:1] or [""])[-1])
