@@ -6,7 +6,7 @@ from rich.text import Text
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console, print_fields
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
 from tidemark.reconcile.results import ROLLBACK
@@ -86,8 +86,8 @@ def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> No
 
 
 def parse_day(text: str) -> date:
-    """Parse an ISO date. Raises ConfigError for anything else."""
+    """Parse an ISO date. Raises RequestError for anything else."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError("invalid day", expected="YYYY-MM-DD", found=text) from error
+        raise RequestError("invalid day", expected="YYYY-MM-DD", found=text) from error

@@ -53,6 +53,13 @@ class ConfigError(TidemarkError):
     """
 
 
+class RequestError(TidemarkError):
+    """A command or a form asks for something that is not there, or does not say enough. No setting is wrong.
+
+    Correct what you asked for, or create it first. The error says what there is.
+    """
+
+
 class FormatError(TidemarkError):
     """Persisted text or a data object does not parse: a key, manifest, seal, plan, or Parquet.
 

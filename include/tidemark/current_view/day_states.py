@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 from tidemark.core.days import day_end, day_of, days_between
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.current_view.view import pin
@@ -49,7 +49,7 @@ def read_day_states(
     today = day_of(now, stream.zone)
     last = last or today - timedelta(days=1)
     if last > today:
-        raise ConfigError("the day has not begun", expected=f"{today} at the latest", found=last)
+        raise RequestError("the day has not begun", expected=f"{today} at the latest", found=last)
     view = pin(settings, stream.name)
     waiting: Counter[date] = Counter()
     for part in view.plan.archive_parts:
@@ -61,7 +61,7 @@ def read_day_states(
     unproven = {**dict.fromkeys(set(view.days_not_ours) - sealed), **{day: it.run for day, it in published.items()}}
     start = first or _default_start(min([*sealed, *unproven, *waiting], default=date.max), last)
     if (last - start).days >= DAYS_MAX:
-        raise ConfigError("too many days", expected=f"{DAYS_MAX} at most", found=f"{start} to {last}")
+        raise RequestError("too many days", expected=f"{DAYS_MAX} at most", found=f"{start} to {last}")
     earlier = () if first else sorted(day for day in unproven.keys() | waiting.keys() - sealed if day < start)
     days = (*earlier, *days_between(start, last))
     seals = {day: found[-1] for day, found in seals_by_day(store, layout, days).items() if found}
@@ -93,7 +93,7 @@ def read_day_states(
 
 def _default_start(known: date, last: date) -> date:
     if known > last:
-        raise ConfigError(
+        raise RequestError(
             "there is no day to show",
             expected=f"a sealed or archived day up to {last}",
             found="none" if known == date.max else f"{known} as the first one",

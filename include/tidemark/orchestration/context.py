@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidemark.core.errors import ConfigError, QualityError, TidemarkError
+from tidemark.core.errors import ConfigError, QualityError, RequestError, TidemarkError
 from tidemark.orchestration.run_days import run_days
 from tidemark.orchestration.tasks import Request
 
@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 def request(stream_name: str, context: Any) -> Request:
-    """What the run is asked for; raises ConfigError where the run's form or its definition is wrong."""
+    """What the run is asked for. Raises RequestError where the run's form is wrong, ConfigError where its definition
+    is."""
     from tidemark.definitions.stream import load_stream
     from tidemark.settings import settings
 
@@ -34,7 +35,7 @@ def request(stream_name: str, context: Any) -> Request:
 def explained(action: Callable[[], T], *final: type[TidemarkError]) -> T:
     """The action's result. A retry can't mend a wrong setting, definition or form, nor rows that failed their checks:
     these errors, and the ``final`` ones, fail the task for good."""
-    pointless: tuple[type[TidemarkError], ...] = (ConfigError, QualityError, *final)
+    pointless: tuple[type[TidemarkError], ...] = (ConfigError, RequestError, QualityError, *final)
     try:
         return action()
     except pointless as error:

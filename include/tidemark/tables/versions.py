@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
@@ -43,13 +43,13 @@ class Versions:
 
 
 def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
-    """The day's versions by seals and tables. Raises ConfigError for a day that was never sealed nor published."""
+    """The day's versions by seals and tables. Raises RequestError for a day that was never sealed nor published."""
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     seals = day_seals(store, layout, day)
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
     seen = last_publication(table, day)
     if not seals and seen is None:
-        raise ConfigError(
+        raise RequestError(
             "the day was never sealed",
             expected=f"an object below {layout.seal_prefix}{day}/",
             found="none",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.core.days import day_end, day_of, micros
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
@@ -41,7 +41,7 @@ def make_targets(
     here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
     day on which it was archived last (``_earlier_ends``).
 
-    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and what
+    Raises RequestError for no day or a day that is not over, ServiceError where the topic does not exist, and what
     ``decide_targets`` raises.
     """
     archived = history.extents()
@@ -89,12 +89,12 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
 
 def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, DayEnd]:
     if not days:
-        raise ConfigError("a run needs at least one day", expected="a day", found="none", where=stream.name)
+        raise RequestError("a run needs at least one day", expected="a day", found="none", where=stream.name)
     now = datetime.now(UTC)
     last, today = max(days), day_of(now, stream.zone)
     moment = end = day_end(last, stream.zone)
     if end > now:
-        raise ConfigError(
+        raise RequestError(
             "a day is not over yet",
             expected=f"a day before {today}",
             found=last,
