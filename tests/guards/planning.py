@@ -6,6 +6,48 @@ _CLOCKS = "test_a_stream_or_run_does_not_start_where_java_has_other_clocks"
 
 GUARDS = (
     Guard(
+        name="unproven-planned",
+        promise="A run rebuilds a day that an earlier run has published and not sealed, whatever its own days are.",
+        path="include/tidemark/core/planner.py",
+        old=" | set(unproven)\n",
+        new="\n",
+        tests=("tests/core/test_planner.py::test_a_run_rebuilds_each_unproven_day_whatever_its_own_days_are",),
+    ),
+    Guard(
+        name="unproven-read",
+        promise="A plan from the ledger reads the objects of a day that was published and not sealed.",
+        path="include/tidemark/archive/ledger/history.py",
+        old=" | set(unproven)\n",
+        new="\n",
+        tests=("tests/archive/test_history.py::test_a_plan_from_segments_is_the_plan_from_manifests",),
+    ),
+    Guard(
+        name="unproven-found",
+        promise="Every day that readers see without a seal of it is found before a run is planned.",
+        path="include/tidemark/reconcile/plan/step.py",
+        old="seals, force, scheduled, tuple(unproven))",
+        new="seals, force, scheduled, ())",
+        tests=(
+            (
+                "tests/batch/test_superseded.py"
+                "::test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are"
+            ),
+        ),
+    ),
+    Guard(
+        name="unproven-shown",
+        promise="A day that readers see without a proof is listed, and the exit code is 1.",
+        path="include/tidemark/current_view/day_states.py",
+        old='        if day in unproven:\n            return "unproven"\n',
+        new="",
+        tests=(
+            (
+                "tests/batch/test_superseded.py"
+                "::test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are"
+            ),
+        ),
+    ),
+    Guard(
         name="cover-trimmed",
         promise="Where two ranges overlap, the later one is trimmed, so no offset is read twice.",
         path="include/tidemark/core/cover.py",

@@ -8,6 +8,43 @@ _MARKER_FITS = "tests/speed/test_marker.py::test_delivery_resumes_at_a_marker_in
 
 GUARDS = (
     Guard(
+        name="dead-server-named",
+        promise="A server of the local stack that dies while another process starts is named at once.",
+        path="include/tidemark/stack/processes.py",
+        old="            if death := self.owner.essential_death():\n                raise death\n",
+        new="",
+        tests=("tests/test_processes.py::test_the_wait_for_a_process_ends_at_once_when_an_essential_one_has_died",),
+    ),
+    Guard(
+        name="transform-error",
+        promise="An error of a stream's transformation is not blamed on a service.",
+        path="include/tidemark/spark/failures.py",
+        old="if code is not None and fails_on_a_row(error):",
+        new="if False:",
+        tests=("tests/spark/test_failures.py::test_an_error_of_a_row_names_the_line_of_the_transformation",),
+    ),
+    Guard(
+        name="not-the-transformation",
+        promise="An error of the machine, of a file or of the platform is not blamed on the transformation.",
+        path="include/tidemark/spark/failures.py",
+        old="return bool(_OF_ROWS.search(text)) and not _OF_MACHINE.match(cause_line(text))",
+        new="return bool(_OF_ROWS.search(text))",
+        tests=("tests/spark/test_failures.py::test_other_errors_are_not_blamed_on_the_transformation",),
+    ),
+    Guard(
+        name="failing-record-tried",
+        promise="No record is named as the one that fails unless it fails by itself.",
+        path="include/tidemark/core/first_failing.py",
+        old="return found if len(found.range) > 1 or fails(found) else None",
+        new="return found",
+        tests=(
+            (
+                "tests/core/test_first_failing.py"
+                "::test_nothing_is_named_where_no_range_fails_or_the_record_fails_only_sometimes"
+            ),
+        ),
+    ),
+    Guard(
         name="init-before-marker",
         promise="Earlier attempts are fenced before the marker is read, so none can move it after.",
         path="include/tidemark/speed/exactly_once/transactions.py",

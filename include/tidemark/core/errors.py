@@ -62,6 +62,13 @@ class ConfigError(TidemarkError):
     """
 
 
+class RequestError(TidemarkError):
+    """A command or a form asks for something that is not there, or does not say enough. No setting is wrong.
+
+    Correct what you asked for, or create it first. The error says what there is.
+    """
+
+
 class FormatError(TidemarkError):
     """Persisted text or a data object does not parse: a key, manifest, seal, plan, or Parquet.
 
@@ -104,6 +111,19 @@ class QualityError(TidemarkError):
 
     Open the run's report, which lists each failed check.
     """
+
+
+class TransformError(TidemarkError):
+    """A stream's transformation raises an error on a record. The paragraph names the record, and the line of the file.
+
+    Correct that line: return null instead of failing, and a reason in the column `reject`. A retry fails again.
+    """
+
+    def of(self, record: str) -> "TransformError":
+        """The same error, of this record."""
+        return TransformError(
+            self.problem, expected=self.expected, found=f"{record}: {self.found}", where=self.where, hint=self.hint
+        )
 
 
 class ServiceError(TidemarkError):

@@ -6,6 +6,9 @@ from typing import Literal
 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
+# Why a day is rebuilt: a person or the schedule named it, late records reopened it, or no seal proves what readers see.
+Reason = Literal["requested", "scheduled", "late", "unproven"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
@@ -191,7 +194,7 @@ class DayPlan:
 
     day: date
     version: int
-    reason: Literal["requested", "late"]
+    reason: Reason
     archived_rows: int
 
 
@@ -215,6 +218,29 @@ class Plan:
     logs: tuple[LogPlan, ...]
     slices: tuple[Slice, ...]
     ignored: tuple[LateDay, ...] = ()
+
+    @property
+    def spans(self) -> tuple[LogRange, ...]:
+        """Per log of the slices the offsets from its first slice to its last one, in the order of the logs."""
+        return tuple(
+            LogRange(
+                log=log,
+                range=OffsetRange(
+                    start=min(item.range.start for item in self.slices if item.log == log),
+                    end=max(item.range.end for item in self.slices if item.log == log),
+                ),
+            )
+            for log in sorted({item.log for item in self.slices})
+        )
+
+    def slices_of(self, part: LogRange) -> tuple[Slice, ...]:
+        """The slices inside a part of a log, without their rows by day."""
+        inside = ((item, item.range.intersect(part.range)) for item in self.slices if item.log == part.log)
+        return tuple(
+            Slice(key=item.key, log=item.log, range=span, whole=item.whole and span == item.range)
+            for item, span in inside
+            if span is not None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def without_known_start(plan: Plan, seals: Iterable[Seal]) -> tuple[LogPlan, ...
 
 def first_requested(plan: Plan) -> date | None:
     """The first requested day that the plan rebuilds."""
-    return min((item.day for item in plan.days if item.reason == "requested"), default=None)
+    return min((item.day for item in plan.days if item.reason in {"requested", "scheduled"}), default=None)
 
 
 def reach_back(plan: Plan, first_us: Mapping[TopicPartition, int | None], start_us: int) -> tuple[Target, ...]:

@@ -60,6 +60,11 @@ class Checkpoint:
         start = end if self._is_done(newest) else self._start(newest)
         return CheckpointPosition(initial=self.initial(), start=start, end=end)
 
+    def interrupted(self) -> dict[int, OffsetRange]:
+        """The offsets of the batch that began and was not committed, by partition; empty if there is none."""
+        newest = self._newest()
+        return {} if newest is None or self._is_done(newest) else self.ranges(newest)
+
     def initial(self) -> dict[int, int]:
         """Where the first batch starts, by partition; a partition that was added later starts at 0."""
         body = self._body(INITIAL_OFFSETS)

@@ -17,17 +17,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.core.batch_size import SPEED_OFFSETS, offsets_per_batch
-from tidemark.core.errors import ServiceError, TidemarkError
+from tidemark.core.errors import ServiceError, TidemarkError, TransformError
 from tidemark.core.layout import Layout
+from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Watermarks, watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.failing_record import with_record
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
-from tidemark.spark.process import classify, load_transform
+from tidemark.spark.process import classify, code_file, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
@@ -144,7 +147,26 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     except TidemarkError as error:
         check_lease(now=True)  # another writer is a usual cause
         cause = error if batches is None or batches.failure is None else batches.failure
+        if isinstance(cause, TransformError):
+            raise _of_a_record(cause, spark, stream, settings, checkpoint) from error
         raise watch.diagnosed(cause) from error
+
+
+def _of_a_record(
+    error: TransformError, spark: SparkSession, stream: Stream, settings: Settings, checkpoint: Checkpoint
+) -> TransformError:
+    """The error with the record of the interrupted batch that it is about."""
+    transform = load_transform(stream, settings.streams_dir)
+
+    def transformed(part: LogRange) -> DataFrame:
+        return classify(records(read_ranges(spark, settings, {part.log: part.range}), stream), stream, transform)
+
+    try:
+        ranges, logs = checkpoint.interrupted(), describe_topic(settings.kafka_bootstrap, stream.topic)
+    except TidemarkError:  # the transformation's error matters more
+        return error
+    spans = [LogRange(log=log, range=ranges[log.partition]) for log in logs if log.partition in ranges]
+    return with_record(error, spark, spans, transformed)
 
 
 def _await(
@@ -165,7 +187,7 @@ def _await(
         monitor.beat()
         check_lease()
 
-    await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set)
+    await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set, watch.code)
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
@@ -215,6 +237,7 @@ class Watch:
         self, stream: Stream, settings: Settings, topic_id: str, starting: Mapping[int, int] = MappingProxyType({})
     ) -> None:
         """``starting``: the first batch's start offsets by partition, where known; Spark does not report them."""
+        self.code = code_file(stream, settings.streams_dir)
         self._stream = stream
         self._settings = settings
         self._topic_id = topic_id

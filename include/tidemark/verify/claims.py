@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
-from tidemark.core.errors import ConfigError, TidemarkError
+from tidemark.core.errors import RequestError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
@@ -39,7 +39,7 @@ def read_claims(
 ) -> Claims:
     """The seal of a version, the latest by default, and its place in the day's chain.
 
-    Raises ConfigError for a day or version that was never sealed.
+    Raises RequestError for a day or version that was never sealed.
     """
     bodies = {}
     for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"):
@@ -47,7 +47,7 @@ def read_claims(
     wanted = version if version is not None else max(bodies, default=1)
     key = layout.seal_key(day, wanted)
     if wanted not in bodies:
-        raise ConfigError(
+        raise RequestError(
             "there is no such seal",
             expected=f"one of the versions {', '.join(map(str, sorted(bodies)))}" if bodies else "a sealed day",
             found=f"{day} version {wanted}",

@@ -49,7 +49,7 @@ def verify_day(
 ) -> Verification:
     """Recompute the proof of a day and compare it with the seal of a version, the latest by default.
 
-    Raises ConfigError for an unknown stream and for a day or version that was never sealed, ServiceError if S3 does not
+    Raises ConfigError for an unknown stream, RequestError for what was never sealed, ServiceError if S3 does not
     answer. If Kafka does not answer, its checks are unknown.
     """
     stream = load_stream(stream_name, settings.streams_dir)

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.core.days import day_end, last_ended, micros
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
@@ -41,7 +41,7 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
     day on which it was archived last (``_earlier_ends``). What Kafka has of the stream's topic is recorded for the time
     when that topic is deleted (``record_extents``).
 
-    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and what
+    Raises RequestError for no day or a day that is not over, ServiceError where the topic does not exist, and what
     ``decide_targets`` raises.
     """
     stream, settings = run.stream, run.settings
@@ -90,12 +90,12 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
 def _moments(stream: Stream, days: Sequence[date]) -> tuple[datetime, datetime]:
     """The time up to which records are a run's, and the end of its days."""
     if not days:
-        raise ConfigError("a run needs at least one day", expected="a day", found="none", where=stream.name)
+        raise RequestError("a run needs at least one day", expected="a day", found="none", where=stream.name)
     now = datetime.now(UTC)
     last = max(days)
     end = day_end(last, stream.zone)
     if end > now:
-        raise ConfigError(
+        raise RequestError(
             "a day is not over yet",
             expected=f"a day up to {last_ended(now, stream.zone)}",
             found=last,

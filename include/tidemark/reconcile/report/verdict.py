@@ -23,8 +23,8 @@ def _failed(states: Sequence[Entry], days: Sequence[Entry]) -> dict[str, Any] | 
     failed = next((item for item in states if item["status"] == "failed"), None)
     if failed is None:
         return None
-    late = {"late": " (reopened by late records)"}
-    named = ", ".join(f"{item['day']}{late.get(item['reason'], '')}" for item in days) or "The run"
+    why = {"late": " (reopened by late records)", "unproven": " (published before, and not sealed)"}
+    named = ", ".join(f"{item['day']}{why.get(item['reason'], '')}" for item in days) or "The run"
     before = next(item for item in states if item["name"] == PUBLISH.name)["status"] == "not reached"
     stays = ["Nothing was published: readers still see the days as they were before this run."] if before else []
     return {

@@ -28,7 +28,7 @@ from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
 from tidemark.spark.kafka_tasks import tasks_read
 from tidemark.spark.large_rows import bounded_batches, join, split
-from tidemark.spark.process import Transform, classify
+from tidemark.spark.process import Transform, classify, code_file
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
@@ -152,7 +152,8 @@ class TransactionBatches:
             with bounded_batches(sent.sparkSession):
                 return receipts(split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), RECEIPT))
         except (PySparkException, Py4JJavaError) as error:
-            raise task_error(error, where=f"speed stream {self.stream.name}") from error
+            code = code_file(self.stream, self.settings.streams_dir)
+            raise task_error(error, where=f"speed stream {self.stream.name}", code=code) from error
 
     def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
         """The task's range. It is the log's first one as long as the log's position never moved."""
