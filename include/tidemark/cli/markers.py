@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from tidemark.cli.connect import connect
-from tidemark.cli.output import make_table, open_console
+from tidemark.cli.output import make_table, open_console, plain
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import load_stream
 from tidemark.speed.manual_markers import ManualMarkers
@@ -28,13 +26,13 @@ def print_markers(
     markers.set(positions)
     found = markers.read()
     console = open_console()
-    console.print(Text(f"group {markers.sink.group}, topic {markers.sink.marker_topic}"))
+    console.print(plain(f"group {markers.sink.group}, topic {markers.sink.marker_topic}"))
     table = make_table("Topic", "Partition", "Log", "Marker", numbers=("Partition", "Marker"), fold=("Topic",))
     for item in markers.logs:
         held = f"[{item.log_start}, {item.high_watermark})"
         marker = found.get(item.log.partition)
         row = (item.log.topic, str(item.log.partition), held, "none" if marker is None else str(marker))
-        table.add_row(*map(Text, row))
+        table.add_row(*map(plain, row))
     console.print(table)
 
 

@@ -30,7 +30,7 @@ from tidemark.spark.failing_record import with_record
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
-from tidemark.spark.process import classify, code_file, load_transform
+from tidemark.spark.process import Transform, classify, code_file, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
@@ -88,11 +88,7 @@ def speed(spark: SparkSession, stream: Stream, settings: Settings, *, available_
 
 
 def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
-    require_same_clocks(spark, stream)
-    exactly_once = stream.speed.delivery == "exactly_once"
-    transform = load_transform(stream, settings.streams_dir)
-    if exactly_once:
-        require_exactly_once(spark, stream, transform)
+    transform = _transform(spark, stream, settings)
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     url = bind_checkpoint(store, layout, LAYER, logs[0])
@@ -116,7 +112,7 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         ),
     )
     batches: TransactionBatches | None = None
-    if exactly_once:
+    if stream.speed.delivery == "exactly_once":
         batches = TransactionBatches(
             stream=stream,
             settings=settings,
@@ -150,6 +146,15 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         if isinstance(cause, TransformError):
             raise _of_a_record(cause, spark, stream, settings, checkpoint) from error
         raise watch.diagnosed(cause) from error
+
+
+def _transform(spark: SparkSession, stream: Stream, settings: Settings) -> Transform:
+    """The stream's transformation, after the checks that need neither Kafka nor S3."""
+    require_same_clocks(spark, stream)
+    transform = load_transform(stream, settings.streams_dir)
+    if stream.speed.delivery == "exactly_once":
+        require_exactly_once(spark, stream, transform)
+    return transform
 
 
 def _of_a_record(
