@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
 from tests.conftest import MakeStream, Produce
@@ -383,6 +384,14 @@ def test_a_backfills_run_with_a_killed_rebuild_publishes_and_seals_its_day_once(
     sunday.require_proven((SUNDAY,))
     wait_for_end(api, BACKFILL, runs.sunday_backfill)
     assert chunk_states(api, runs.sunday_backfill) == {str(SUNDAY): "success"}
+
+
+def test_people_and_tasks_have_servers_of_their_own(airflow: LocalAirflow) -> None:
+    """In one process, a form that is sent while a task reports would stop both until SQLite's time-out."""
+    api = airflow.api
+    assert api._send("GET", f"{api.tasks_url}health") == {"status": "healthy"}
+    for url in (f"{api.url}/execution/health", f"{api.tasks_url.removesuffix('execution/')}api/v2/monitor/health"):
+        assert "status" not in httpx.get(url).text
 
 
 @pytest.mark.conformance(29)
