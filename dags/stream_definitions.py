@@ -1,10 +1,10 @@
-"""Shows broken stream definitions as an import error in Airflow; defines no DAG.
+"""Shows broken stream definitions and misnamed files as an import error in Airflow; defines no DAG.
 
 An import error takes every DAG of its file down. So it is raised here and not in reconcile.py. There the DAGs of other
 streams continue, and a broken stream keeps its DAG, without a schedule.
 """
 
-from tidemark.orchestration.steps import check_streams
+from tidemark.orchestration.reconcile_dag import check_streams
 from tidemark.settings import settings
 
 check_streams(settings().streams_dir)

@@ -20,6 +20,11 @@ def test_a_class_name_is_used_once_in_the_package() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_commands_print_text_only_through_the_function_that_escapes_it() -> None:
+    commands = {module for module, text in MODULES.items() if module.startswith("cli/") and "Text(" in text}
+    assert commands == {"cli/output.py"}
+
+
 def test_no_module_is_longer_than_400_lines() -> None:
     assert {module: size for module, text in MODULES.items() if (size := text.count("\n")) > 400} == {}
 

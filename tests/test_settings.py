@@ -1,9 +1,15 @@
 """A wrong setting is reported by the name of its variable before anything connects."""
 
+import os
+
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tidemark.core.errors import ConfigError
+from tidemark.s3 import s3_client
 from tidemark.settings import Settings, settings
+from tidemark.spark.conf import loopback, session_conf, submit_environment
+from tidemark.tables.reader import s3_properties
 
 
 @pytest.mark.parametrize("endpoint", ["", "minio:9000", "http://"])
@@ -20,6 +26,42 @@ def test_an_s3_endpoint_that_is_not_a_url_is_named_by_its_variable(
     assert "TIDEMARK_S3_ENDPOINT: String should match pattern '^https?://" in str(caught.value)
 
 
+def given(**more: str) -> Settings:
+    keys = {"s3_access_key": "k", "s3_secret_key": "k", "catalog_uri": "jdbc:sqlite:c"}
+    return Settings.model_validate({"kafka_bootstrap": "h:1", "bucket": "lake", **keys, **more})
+
+
+@pytest.mark.conformance(32)
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({}, "lake"),
+        ({"prefix": "teams/prod"}, "lake/teams/prod"),
+        ({"deployment": "prod.eu-1_b"}, "prod.eu-1_b"),
+        ({"deployment": "lake/teams/prod", "prefix": "moved"}, "lake/teams/prod"),
+    ],
+)
+def test_a_deployment_is_named_by_its_setting_or_by_bucket_and_prefix(more: dict[str, str], name: str) -> None:
+    found = given(**more)
+    assert (found.deployment, found.client_prefix) == (name, f"tidemark-{name}")
+
+
+@pytest.mark.parametrize(
+    "more", [{"deployment": "a b"}, {"deployment": "-"}, {"deployment": "a" * 201}, {"prefix": "ü"}]
+)
+def test_a_name_that_is_no_deployments_is_refused_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, str]
+) -> None:
+    for name, text in {**given().model_dump(include={"kafka_bootstrap", "bucket", "catalog_uri"}), **more}.items():
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", text)
+    for name in ("S3_ACCESS_KEY", "S3_SECRET_KEY"):
+        monkeypatch.setenv(f"TIDEMARK_{name}", "k")
+    settings.cache_clear()
+    with pytest.raises(ConfigError, match="TIDEMARK_DEPLOYMENT: Value error, expected letters, digits and") as caught:
+        settings()
+    assert repr(more.get("deployment", "lake/ü")) in str(caught.value)
+
+
 @pytest.mark.conformance(29)
 def test_printed_settings_never_show_a_secret() -> None:
     keys = {"s3_access_key": "AN-ACCESS-KEY", "s3_secret_key": "A-SECRET-KEY"}
@@ -27,3 +69,25 @@ def test_printed_settings_never_show_a_secret() -> None:
     assert {name: getattr(found, name).get_secret_value() for name in keys} == keys
     printed = [str(found), repr(found), f"{found.s3_secret_key}", str(found.model_dump()), found.model_dump_json()]
     assert [text for text in printed if "ACCESS-KEY" in text or "SECRET-KEY" in text] == []
+
+
+def test_an_inherited_session_token_is_not_sent_with_the_configured_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another-login")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-another-login")
+    raw = {"kafka_bootstrap": "h:1", "bucket": "b", "catalog_uri": "jdbc:sqlite:c"}
+    found = Settings.model_validate({**raw, "s3_access_key": "OURS", "s3_secret_key": "KEY"})
+    url = s3_client(found).generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
+    assert "OURS" in url
+    assert "of-another-login" not in url
+    # Java's client and pyiceberg: an empty token counts as none.
+    assert {**os.environ, **submit_environment(found)}["AWS_SESSION_TOKEN"] == ""
+    assert session_conf(found)["spark.executorEnv.AWS_SESSION_TOKEN"] == ""
+    files = PyArrowFileIO(s3_properties(found)).fs_by_scheme("s3", None)
+    (options,) = files.__reduce__()[1]
+    assert (options["access_key"], options["session_token"]) == ("OURS", "")
+
+
+@pytest.mark.parametrize(("master", "local"), [("local[2]", True), ("local", True), ("spark://host:7077", False)])
+def test_only_local_sessions_are_bound_to_this_machine(master: str, local: bool) -> None:
+    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    assert loopback(master) == (here if local else {})

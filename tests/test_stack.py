@@ -98,6 +98,7 @@ def test_settings_and_keys_are_in_files_only_their_owner_can_read(stack: LocalSt
     holders = [Path(line) for line in found.stdout.splitlines()]
     assert sorted(path.name for path in holders) == ["s3proxy.properties", "stack.env"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
+    assert stat.S_IMODE(stack.folder.stat().st_mode) == 0o700
     running = [psutil.Process(managed.pid) for managed in stack.processes if managed.returncode is None]
     commands = [argument for process in running for argument in process.cmdline()]
     assert len(commands) > len(running) >= 2
@@ -245,6 +246,15 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
         StackError, match=f"there is a file in place of a local stack's folder .*{tmp_path}/.tidemark/taken"
     ):
         LocalStack("taken", root=tmp_path).start()
+
+
+def test_a_folder_that_others_could_read_is_closed_at_the_next_start(tmp_path: Path) -> None:
+    folder = tmp_path / ".tidemark" / "open"
+    folder.mkdir(parents=True, mode=0o755)
+    stack = LocalStack("open", root=tmp_path)
+    stack._acquire()
+    stack.stop()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_wanted_ports_are_kept_in_order_and_all_ports_differ() -> None:

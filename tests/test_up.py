@@ -37,7 +37,7 @@ def start_servers(stack):
 
 def start_airflow(airflow):
     sleeper(airflow.stack, "airflow-api")
-    airflow._api = AirflowApi("http://127.0.0.1:3", USER, "a password")
+    airflow._api = AirflowApi("http://127.0.0.1:3", "http://127.0.0.1:4/execution/", USER, "a password")
 
 up.LocalAirflow.start = start_airflow
 def start_streams(stack, names):

@@ -20,7 +20,7 @@ from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app
-from tidemark.core.errors import ConfigError, ServiceError
+from tidemark.core.errors import RequestError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.settings import Settings
@@ -327,7 +327,7 @@ def test_the_rows_that_a_version_added_and_removed_are_recounted(
 
 def test_a_day_that_was_never_sealed_is_refused(day: Log) -> None:
     with pytest.raises(
-        ConfigError, match="there is no such seal: expected one of the versions 1, found 2013-01-14 version 7"
+        RequestError, match="there is no such seal: expected one of the versions 1, found 2013-01-14 version 7"
     ):
         verify_day(day.settings, day.stream.name, MONDAY, 7)
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.core.days import day_end, day_of, day_start, days_between
-from tidemark.core.errors import ConfigError
+from tidemark.core.days import day_end, day_of, day_spans, day_start, days_between, last_ended
+from tidemark.core.errors import RequestError
 
+MINUTE = timedelta(minutes=1)
 NEW_YORK = ZoneInfo("America/New_York")
 
 
@@ -42,6 +43,66 @@ def test_every_instant_lies_inside_the_day_it_falls_on(moment: datetime) -> None
     assert day_start(day, NEW_YORK) <= moment < day_end(day, NEW_YORK)
 
 
+@pytest.mark.parametrize(
+    ("zone", "around"),
+    [
+        ("America/St_Johns", date(2010, 11, 7)),
+        ("America/Goose_Bay", date(1988, 10, 30)),
+        ("Antarctica/Casey", date(2010, 3, 5)),
+        ("America/Sao_Paulo", date(2013, 10, 20)),
+        ("Pacific/Apia", date(2011, 12, 30)),
+        ("Pacific/Kwajalein", date(1993, 8, 21)),
+        ("UTC", date(2024, 2, 29)),
+    ],
+)
+def test_the_calendar_decides_which_instants_are_of_a_day(zone: str, around: date) -> None:
+    """By every minute of five days, asked one by one."""
+    own: dict[date, list[datetime]] = {}
+    at = datetime(around.year, around.month, around.day, tzinfo=UTC) - timedelta(days=3)
+    for minute in range(6 * 24 * 60):
+        moment = at + timedelta(minutes=minute)
+        own.setdefault(moment.astimezone(ZoneInfo(zone)).date(), []).append(moment)
+    for distance in (-1, 0, 1):
+        day = around + timedelta(days=distance)
+        minutes = own.get(day, [])
+        spans = day_spans(day, ZoneInfo(zone))
+        inside = [start + timedelta(minutes=n) for start, end in spans for n in range((end - start) // MINUTE)]
+        assert inside == minutes
+        if minutes:
+            assert (day_start(day, ZoneInfo(zone)), day_end(day, ZoneInfo(zone))) == (minutes[0], minutes[-1] + MINUTE)
+
+
+def test_the_days_that_the_clocks_visited_twice_are_known_to_the_minute() -> None:
+    zone = ZoneInfo("America/St_Johns")
+    first, back, last = (datetime(2010, 11, 7, 2, 30, tzinfo=UTC) + timedelta(minutes=n) for n in (0, 1, 60))
+    assert day_spans(date(2010, 11, 6), zone)[-1] == (back, last)
+    assert day_spans(date(2010, 11, 7), zone) == ((first, back), (last, last + timedelta(days=1)))
+    assert day_end(date(2010, 11, 6), zone) == last
+    assert day_spans(date(2011, 12, 30), ZoneInfo("Pacific/Apia")) == ()
+
+
+@pytest.mark.parametrize(
+    ("moment", "day"),
+    [
+        (datetime(2010, 11, 7, 2, 29, 59), date(2010, 11, 5)),
+        (datetime(2010, 11, 7, 2, 30, 30), date(2010, 11, 5)),  # the 7th for a minute; the 6th has 59 minutes to come
+        (datetime(2010, 11, 7, 3, 29, 59), date(2010, 11, 5)),
+        (datetime(2010, 11, 7, 3, 30), date(2010, 11, 6)),
+        (datetime(2010, 11, 8, 3, 29, 59), date(2010, 11, 6)),
+        (datetime(2010, 11, 8, 3, 30), date(2010, 11, 7)),
+    ],
+)
+def test_a_day_is_over_when_its_last_instant_is(moment: datetime, day: date) -> None:
+    assert last_ended(moment.replace(tzinfo=UTC), ZoneInfo("America/St_Johns")) == day
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Auckland"])
+@pytest.mark.parametrize("day", [date.min, date.min + timedelta(days=1), date.max - timedelta(days=1), date.max])
+def test_the_first_and_last_days_of_the_calendar_have_a_start(zone: str, day: date) -> None:
+    ((start, end),) = day_spans(day, ZoneInfo(zone))
+    assert timedelta() < end - start <= timedelta(days=1)
+
+
 def test_a_span_of_days_has_both_its_ends() -> None:
     assert days_between(date(2013, 2, 27), date(2013, 3, 1)) == (
         date(2013, 2, 27),
@@ -52,5 +113,5 @@ def test_a_span_of_days_has_both_its_ends() -> None:
 
 
 def test_a_span_that_ends_before_it_starts_is_refused_by_both_days() -> None:
-    with pytest.raises(ConfigError, match="a day from 2013-02-27 on, found 2013-02-26"):
+    with pytest.raises(RequestError, match="a day from 2013-02-27 on, found 2013-02-26"):
         days_between(date(2013, 2, 27), date(2013, 2, 26))

@@ -4,6 +4,8 @@ from tests.guards.guard import Guard
 
 _LEDGER_DAMAGE = "tests/archive/test_ledger.py::test_a_damaged_ledger_is_reported_and_can_be_rebuilt_from_the_manifests"
 
+_DELETABLE = "tests/core/test_maintenance_ages.py::test_only_an_old_object_of_the_replaced_version_may_be_deleted"
+
 GUARDS = (
     Guard(
         name="ledger-digest",
@@ -71,6 +73,48 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="deleted-when-old",
+        promise="An object that a batch has just written is not deleted, even if its key was replaced before.",
+        path="include/tidemark/core/maintenance_ages.py",
+        old="if modified >= written_before:",
+        new="if False:",
+        tests=(_DELETABLE,),
+    ),
+    Guard(
+        name="deleted-as-replaced",
+        promise="An object is deleted only as the version that was replaced.",
+        path="include/tidemark/core/maintenance_ages.py",
+        old='return "replaced" if etag == replaced_etag else "rewritten"',
+        new='return "replaced"',
+        tests=(_DELETABLE,),
+    ),
+    Guard(
+        name="deleted-after-a-second-look",
+        promise="An object that was written since the listing is not deleted.",
+        path="include/tidemark/maintenance/replaced.py",
+        old='if now is None or _state(now, listed.etag, written_before) != "replaced":',
+        new="if False:",
+        tests=("tests/archive/test_compaction.py::test_an_object_replaced_during_the_deletion_is_compared_once_more",),
+    ),
+    Guard(
+        name="conditional-delete",
+        promise="S3 deletes a replaced object only if it still has the ETag that was compared.",
+        path="include/tidemark/s3.py",
+        old="Key=key, IfMatch=f'\"{etag}\"')",
+        new="Key=key)",
+        tests=("tests/archive/test_compaction.py::test_a_delete_is_conditional_on_the_version",),
+    ),
+    Guard(
+        name="compaction-tries",
+        promise="A compaction that others overtake again and again ends.",
+        path="include/tidemark/maintenance/compaction.py",
+        old="for _ in range(TRIES):",
+        new="while True:",
+        tests=(
+            "tests/archive/test_compaction.py::test_a_compaction_that_never_commits_first_ends_with_an_explained_error",
+        ),
+    ),
+    Guard(
         name="unsealed-snapshot-kept",
         promise="No snapshot expires since the oldest publication that has no seal.",
         path="include/tidemark/maintenance/expiry.py",
@@ -85,5 +129,13 @@ GUARDS = (
         old="keep = set(state.tags.values())",
         new="keep: set[int] = set()",
         tests=("tests/batch/test_expiry.py::test_branches_and_tags_of_others_stay_with_their_own_snapshots",),
+    ),
+    Guard(
+        name="compacted-days-by-calendar",
+        promise="Compaction gives each row the day that the calendar does, in every span of the day.",
+        path="include/tidemark/maintenance/compaction.py",
+        old="for day in days for start, _ in day_spans(day, zone))",
+        new="for day in days for start, _ in day_spans(day, zone)[:1])",
+        tests=("tests/batch/test_calendar.py::test_compaction_gives_each_row_the_day_that_its_manifest_counted",),
     ),
 )

@@ -38,6 +38,16 @@ GUARDS = (
         tests=("tests/batch/test_verify.py::test_an_edited_count_in_the_seal_is_found",),
     ),
     Guard(
+        name="verified-reach",
+        promise="Verification disproves a seal that stops before rows of the day that were archived before its plan.",
+        path="include/tidemark/verify/claims.py",
+        old="subtract(archived, [whole] if whole is not None else []),",
+        new="(),",
+        tests=(
+            "tests/batch/test_verify_reach.py::test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later",
+        ),
+    ),
+    Guard(
         name="delivery-unknown",
         promise="A comparison of the live topic that read nothing is unknown and not a pass.",
         path="include/tidemark/delivery_audit/report.py",
@@ -65,5 +75,13 @@ GUARDS = (
                 "::test_a_record_of_a_better_copy_archived_after_the_seal_is_in_the_view_once"
             ),
         ),
+    ),
+    Guard(
+        name="verified-days-by-calendar",
+        promise="Verification counts the rows in every span of the day.",
+        path="include/tidemark/verify/archive.py",
+        old="    for start, end in spans:\n        found |=",
+        new="    for start, end in spans[:1]:\n        found |=",
+        tests=("tests/batch/test_calendar.py::test_verify_counts_the_rows_of_the_day_and_no_others",),
     ),
 )

@@ -40,6 +40,8 @@ HOSTILE = (
     *(NULL, "%5F" + NULL[1:], NULL + "x", "~empty", "%7Eempty", "true", "{}", "[]"),
 )
 LONG = ("a" * 100, "a" * 101, "a" * 102, "a" * 101 + "/", "a/" * 60, "🌊" * 8, "🌊" * 9, "🌊" * 10, "x" * 1_000_000)
+# Their encoded forms would be cut inside a character.
+INSIDE = ("東" * 40, "a" + "é" * 60, "abc" + "🌊" * 20, "ab" + "🌊" * 20, "a" + "🌊" * 20)
 
 
 def values(spark: SparkSession, texts: list[str | None]) -> list[str]:
@@ -50,7 +52,7 @@ def values(spark: SparkSession, texts: list[str | None]) -> list[str]:
 
 @pytest.mark.conformance(28)
 def test_every_text_has_a_folder_of_its_own_of_safe_characters(spark: SparkSession) -> None:
-    texts = [None, "", *PLAIN, *HOSTILE, *LONG, *(chr(code) for code in range(1, 0x250))]
+    texts = [None, "", *PLAIN, *HOSTILE, *LONG, *INSIDE, *(chr(code) for code in range(1, 0x250))]
     texts = list(dict.fromkeys(texts))
     found = values(spark, texts)
     assert found[:2] == [NULL, "~empty"]
@@ -59,7 +61,9 @@ def test_every_text_has_a_folder_of_its_own_of_safe_characters(spark: SparkSessi
     short = [(value, content) for value, content in zip(found[2:], texts[2:], strict=True) if "~" not in value]
     assert [(value, content) for value, content in short if unquote(value) != content] == []
     hashed = [content for value, content in zip(found[2:], texts[2:], strict=True) if "~" in value]
-    assert hashed == ["a" * 101, "a" * 102, "a" * 101 + "/", "a/" * 60, "🌊" * 9, "🌊" * 10, "x" * 1_000_000]
+    assert hashed == ["a" * 101, "a" * 102, "a" * 101 + "/", "a/" * 60, "🌊" * 9, "🌊" * 10, "x" * 1_000_000, *INSIDE]
+    starts = [unquote(value.rpartition("~")[0], errors="strict") for value in found[2:] if "~" in value]
+    assert [content for start, content in zip(starts, hashed, strict=True) if not str(content).startswith(start)] == []
     assert [value for value in found if re.search(r"%(?![0-9A-F]{2})", value)] == []
 
 

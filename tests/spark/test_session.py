@@ -1,5 +1,6 @@
 """A session that can't start, and what one starts for its tasks."""
 
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,44 @@ def test_a_jvm_that_ends_during_its_start_is_an_explained_error(stack: LocalStac
     )
     assert "Spark's JVM did not start: found [JAVA_GATEWAY_EXITED]" in found.stdout, found
     assert "the memory in spark.driver.memory" in found.stdout
+
+
+LISTENING = """\
+import json, os, psutil
+from tidemark.settings import settings
+from tidemark.spark.java import jvm
+from tidemark.spark.session import spark_session
+session = spark_session(settings(), "where it listens")
+java = jvm(session)
+chain = java.software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider.builder().build()
+environment = java.software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider.create()
+keys = [item.resolveCredentials() for item in (chain, environment)]
+processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+print(json.dumps({
+    "addresses": sorted({
+        connection.laddr.ip.removeprefix("::ffff:") for process in processes
+        for connection in process.net_connections(kind="tcp") if connection.status == psutil.CONN_LISTEN
+    }),
+    "host": session.conf.get("spark.driver.host"),
+    "keys": [[key.getClass().getSimpleName(), key.accessKeyId() == os.environ["AWS_ACCESS_KEY_ID"]] for key in keys],
+}))
+session.stop()
+"""
+
+
+def test_a_local_session_listens_on_this_machine_only_and_uses_the_settings_keys(stack: LocalStack) -> None:
+    outside = {key: value for key, value in {**os.environ, **stack.env}.items() if key != "SPARK_LOCAL_IP"}
+    found = subprocess.run(
+        [sys.executable, "-c", LISTENING],
+        cwd=PROJECT,
+        env={**outside, "AWS_SESSION_TOKEN": "of-another-login", "AWS_ACCESS_KEY_ID": "of-another-login"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    result = json.loads(found.stdout.splitlines()[-1])
+    assert result == {"addresses": ["127.0.0.1"], "host": "localhost", "keys": [["AwsBasicCredentials", True]] * 2}
 
 
 def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,11 +12,11 @@ from tidemark.adopt.listing import ConnectObject, LogImport, not_of_topic
 from tidemark.adopt.rows import ValueFields
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.offsets import TopicPartition
+from tidemark.core.text import SHOWN_MAX, cut
 from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
-CLIP = 120
 # Kafka's own names in the client library.
 _END, _OUTSIDE = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
@@ -46,7 +46,9 @@ def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[Lo
                         continue
                     body = record.value()
                     if body is None or meaning(value, fields) != meaning(body, fields):
-                        expected, found = (text[:CLIP].decode(errors="replace") for text in (body or b"null", value))
+                        expected, found = (
+                            cut(text.decode(errors="backslashreplace"), SHOWN_MAX) for text in (body or b"null", value)
+                        )
                         raise not_of_topic(item.key, f"at offset {offset} Kafka's {expected}", found)
                     compared += 1
     except KafkaException as error:

@@ -5,11 +5,11 @@ import os
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from rich.text import Text
 
 from tidemark.adopt.rows import ValueFields
 from tidemark.adopt.run import Imported, import_objects
 from tidemark.cli.connect import connect
+from tidemark.cli.output import plain
 from tidemark.definitions.stream import load_stream
 from tidemark.spark.session import bare_session
 from tidemark.stack.java import BRIEF_JVM, java_command
@@ -69,14 +69,14 @@ def print_result(console: Console, result: Imported, title: str) -> None:
     if not any(log.rows for log in result.logs):
         console.print("Nothing to import: all records that can be imported are archived")
     for problem in result.problems.values():
-        console.print(Text(f"not imported  {problem}", style="red"))
+        console.print(plain(f"not imported  {problem}", style="red"))
     for reason, keys in result.ignored.items():
         kind = "1 object" if len(keys) == 1 else f"{len(keys):,} objects"
-        console.print(Text(f"ignored  {kind}, {reason}: {_few(keys)}", style="yellow"))
+        console.print(plain(f"ignored  {kind}, {reason}: {_few(keys)}", style="yellow"))
     if result.compared:
-        console.print(Text(f"{result.compared} values compared with Kafka's, all equal"))
+        console.print(plain(f"{result.compared} values compared with Kafka's, all equal"))
     if result.manifests:
-        console.print(Text(f"manifests: {_few(result.manifests)}"))
+        console.print(plain(f"manifests: {_few(result.manifests)}"))
 
 
 def _few(texts: list[str]) -> str:

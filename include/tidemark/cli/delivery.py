@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import make_table, open_console
+from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
 from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
@@ -37,15 +36,15 @@ def print_delivery(stack: str | None, stream_name: str, start: str | None, end: 
         audit_delivery(run, spark, span)
     value = run.require(DELIVERY)
     print_audit(console, value)
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(DELIVERY.name)}"))
-    console.print(Text(canonical_json({key: value[key] for key in ("stream", "verdict", "counts")}).decode().strip()))
+    console.print(plain(f"saved as s3://{run.store.bucket}/{run.key(DELIVERY.name)}"))
+    console.print(plain(canonical_json({key: value[key] for key in ("stream", "verdict", "counts")}).decode().strip()))
     return EXIT_CODES[value["verdict"]]
 
 
 def print_audit(console: Console, value: Mapping[str, Any]) -> None:
     """The verdict, one row per hour and partition with a finding, and examples."""
-    console.print(Text(f"{value['stream']}: {value['verdict']}", style=COLOURS[value["verdict"]]))
-    console.print(Text(f"{value['from']} to {value['to']} ({value['time_zone']})"))
+    console.print(plain(f"{value['stream']}: {value['verdict']}", style=COLOURS[value["verdict"]]))
+    console.print(plain(f"{value['from']} to {value['to']} ({value['time_zone']})"))
     names = ("Hour", "Partition", "Archived", "Delivered", "Other counts")
     table = make_table(*names, numbers=names[1:4], fold=("Other counts",))
     with_findings = [item for item in value["hours"] if item["examples"]]
@@ -57,9 +56,9 @@ def print_audit(console: Console, value: Mapping[str, Any]) -> None:
     table.add_row("the whole span", "", *_counts(value["counts"]))
     console.print(table)
     for sentence in value["sentences"]:
-        console.print(Text(sentence))
+        console.print(plain(sentence))
     for line in _examples(value):
-        console.print(Text(line))
+        console.print(plain(line))
 
 
 def _counts(item: Mapping[str, int]) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tidemark.archive.retention import Retention
 from tidemark.cli.connect import connect
-from tidemark.cli.output import fits, make_table, open_console
+from tidemark.cli.output import fits, make_table, open_console, plain
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.heartbeat import Heartbeat
 from tidemark.definitions.stream import stream_names
@@ -51,26 +51,40 @@ def print_layers(console: Console, found: Sequence[LayerHealth], stale_seconds: 
         console.print(whole)
     else:
         for stream, table in by_stream.items():
-            console.print(Text(stream, style="bold"))
+            console.print(plain(stream, style="bold"))
             console.print(table)
     for item in found:
         if item.heartbeat is not None and item.heartbeat.error:
             # As Text: an error is never taken for markup.
-            console.print(Text(f"Last error of {item.stream} {item.layer}: {item.heartbeat.error}", style="red"))
+            console.print(plain(f"Last error of {item.stream} {item.layer}: {item.heartbeat.error}", style="red"))
         for line in _alarms(item):
-            console.print(Text(line, style="red"))
+            console.print(plain(line, style="red"))
 
 
 def _state(item: LayerHealth, stale_seconds: float) -> tuple[Text, str, str]:
     """State, age and lag."""
     if item.heartbeat is None:
-        return Text("never started", style="red"), "", ""
+        return plain("never started", style="red"), "", ""
     stale = ", stale" if item.age_seconds > stale_seconds else ""
-    state = Text(f"{item.heartbeat.state}{stale}", style="green" if item.alive else "red")
+    state = plain(f"{item.heartbeat.state}{stale}", style="green" if item.alive else "red")
     return state, _duration(item.age_seconds), _lag(item.heartbeat)
 
 
 def _alarms(item: LayerHealth) -> tuple[str, ...]:
+    return (*_bounds(item), *_retention_alarms(item))
+
+
+def _bounds(item: LayerHealth) -> tuple[str, ...]:
+    if not item.exceeded or item.heartbeat is None:
+        return ()
+    found = (
+        (item.heartbeat.overflow_rows, "in the overflow folder, beyond archive.max_folders"),
+        (item.heartbeat.out_of_bounds_rows, "with a time field beyond event_time.max_distance_days"),
+    )
+    return tuple(f"{item.stream}: {rows:,} records {what}, since the stream's start" for rows, what in found if rows)
+
+
+def _retention_alarms(item: LayerHealth) -> tuple[str, ...]:
     if item.retention is None:
         return ()
     if isinstance(item.retention, TidemarkError):
@@ -80,10 +94,10 @@ def _alarms(item: LayerHealth) -> tuple[str, ...]:
 
 def _retention(retention: Retention | TidemarkError | None) -> Text:
     if retention is None:
-        return Text("")
+        return plain("")
     if isinstance(retention, TidemarkError):
-        return Text("unknown", style="red")
-    return Text(retention.summary, style="red" if retention.late else "green")
+        return plain("unknown", style="red")
+    return plain(retention.summary, style="red" if retention.late else "green")
 
 
 def _lag(heartbeat: Heartbeat) -> str:

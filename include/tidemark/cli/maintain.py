@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
-from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import open_console
+from tidemark.cli.output import open_console, plain
 from tidemark.cli.spark import command_spark
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.definitions.stream import load_stream
 from tidemark.maintenance.archive import Compacted, Maintained, Unfinished
 from tidemark.maintenance.run import MaintainedFiles, Maintenance
@@ -63,7 +62,7 @@ def _print_archive(console: Console, found: Maintained) -> None:
     size = sum(item.size for item in found.orphans)
     console.print(f"Objects in no manifest: {len(found.orphans)}, {size} bytes; no reader sees them, none was deleted")
     for orphan in found.orphans:
-        console.print(Text(f"  {orphan.size:>12}  {orphan.key}"))
+        console.print(plain(f"  {orphan.size:>12}  {orphan.key}"))
 
 
 def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> None:
@@ -80,10 +79,10 @@ def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> Non
         console.print(f"  small ranges skipped: {', '.join(skipped)}")
     console.print(
         f"Replaced objects{would} deleted: {replaced.objects}, {replaced.bytes} bytes;"
-        f" {replaced.waiting} were replaced less than a week ago"
+        f" {replaced.waiting} are too young to delete"
     )
     for item in replaced.kept:
-        console.print(Text(f"  kept: {item}"))
+        console.print(plain(f"  kept: {item}"))
     if not done and (small.batches or replaced.objects):
         console.print("No file was changed. Run with --compact to do what is shown.")
 
@@ -95,26 +94,26 @@ def print_table(console: Console, item: TableMaintenance) -> None:
     console.print(f"Table {item.name}", style="bold")
     console.print(f"Audit branches{would} dropped: {len(expiry.branches)}")
     for branch in expiry.branches:
-        console.print(Text(f"  {branch}"))
+        console.print(plain(f"  {branch}"))
     files = f"; files deleted with them: {item.deleted}" if item.done else ""
     console.print(f"Snapshots{would} expired: {len(expiry.snapshots)}, kept: {expiry.kept}{files}")
     for day, run in expiry.unsealed:
-        console.print(Text(f"  snapshots since run {run} are kept: it published {day} and has not sealed it"))
+        console.print(plain(f"  snapshots since run {run} are kept: it published {day} and has not sealed it"))
     console.print(f"Files in no snapshot{would} deleted: {len(item.orphans)}")
     for orphan in item.orphans:
-        console.print(Text(f"  {orphan}"))
+        console.print(plain(f"  {orphan}"))
     console.print(f"Unfinished uploads of files{would} aborted: {len(item.uploads)}")
     _print_uploads(console, item.uploads)
 
 
 def _print_uploads(console: Console, uploads: Sequence[Unfinished]) -> None:
     for item in uploads:
-        console.print(Text(f"  {item.started.astimezone(UTC).isoformat(timespec='seconds')}  {item.key}"))
+        console.print(plain(f"  {item.started.astimezone(UTC).isoformat(timespec='seconds')}  {item.key}"))
 
 
 def parse_age(text: str) -> timedelta:
-    """Parse ``90m``, ``12h``, ``1d``, up to ``99999d``. Raises ConfigError for other texts."""
+    """Parse ``90m``, ``12h``, ``1d``, up to ``99999d``. Raises RequestError for other texts."""
     found = re.fullmatch(r"(\d{1,5})([smhd])", text)  # more days would lead beyond the year 1
     if found is None:
-        raise ConfigError("invalid age", expected="a number up to 99999 and s, m, h or d, such as 12h", found=text)
+        raise RequestError("invalid age", expected="a number up to 99999 and s, m, h or d, such as 12h", found=text)
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

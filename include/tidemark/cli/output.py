@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tidemark.core.text import printable
+
 PIPE_WIDTH = 10_000
 # A line below the head and above a new section; nothing else, so that a row can be copied.
 _LINES = Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
@@ -39,11 +41,16 @@ def make_table(*names: str, numbers: tuple[str, ...] = (), fold: tuple[str, ...]
     return table
 
 
+def plain(text: str, *, style: str = "") -> Text:
+    """Text for a console: nothing in it is markup, and its control characters are escaped."""
+    return Text(printable(text), style=style)
+
+
 def print_fields(console: Console, title: str, fields: Mapping[str, str], *, style: str = "bold") -> None:
     """A title and one line per field. The lines are never folded, so that keys and snapshots can be copied."""
-    console.print(Text(title, style=style))
+    console.print(plain(title, style=style))
     for label, value in fields.items():
-        console.print(Text(f"  {label:<21}{value}"))
+        console.print(plain(f"  {label:<21}{value}"))
 
 
 def fits(console: Console, table: Table) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tidemark.cli.connect import connect
 from tidemark.cli.report import print_report
-from tidemark.core.days import day_of
+from tidemark.core.days import last_ended
 from tidemark.definitions.stream import load_stream
 from tidemark.orchestration import tasks
 from tidemark.orchestration.run_days import form_days
@@ -60,7 +60,7 @@ def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | N
     if from_day or to_day:
         return form_days(from_day, to_day or from_day, days_max=SPAN_DAYS_MAX)
     zone = load_stream(stream, settings.streams_dir).zone
-    return (day_of(datetime.now(UTC), zone) - timedelta(days=1),)
+    return (last_ended(datetime.now(UTC), zone),)
 
 
 def _do(

@@ -5,10 +5,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import make_table, open_console
+from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
 from tidemark.run import Run, run_name
@@ -46,7 +45,7 @@ def replay_dead_letters(stack: str | None, stream_name: str) -> None:
 def print_replayed(console: Console, run: Run, done: Replayed, value: dict[str, Any]) -> None:
     """The counts, an example of each kind of record that was skipped, and the same as one line of JSON."""
     speed = run.stream.speed
-    console.print(Text(f"Dead letters of stream {run.stream.name} on {speed.dead_letter_topic}", style="bold"))
+    console.print(plain(f"Dead letters of stream {run.stream.name} on {speed.dead_letter_topic}", style="bold"))
     table = make_table("Result", "Records", numbers=("Records",), fold=("Result",))
     for label, count in (
         (f"published to {speed.topic}", done.published),
@@ -54,16 +53,16 @@ def print_replayed(console: Console, run: Run, done: Replayed, value: dict[str, 
         ("duplicate dead letters", done.duplicates),
         ("not this stream's, skipped", done.not_ours),
     ):
-        table.add_row(Text(label), f"{count:,}")
+        table.add_row(plain(label), f"{count:,}")
     table.add_section()
     table.add_row("read", f"{done.read:,}")
     console.print(table)
     for item in done.kinds:
         example = f"for example partition {item.partition} offset {item.offset}, {item.found}"
-        console.print(Text(f"skipped {item.count:,} {_KINDS[item.kind]}: {example}", style="yellow"))
+        console.print(plain(f"skipped {item.count:,} {_KINDS[item.kind]}: {example}", style="yellow"))
     if done.earlier:
-        console.print(Text(f"{done.earlier:,} of them were delivered by an earlier, interrupted replay."))
+        console.print(plain(f"{done.earlier:,} of them were delivered by an earlier, interrupted replay."))
     if done.lost:
-        console.print(Text(f"Retention deleted {done.lost:,} offsets before any replay.", style="yellow"))
-    console.print(Text(f"saved as s3://{run.store.bucket}/{run.key(REPLAY.name)}"))
-    console.print(Text(canonical_json({"stream": run.stream.name, "run": run.name, **value}).decode().strip()))
+        console.print(plain(f"Retention deleted {done.lost:,} offsets before any replay.", style="yellow"))
+    console.print(plain(f"saved as s3://{run.store.bucket}/{run.key(REPLAY.name)}"))
+    console.print(plain(canonical_json({"stream": run.stream.name, "run": run.name, **value}).decode().strip()))

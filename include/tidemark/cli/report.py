@@ -7,11 +7,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import open_console
-from tidemark.core.errors import ConfigError
+from tidemark.cli.output import open_console, plain
+from tidemark.core.errors import ConfigError, RequestError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import stream_names
 from tidemark.s3 import ObjectStore
@@ -21,7 +20,7 @@ COLOURS = {"failed": "red", "complete": "green", "unchanged": "green"}
 
 
 def print_last_report(stack: str | None, stream: str | None) -> None:
-    """Print the newest report's verdict and location. Raises ConfigError if there is none."""
+    """Print the newest report's verdict and location. Raises RequestError if there is none."""
     settings = connect(stack)
     store = ObjectStore(settings)
     names = stream_names(settings.streams_dir)
@@ -33,18 +32,18 @@ def print_last_report(stack: str | None, stream: str | None) -> None:
             report for name in ([stream] if stream else names) for report in _reports(store, settings, name) if report
         ]
     if not reports:
-        raise ConfigError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
+        raise RequestError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
     print_report(console, settings, max(reports, key=lambda report: str(report["generated_at"])))
 
 
 def print_report(console: Console, settings: Settings, report: Mapping[str, Any]) -> None:
     """Print a run's verdict, and where its page is."""
     verdict = report["verdict"]
-    console.print(Text(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
+    console.print(plain(verdict["title"], style=COLOURS.get(verdict["status"], "yellow")))
     for sentence in verdict["sentences"]:
-        console.print(Text(sentence))
-    console.print(Text(f"Run {report['run']} of stream {report['stream']}, {report['generated_at']}"))
-    console.print(Text(str(_local_path(settings, report["html_key"]) or report["html_url"])))
+        console.print(plain(sentence))
+    console.print(plain(f"Run {report['run']} of stream {report['stream']}, {report['generated_at']}"))
+    console.print(plain(str(_local_path(settings, report["html_key"]) or report["html_url"])))
 
 
 def _reports(store: ObjectStore, settings: Settings, stream: str) -> list[dict[str, Any]]:

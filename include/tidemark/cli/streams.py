@@ -10,7 +10,8 @@ from rich.markup import escape
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console
 from tidemark.core.errors import ConfigError, TidemarkError
-from tidemark.definitions.stream import Stream, load_stream, problems, stream_names
+from tidemark.core.text import SHOWN_MAX, cut, printable
+from tidemark.definitions.stream import Stream, load_stream, misnamed_files, problems, stream_names
 from tidemark.settings import ENV_FILE_VARIABLE, Settings
 from tidemark.stack.java import BRIEF_JVM, java_command
 
@@ -25,12 +26,13 @@ def check_streams(stack: str | None) -> bool:
     # A check needs no servers, so there need not be a deployment.
     default: Path = Settings.model_fields["streams_dir"].default
     folder = deployment.streams_dir if deployment else Path(os.environ.get("TIDEMARK_STREAMS_DIR", default))
-    names = stream_names(folder)
+    misnamed = misnamed_files(folder)
+    names = (*stream_names(folder), *misnamed)
     if not names:
         raise ConfigError("no streams", expected="<name>.yaml files", where=str(folder))
     streams: dict[str, Stream] = {}
-    results: dict[str, str | Sequence[TidemarkError]] = {}
-    for name in names:
+    results: dict[str, str | Sequence[TidemarkError]] = {name: (error,) for name, error in misnamed.items()}
+    for name in stream_names(folder):
         try:
             streams[name] = load_stream(name, folder)
         except TidemarkError as error:
@@ -45,7 +47,9 @@ def check_streams(stack: str | None) -> bool:
         if isinstance(result, str):
             console.print(f"{name:<{width}}  [green]ok[/green]: {result}", highlight=False)
             continue
-        console.print(f"{name:<{width}}  [red]invalid[/red]: {_counted(len(result), 'problem')}", highlight=False)
+        console.print(
+            f"{escape(name.ljust(width))}  [red]invalid[/red]: {_counted(len(result), 'problem')}", highlight=False
+        )
         for problem in result:
             console.print(f"  [red]{escape(' '.join(str(problem).split()))}[/red]", highlight=False)
     return all(isinstance(result, str) for result in results.values())
@@ -57,21 +61,32 @@ def _check(
     """Each stream's name, with a text about what was checked, or with its problems."""
     java_command()
     os.environ.update(BRIEF_JVM)
-    from tidemark.reconcile.check_definition import check_definition
     from tidemark.spark.session import bare_session
 
     spark = bare_session("tidemark-streams")
     try:
         for name, stream in streams.items():
-            table, table_text = _table(stream, deployment)
-            checked = check_definition(spark, stream, folder, table=table)
-            columns, checks = _counted(len(checked.columns), "column"), _counted(len(stream.batch.checks), "check")
-            text = f"definition, transformation ({columns}), {checks}{table_text}"
-            if checked.changes:
-                text += f"; the next rebuild changes the table: {', '.join(map(str, checked.changes))}"
-            yield name, checked.problems or _not_exactly_once(spark, stream, folder) or text
+            try:
+                yield name, _check_stream(spark, stream, folder, deployment)
+            except Exception as error:  # noqa: BLE001 - the other streams are checked all the same
+                found = f"{type(error).__name__}: {cut(printable(str(error)), SHOWN_MAX)}"
+                yield name, (ConfigError("a definition can't be checked", found=found, where=str(folder / name)),)
     finally:
         spark.stop()
+
+
+def _check_stream(
+    spark: "SparkSession", stream: Stream, folder: Path, deployment: Settings | None
+) -> str | Sequence[TidemarkError]:
+    from tidemark.reconcile.check_definition import check_definition
+
+    table, table_text = _table(stream, deployment)
+    checked = check_definition(spark, stream, folder, table=table)
+    columns, checks = _counted(len(checked.columns), "column"), _counted(len(stream.batch.checks), "check")
+    text = f"definition, transformation ({columns}), {checks}{table_text}"
+    if checked.changes:
+        text += f"; the next rebuild changes the table: {', '.join(map(str, checked.changes))}"
+    return checked.problems or _not_exactly_once(spark, stream, folder) or text
 
 
 def _table(stream: Stream, deployment: Settings | None) -> tuple["StructType | None", str]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from threading import Event
 
 from rich.console import Console
-from rich.text import Text
 
+from tidemark.cli.output import plain
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import stream_names
 from tidemark.settings import ENV_FILE_VARIABLE
@@ -39,7 +39,7 @@ def run_stack(name: str, *, streams: Sequence[str], with_airflow: bool) -> None:
                 airflow.start()
             addresses.append(("Airflow", f"{airflow.api.url}, user {USER}, password in {airflow.password_file}"))
         for label, value in addresses:
-            console.print(Text(f"{label:<28}").append(value, style="bold"))
+            console.print(plain(f"{label:<28}").append(value, style="bold"))
         console.print("Up. Ctrl-C stops everything and keeps the data.")
         while not Event().wait(CHECK_S):
             stack.processes.check()

@@ -4,10 +4,9 @@ import json
 import sys
 
 from rich.console import Console
-from rich.text import Text
 
 from tidemark.cli.connect import connect
-from tidemark.cli.output import make_table, open_console
+from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.versions import parse_day
 from tidemark.verify.day import verify_day
 from tidemark.verify.result import EXIT_CODES, Verification
@@ -35,22 +34,22 @@ def print_verification(stack: str | None, stream: str, day: str, version: int | 
 def print_proof(console: Console, found: Verification) -> None:
     """The verdict, one row per check, and every difference with both sides."""
     title = f"{found.stream} {found.day}, version {found.version}: {found.verdict}"
-    console.print(Text(title, style=VERDICTS[found.verdict]))
+    console.print(plain(title, style=VERDICTS[found.verdict]))
     if found.lost:
-        console.print(Text(f"with a recorded loss: retention deleted {found.lost:,} offsets", style="yellow"))
-    console.print(Text(found.seal))
+        console.print(plain(f"with a recorded loss: Kafka deleted {found.lost:,} offsets", style="yellow"))
+    console.print(plain(found.seal))
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:
         status = f"{check.total:,} differences" if check.status == "differs" else check.status
-        table.add_row(check.name, Text(status, style=COLOURS[check.status]), Text(check.derived_from))
+        table.add_row(check.name, plain(status, style=COLOURS[check.status]), plain(check.derived_from))
     console.print(table)
     for check in found.checks:
         for item in check.differences[:SHOWN_MAX]:
             text = f"{check.name}: {item.what}: expected {item.expected}, found {item.found} [{item.where}]"
-            console.print(Text(text, style="red"))
+            console.print(plain(text, style="red"))
         if check.total > SHOWN_MAX:
             console.print(
-                Text(f"{check.name}: {check.total - SHOWN_MAX:,} more differences; --json shows more of them")
+                plain(f"{check.name}: {check.total - SHOWN_MAX:,} more differences; --json shows more of them")
             )
         for line in (*check.unknown, *check.notes):
-            console.print(Text(f"{check.name}: {line}", style="yellow" if line in check.unknown else ""))
+            console.print(plain(f"{check.name}: {line}", style="yellow" if line in check.unknown else ""))

@@ -1,14 +1,22 @@
 """The exceptions of Tidemark."""
 
 from datetime import date
+from typing import ClassVar
+
+from tidemark.core.text import printable
 
 
 class TidemarkError(Exception):
     """Any failure Tidemark explains: what went wrong, both sides of it, where, and what to do.
 
-    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. ``days`` are the
-    days and ``objects`` the keys of the data objects that it is about, for code that acts on them.
+    The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. Control characters
+    are escaped, because a part may hold text from a record. Only the hint may have several lines.
+
+    ``days`` are the days and ``objects`` the keys of the data objects that it is about, for code that acts on them. A
+    continuous application of ``spark_apps/`` that fails with it ends with ``exit_code``.
     """
+
+    exit_code: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -41,8 +49,9 @@ class TidemarkError(Exception):
             text += ": " + ", ".join(sides)
         if self.where:
             text += f" [{self.where}]"
-        if self.hint:
-            text += f". {self.hint}"
+        text = printable(text)
+        if self.hint:  # may end with lines of a log
+            text += ". " + "\n".join(map(printable, self.hint.split("\n")))
         return text
 
 
@@ -50,6 +59,13 @@ class ConfigError(TidemarkError):
     """A setting or a stream definition is wrong.
 
     Correct the named file or variable. A retry without a change fails again.
+    """
+
+
+class RequestError(TidemarkError):
+    """A command or a form asks for something that is not there, or does not say enough. No setting is wrong.
+
+    Correct what you asked for, or create it first. The error says what there is.
     """
 
 
@@ -74,6 +90,15 @@ class ConflictError(TidemarkError):
     """
 
 
+class DisplacedError(ConflictError):
+    """Another writer of the same stream started later and continues. This one has ended, with exit code 10.
+
+    Do not restart it. Find out what started the other one, and run one writer per stream.
+    """
+
+    exit_code: ClassVar[int] = 10
+
+
 class IncompleteError(TidemarkError):
     """A day can't be proven complete: offsets are missing, or rows are not conserved.
 
@@ -86,6 +111,19 @@ class QualityError(TidemarkError):
 
     Open the run's report, which lists each failed check.
     """
+
+
+class TransformError(TidemarkError):
+    """A stream's transformation raises an error on a record. The paragraph names the record, and the line of the file.
+
+    Correct that line: return null instead of failing, and a reason in the column `reject`. A retry fails again.
+    """
+
+    def of(self, record: str) -> "TransformError":
+        """The same error, of this record."""
+        return TransformError(
+            self.problem, expected=self.expected, found=f"{record}: {self.found}", where=self.where, hint=self.hint
+        )
 
 
 class ServiceError(TidemarkError):

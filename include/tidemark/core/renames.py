@@ -1,7 +1,10 @@
 """Earlier names of fields and columns, the latest first: ``{"delay_minutes": ("dep_delay", "delay")}``."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+
+from tidemark.core.text import quoted
 
 Renamed = Mapping[str, Sequence[str]]
 
@@ -9,13 +12,13 @@ Renamed = Mapping[str, Sequence[str]]
 def require_once(renamed: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     """The same names. Raises ValueError if two are equal, apart from case."""
     names = [name for new, earlier in renamed.items() for name in (new, *earlier)]
-    folded = [name.casefold() for name in names]
+    times = Counter(name.casefold() for name in names)
     for name in names:
-        if folded.count(name.casefold()) > 1:
-            raise ValueError(f"the name {name!r} is there twice; each name, old or new, may be of one field only")
+        if times[name.casefold()] > 1:
+            raise ValueError(f"the name {quoted(name)} is there twice; each name, old or new, may be of one field only")
     alone = next((new for new, earlier in renamed.items() if not earlier), None)
     if alone is not None:
-        raise ValueError(f"{alone!r} has no earlier name")
+        raise ValueError(f"{quoted(alone)} has no earlier name")
     return renamed
 
 

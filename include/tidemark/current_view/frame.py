@@ -17,6 +17,7 @@ from tidemark.current_view.view import View, pin
 from tidemark.settings import Settings
 from tidemark.spark import records
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.spark.time_zone import require_same_clocks
 from tidemark.tables.columns import DAY, identity
 from tidemark.tables.deduplicate import distinct
 from tidemark.tables.iceberg import IcebergTable
@@ -50,6 +51,7 @@ def frame(spark: SparkSession, view: View) -> DataFrame:
     fails: it never reads less.
     """
     _require_utc(spark)
+    require_same_clocks(spark, view.stream)
     tail, by_key = _tail(spark, view), view.stream.batch.deduplicate
     if view.snapshot_id is None:
         return distinct(tail, by_key)

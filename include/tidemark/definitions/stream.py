@@ -5,16 +5,17 @@ The transformation stands beside the file as ``<name>.py`` with one ``transform(
 """
 
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo
 
-import yaml
-from pydantic import Field, PrivateAttr, ValidationError, computed_field, model_validator
+from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, computed_field, model_validator
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
+from tidemark.core.text import SHOWN_MAX, cut, printable, quoted
 from tidemark.definitions.sections import (
     Archive,
     Batch,
@@ -29,19 +30,22 @@ from tidemark.definitions.sections import (
     Speed,
     TimeZone,
 )
-from tidemark.definitions.validation_messages import explanations
+from tidemark.definitions.validation_messages import explanations, json_schema
+from tidemark.definitions.yaml_file import read_text, read_yaml
+
+PROBLEMS_MAX = 20
+NAME_SHOWN = 60
+AVRO_BYTES_MAX = 1024 * 1024
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a repeated key; PyYAML silently uses the last one."""
+class _ProblemsError(Exception):
+    """All problems of one definition, a line each."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT002 - as PyYAML has it
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        for number, key in enumerate(keys):
-            if key in keys[:number]:
-                problem = f"the key {key!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.value[number][0].start_mark)
-        return super().construct_mapping(node, deep)
+    def __init__(self, lines: list[str]) -> None:
+        more = [f"and {len(lines) - PROBLEMS_MAX:,} more problems"] if len(lines) > PROBLEMS_MAX else []
+        self.lines = [*lines[:PROBLEMS_MAX], *more]
+        super().__init__("; ".join(self.lines))
 
 
 class Stream(Keys):
@@ -108,7 +112,7 @@ class Stream(Keys):
             ("avro_earlier_schema_files", "avro"),
         ):
             if form != self.value_format and (found := getattr(self, key)):
-                raise ValueError(f"{key}: value_format {self.value_format} has none, found {found!r}")
+                raise ValueError(f"{key}: value_format {self.value_format} has none, found {quoted(found)}")
         if self.value_format == "raw" and isinstance(self.event_time, FieldTime):
             raise ValueError("event_time.extractor: a raw value has no fields, found 'record_field'")
         if self.value_format == "raw" and isinstance(self.archive.partitioner, FieldPartitioner):
@@ -153,34 +157,65 @@ class Stream(Keys):
         if by_field:  # these keys decide where the fields are
             keys |= {key for key in ("avro_schema", "avro_earlier_schemas", "renamed") if getattr(self, key)}
         part = self.model_dump(mode="json", include=keys)
-        rotation = {"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds"}
+        rotation = {"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds", "max_folders"}
         part |= self.archive.model_dump(mode="json", include=rotation)
         return digest(canonical_json(part))[:16]
 
 
 def load_stream(name: str, folder: Path) -> Stream:
-    """The stream defined in ``folder/<name>.yaml``. Raises ConfigError with the file, the key and what is allowed."""
+    """The stream defined in ``folder/<name>.yaml``.
+
+    Raises ConfigError with the file, the key and what is allowed, whatever is wrong with the definition.
+    """
+    _require_name(name, folder)
     path = folder / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(stream_names(folder)) or "none"
         raise ConfigError("no such stream", expected=f"one of: {known}", found=name, where=str(folder))
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8", found=error, where=str(path)) from error
-    except yaml.YAMLError as error:
-        raise ConfigError("not YAML", found=str(error).replace("\n", " "), where=str(path)) from error
+        return _load(name, folder, path)
+    except ConfigError:
+        raise
+    except Exception as error:  # one definition must never stop those of other streams
+        found = f"{type(error).__name__}: {cut(printable(str(error)), SHOWN_MAX)}"
+        raise ConfigError("a definition can't be used", found=found, where=str(path)) from error
+
+
+def _load(name: str, folder: Path, path: Path) -> Stream:
+    raw, unknown = read_yaml(path, json_schema(Stream))
+    found, lines = _validated(raw)
+    if found is None or unknown:
+        problems = _ProblemsError([*lines, *unknown])
+        raise ConfigError(str(problems), where=str(path)) from problems
+    if found.name != name:
+        raise ConfigError("name: must equal the file's name", expected=name, found=found.name, where=str(path))
+    if found.avro_schema_file is None:
+        return found
+    files = {"avro_schema_file": found.avro_schema_file}
+    files |= {f"avro_earlier_schema_files.{at}": file for at, file in enumerate(found.avro_earlier_schema_files)}
+    return found.with_avro_schemas(*(_record_schema(key, folder / file, path) for key, file in files.items()))
+
+
+def _validated(raw: Any) -> tuple[Stream | None, list[str]]:
     try:
-        stream = Stream.model_validate(raw)
+        return Stream.model_validate(raw), []
     except ValidationError as error:
-        raise ConfigError("; ".join(explanations(error, Stream)), where=str(path)) from error
-    if stream.name != name:
-        raise ConfigError("name: must equal the file's name", expected=name, found=stream.name, where=str(path))
-    if stream.avro_schema_file is None:
-        return stream
-    files = {"avro_schema_file": stream.avro_schema_file}
-    files |= {f"avro_earlier_schema_files.{at}": file for at, file in enumerate(stream.avro_earlier_schema_files)}
-    return stream.with_avro_schemas(*(_record_schema(key, folder / file, path) for key, file in files.items()))
+        return None, explanations(error, Stream)
+
+
+def _require_name(name: str, folder: Path) -> None:
+    """A name becomes part of paths, keys and Airflow's ids, so it is checked before anything is made of it."""
+    try:
+        _NAME.validate_python(name)
+    except ValidationError as error:
+        raise ConfigError(
+            "not the name of a stream",
+            expected="a lower-case letter, then at most 62 lower-case letters, digits and '_', not ending in"
+            " '_quarantine'",
+            found=quoted(name),
+            where=str(folder),
+            hint="The file has the stream's name, then .yaml: rename it",
+        ) from error
 
 
 def _record_schema(key: str, path: Path, definition: Path) -> str:
@@ -188,26 +223,41 @@ def _record_schema(key: str, path: Path, definition: Path) -> str:
     if not path.is_file():
         expected = f"a file {path}"
         raise ConfigError(f"{key}: no such file", expected=expected, found=path.name, where=str(definition))
+    text = read_text(path, bytes_max=AVRO_BYTES_MAX)
     try:
-        schema = json.loads(text := path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8", found=error, where=str(path)) from error
-    except ValueError as error:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError("not JSON", found=error, where=str(path)) from error
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if not isinstance(schema, dict) or kind != "record":
-        raise ConfigError("not the Avro schema of a record", expected='"type": "record"', found=kind, where=str(path))
+        found = cut(printable(str(kind)), SHOWN_MAX)
+        raise ConfigError("not the Avro schema of a record", expected='"type": "record"', found=found, where=str(path))
     return text
 
 
 def problems(error: TidemarkError) -> tuple[TidemarkError, ...]:
     """The problems in one error of ``load_stream``, each as an error of its own."""
     cause = error.__cause__
-    if not isinstance(cause, ValidationError):
+    if not isinstance(cause, _ProblemsError):
         return (error,)
-    return tuple(ConfigError(text, where=error.where) for text in explanations(cause, Stream))
+    return tuple(ConfigError(text, where=error.where) for text in cause.lines)
 
 
 def stream_names(folder: Path) -> tuple[str, ...]:
-    """Names of the streams defined in a folder, sorted."""
-    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    """Names of the streams defined in a folder, sorted. Other files are in ``misnamed_files``."""
+    return tuple(name for name, error in _files(folder) if error is None)
+
+
+def misnamed_files(folder: Path) -> dict[str, ConfigError]:
+    """The error of each YAML file in the folder whose name can't be a stream's, by that name, printable and cut."""
+    return {cut(printable(name), NAME_SHOWN): error for name, error in _files(folder) if error is not None}
+
+
+def _files(folder: Path) -> Iterator[tuple[str, ConfigError | None]]:
+    for name in sorted(path.stem for path in folder.glob("*.yaml") if not path.name.startswith(".")):
+        try:
+            _require_name(name, folder)
+        except ConfigError as error:
+            yield name, error
+        else:
+            yield name, None

@@ -1,10 +1,19 @@
 """Readable messages for pydantic's errors."""
 
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tidemark.core.text import SHOWN_MAX, cut, printable, quoted
+
 Location = tuple[int | str, ...]
+
+
+@cache
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a model. It is not to be changed."""
+    return model.model_json_schema()
 
 
 def explanations(error: ValidationError, model: type[BaseModel]) -> list[str]:
@@ -13,25 +22,22 @@ def explanations(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _explain(item: Any, model: type[BaseModel]) -> str:
-    key = ".".join(str(part) for part in item["loc"]) or "(top level)"
-    if item["type"] == "extra_forbidden":
-        allowed = sorted(_at(item["loc"][:-1], model).get("properties", {}))
-        return f"{key}: unknown key, found {item['input']!r}, allowed keys: {', '.join(allowed)}"
+    key = cut(printable(".".join(str(part) for part in item["loc"])), SHOWN_MAX) or "(top level)"
     if item["type"] == "missing":
         return f"{key}: missing, expected a value"
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
         tag = item["ctx"]["discriminator"].strip("'")
         allowed = sorted(_at(item["loc"], model)["discriminator"]["mapping"])
-        found = repr(item["input"][tag]) if isinstance(item["input"], dict) and tag in item["input"] else "nothing"
+        found = quoted(item["input"][tag]) if isinstance(item["input"], dict) and tag in item["input"] else "nothing"
         return f"{key}.{tag}: found {found}, allowed: {', '.join(allowed)}"
     if item["type"] == "value_error" and not item["loc"]:  # of the whole definition, with what was found
-        return str(item["ctx"]["error"])
-    return f"{key}: {item['msg']}, found {item['input']!r}"
+        return cut(printable(str(item["ctx"]["error"])), 2 * SHOWN_MAX)
+    return f"{key}: {cut(printable(item['msg']), 2 * SHOWN_MAX)}, found {quoted(item['input'])}"
 
 
 def _at(location: Location, model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of a place. ``location`` names members of a union by their tag."""
-    schema = model.model_json_schema()
+    schema = json_schema(model)
     node: dict[str, Any] = schema
     for part in location:
         if part in node.get("properties", {}):

@@ -8,9 +8,11 @@ that a repetition reuses; after it everything is done.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime, tzinfo
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.archive.ledger.history import CommittedRef, History
@@ -18,7 +20,7 @@ from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import counted, require_manifest
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import FileLimits, write_files
-from tidemark.core.days import EPOCH_DAY, day_start, micros
+from tidemark.core.days import EPOCH_DAY, day_spans, micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.maintenance_ages import MIN_AGE
@@ -33,6 +35,8 @@ from tidemark.s3 import ObjectStore
 
 _READERS = 16
 _AT_ONCE = 1_000
+# Each try ends because another compaction committed first. Then that one does the work.
+TRIES = 10
 
 Progress = Callable[[int], object]  # called with the bytes read since the last call
 
@@ -97,13 +101,21 @@ class Compaction:
     def run(self) -> CompactedFiles:
         """Compact the archive. Safe beside streams, runs, readers and other compactions; can be killed and repeated.
 
-        Damaged inputs do not end it (see ``CompactedFiles.require_fit``). Raises ServiceError if S3 refuses, and what
-        ``read_archived`` raises. What was committed until then stays.
+        Damaged inputs do not end it (see ``CompactedFiles.require_fit``). Raises ServiceError if S3 refuses,
+        ConflictError if other compactions commit first ``TRIES`` times, and what ``read_archived`` raises. What was
+        committed until then stays.
         """
         done = CompactedFiles()
-        while not self._run(done):
-            pass
-        return done
+        for _ in range(TRIES):
+            if self._run(done):
+                return done
+        raise ConflictError(
+            "other compactions of this archive commit first",
+            expected="one compaction at a time",
+            found=f"{TRIES} manifests of others",
+            where=f"s3://{self.store.bucket}/{self.layout.manifest_prefix}{COMPACTION}/",
+            hint="Let the other maintenance of the stream finish, then run this one again. Nothing is lost",
+        )
 
     def _run(self, done: CompactedFiles) -> bool:
         """False if another compaction committed first, so that this one must read the archive again."""
@@ -114,18 +126,26 @@ class Compaction:
         done.unfit.clear()
         for group in self._groups(archived.history(), done):
             try:
-                files = self.write(group)
+                files, etags = self.write(group)
             except (ConflictError, FormatError, PositionError) as error:
                 done.unfit |= {file.key: f"{group.log} {group.range}: {error}" for file in group.files}
                 continue
-            body = self._manifest(group, files, batch, previous).to_json()
+            replaces = tuple(item.replaced_as(etags) for item in group.inputs)
+            body = self._manifest(group, files, batch, previous, replaces).to_json()
             if not self.store.put_if_absent(self.layout.manifest_key(COMPACTION, batch), body):
                 return False
             done.add(group, files)
             batch, previous = batch + 1, digest(body)
         return True
 
-    def _manifest(self, group: RangeGroup, files: Sequence[DataFile], batch: int, previous: str | None) -> Manifest:
+    def _manifest(
+        self,
+        group: RangeGroup,
+        files: Sequence[DataFile],
+        batch: int,
+        previous: str | None,
+        replaces: tuple[Replaced, ...],
+    ) -> Manifest:
         return Manifest(
             stream=self.stream.name,
             writer=COMPACTION,
@@ -136,7 +156,7 @@ class Compaction:
             previous=previous,
             ranges=(CommittedRange(log=group.log, range=group.range, rows=sum(file.rows for file in files)),),
             files=tuple(sorted(files, key=lambda file: file.key)),
-            replaces=tuple(item.replaced for item in group.inputs),
+            replaces=replaces,
             last=() if (last := group.inputs[-1].last) is None else (last,),
         )
 
@@ -161,7 +181,7 @@ class Compaction:
             batch=item.batch,
             log=log,
             range=item.range,
-            files=tuple((file.key, file.checksum) for file in files),
+            files=tuple((file.key, file.checksum, "") for file in files),
             digest=own,
         )
         last = next((record for record in manifest.last if record.log == log and record.offset in item.range), None)
@@ -177,10 +197,11 @@ class Compaction:
             else:
                 yield item
 
-    def write(self, group: RangeGroup) -> tuple[DataFile, ...]:
+    def write(self, group: RangeGroup) -> tuple[tuple[DataFile, ...], dict[str, str]]:
         """Write the group's rows, with the file boundaries of a batch of its whole range, in the folders they are in.
 
-        Memory: one open file. Raises ConflictError, FormatError and PositionError for unfit inputs.
+        Returns the new files, and the ETag of each input as it was read. Memory: one open file. Raises ConflictError,
+        FormatError and PositionError for unfit inputs.
         """
         target = FileTarget(
             store=self.store,
@@ -190,8 +211,9 @@ class Compaction:
             storage=self.stream.archive.storage,
         )
         written: list[DataFile] = []
+        etags: dict[str, str] = {}
         for path, files in group.by_path(self.layout).items():
-            rows = (batch for file in files for batch in self._rows(file, path))
+            rows = (batch for file in files for batch in self._rows(file, path, etags))
             written += write_files(rows, [(group.log, group.range)], target, FileLimits.of(self.stream.archive))
         expected, found = _days(group.files), _days(written)
         if expected != found:
@@ -201,15 +223,13 @@ class Compaction:
                 found=found,
                 where=f"{group.log} {group.range}",
             )
-        return tuple(written)
+        return tuple(written), etags
 
-    def _rows(self, file: DataFile, path: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, file: DataFile, path: str, etags: dict[str, str]) -> Iterator[pa.RecordBatch]:
         """The file's rows with path and day; raises after the last one, before their new file is complete, if they are
         not the manifest's."""
-        days = sorted(item.day for item in file.days)
-        starts = np.array([micros(day_start(day, self.stream.zone)) for day in days])
-        numbers = np.array([day.toordinal() - EPOCH_DAY for day in days], dtype=np.int32)
-        batches = object_batches(self.store, file.key, SCHEMA.names)
+        days = [item.day for item in file.days]
+        batches = object_batches(self.store, file.key, SCHEMA.names, partial(etags.__setitem__, file.key))
         if batches is None:
             raise ConflictError(
                 "a committed object is missing", expected=f"{file.bytes} bytes", found="no object", where=file.key
@@ -218,10 +238,8 @@ class Compaction:
         for batch in batches:
             checksum.add(batch)
             times = batch.column("event_time").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
-            # A row before all of the file's days gets the first one; the comparison of days at the end finds it.
-            places = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
             with_path = batch.append_column("path", pa.repeat(path, batch.num_rows))
-            yield with_path.append_column("day", pa.array(numbers[places]))
+            yield with_path.append_column("day", pa.array(day_numbers(times, days, self.stream.zone)))
         if checksum.value != file.checksum:
             raise FormatError(
                 "an object's rows are not those in its manifest",
@@ -231,6 +249,18 @@ class Compaction:
                 hint="Run 'tidemark verify' to check the day",
             )
         self.progress(file.bytes)
+
+
+def day_numbers(times_us: npt.NDArray[np.int64], days: Sequence[date], zone: tzinfo) -> npt.NDArray[np.int32]:
+    """The number of the day since 1970-01-01 of each time, if it is one of these days.
+
+    Another time gets one of them too: the comparison of days after a compaction finds it.
+    """
+    spans = sorted((micros(start), day.toordinal() - EPOCH_DAY) for day in days for start, _ in day_spans(day, zone))
+    starts, numbers = np.array(spans, dtype=np.int64).T
+    places = np.maximum(np.searchsorted(starts, times_us, "right") - 1, 0)
+    found: npt.NDArray[np.int32] = numbers[places].astype(np.int32)
+    return found
 
 
 def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:

@@ -1,11 +1,15 @@
 """Reconcile DAGs from ``tidemark.orchestration.steps``. Parsing imports neither Spark nor Great Expectations."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule, chain
 
-from tidemark.definitions.stream import Stream
+from tidemark.core.errors import ConfigError
+from tidemark.core.text import SHOWN_MAX, cut, printable
+from tidemark.definitions.stream import Stream, misnamed_files
 from tidemark.orchestration.forms import force_param
 from tidemark.orchestration.operators import LeaseStep, PythonStep, SparkStep, WaitStep
 from tidemark.orchestration.steps import (
@@ -18,6 +22,7 @@ from tidemark.orchestration.steps import (
     STEPS,
     Reconcile,
     Step,
+    reconciles,
 )
 from tidemark.reconcile.results import FINALIZE_PLAN
 
@@ -36,6 +41,33 @@ def reconcile_dag(item: Reconcile) -> DAG:
     That of a broken definition has the same tasks, so history and running runs stay intact, but no schedule; a task
     of it fails with the definition's error until the file is repaired.
     """
+    return _checked(item)[1]
+
+
+def check_streams(folder: Path) -> None:
+    """Raises ConfigError that names every broken definition and every misnamed file in the folder."""
+    broken = [error for item in reconciles(folder) if (error := _checked(item)[0].error) is not None]
+    broken += map(str, misnamed_files(folder).values())
+    if broken:
+        raise ConfigError("; ".join(broken))
+
+
+def _checked(item: Reconcile) -> tuple[Reconcile, DAG]:
+    """The DAG; if Airflow refuses what the definition says, the DAG of a broken definition, with the reason."""
+    try:
+        dag = _dag(item)
+        dag.validate()  # type: ignore[no-untyped-call]  # as DagBag calls it
+    except Exception as error:  # one stream must never stop the DAGs of others
+        if item.error is not None:
+            raise
+        found = f"{type(error).__name__}: {cut(printable(str(error)), SHOWN_MAX)}"
+        problem = ConfigError("Airflow refuses a definition", found=found, where=f"{item.name}.yaml")
+        broken = replace(item, stream=None, error=str(problem))
+        return broken, _dag(broken)
+    return item, dag
+
+
+def _dag(item: Reconcile) -> DAG:
     stream = item.stream
     with DAG(
         dag_id=item.dag_id,
@@ -46,14 +78,18 @@ def reconcile_dag(item: Reconcile) -> DAG:
         start_date=START,
         catchup=False,
         max_active_runs=1,
+        auto_register=False,  # a DAG that Airflow refuses would be registered beside the one that says so
         params=_params(),
         default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     ) as dag:
         tasks = {step.name: _operator(step, item.name, stream) for step in STEPS}
         chain(*tasks.values())
-        # The report runs after a failure too. This task doesn't, and so decides whether the run succeeded.
         complete = PythonStep(task_id=LAST_TASK, step=LAST_TASK, stream=item.name, doc_md=LAST_HELP)
         chain([tasks["seal"], tasks["report"]], complete)
+        # Where a run is marked failed by hand, Airflow skips every task that waits, but a teardown: it still runs.
+        tasks["report"].as_teardown()
+        # The run's state is that of this task. As no teardown it would be skipped then, which counts as a success.
+        complete.as_teardown(on_failure_fail_dagrun=True)
     return dag
 
 
@@ -73,9 +109,7 @@ def _params() -> dict[str, Param]:
 
 def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperator:
     common: dict[str, Any] = {"task_id": step.name, "stream": stream_name, "doc_md": step.help}
-    if step.always:
-        common["trigger_rule"] = TriggerRule.ALL_DONE
-    elif step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
+    if step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
         common["trigger_rule"] = TriggerRule.NONE_FAILED
     match step.kind:
         case "spark":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
-TEXT_MAX = 200
+from tidemark.core.text import ELLIPSIS, SHOWN_MAX, cut
 
 
 def safe(value: Any) -> Any:
@@ -25,10 +25,11 @@ def safe(value: Any) -> Any:
     if isinstance(value, date | datetime):
         return value.isoformat()
     if isinstance(value, bytes | bytearray):
-        return clip(bytes(value[:TEXT_MAX]).hex())
+        digits = value.hex()  # two for each byte
+        return digits if len(digits) <= SHOWN_MAX else digits[: SHOWN_MAX - 2] + ELLIPSIS
     return safe(value.item()) if hasattr(value, "item") else clip(str(value))
 
 
 def clip(text: str) -> str:
     """``text``, cut to 200 characters with an ellipsis where it is longer."""
-    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
+    return cut(text, SHOWN_MAX)

@@ -24,6 +24,7 @@ from tidemark.reconcile.results import PLAN, REFILL, RefilledRange, RefillRange,
 from tidemark.run import Run
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
+from tidemark.spark.time_zone import require_same_clocks
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ def refill_run(run: Run, spark: SparkSession) -> None:
     where a log ends before a range's end.
     """
     with run.step(REFILL) as attempt:
+        require_same_clocks(spark, run.stream)
         writer = f"{REFILL_WRITER}{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
         result = attempt.result = RefillResult(ranges=(), rows=0, files=0, lost=())

@@ -70,11 +70,14 @@ class ArchiveState:
 class PlanResult:
     """The request and the first plan. ``holes`` is None where no day is to be rebuilt.
 
-    Publication is refused where another run moved a day since ``main``.
+    ``scheduled``: the schedule named the requested days. ``unproven`` are the days that an earlier run had published
+    and not sealed. Publication is refused where another run moved a day since ``main``.
     """
 
     requested: tuple[date, ...]
     force: bool
+    scheduled: bool = False
+    unproven: tuple[date, ...] = ()
     main: MainSnapshots
     plan: Plan
     archive: ArchiveState

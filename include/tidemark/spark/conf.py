@@ -29,6 +29,8 @@ def session_conf(settings: Settings) -> dict[str, str]:
     """Spark properties of a Tidemark application. S3 credentials are in environment variables, never here."""
     catalog = f"spark.sql.catalog.{settings.catalog}"
     conf = {
+        # The workers' keys are those of the settings, which have no session. Empty counts as unset.
+        "spark.executorEnv.AWS_SESSION_TOKEN": "",
         # Default options: extraJavaOptions belong to the deployment. spark_session sets those of the running driver.
         "spark.executor.defaultJavaOptions": " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items()),
         "spark.sql.session.timeZone": "UTC",
@@ -65,6 +67,13 @@ def session_conf(settings: Settings) -> dict[str, str]:
     return conf
 
 
+def loopback(master: str) -> dict[str, str]:
+    """Properties that keep a local session on this machine, whatever address its host name has; none for a cluster."""
+    if not master.startswith("local"):
+        return {}
+    return {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+
+
 def submit_environment(settings: Settings) -> dict[str, str]:
     """Variables for spark-submit: this Python and its Spark, and the S3 credentials for the JVM's clients."""
     return {
@@ -73,6 +82,7 @@ def submit_environment(settings: Settings) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "AWS_ACCESS_KEY_ID": settings.s3_access_key.get_secret_value(),
         "AWS_SECRET_ACCESS_KEY": settings.s3_secret_key.get_secret_value(),
+        "AWS_SESSION_TOKEN": "",  # an inherited one would be sent with these keys, and S3 would refuse both
         "AWS_REGION": settings.s3_region,
     }
 

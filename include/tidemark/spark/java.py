@@ -6,6 +6,7 @@ version changes, and names what to check.
 
 from typing import Any
 
+from pyspark.errors import DateTimeException
 from pyspark.sql import DataFrame, SparkSession
 
 PROVEN_WITH = "4.0.4"  # the version of PySpark
@@ -24,3 +25,27 @@ def java_session(spark: SparkSession) -> Any:
 def java_frame(frame: DataFrame) -> Any:
     """Java's ``Dataset``."""
     return frame._jdf
+
+
+def java_zone(
+    spark: SparkSession, zone: str, start_s: int, end_s: int
+) -> tuple[str, str | None, tuple[tuple[int, int], ...]]:
+    """Java's release, the version of its time-zone data, and from which second on which offset of the zone holds.
+
+    Seconds are since the epoch, from ``start_s`` to ``end_s``. Without such a zone there is no version and no offset.
+    """
+    java = jvm(spark).java
+    release = str(java.lang.System.getProperty("java.version"))
+    try:
+        rules = java.time.ZoneId.of(zone).getRules()
+        version = str(java.time.zone.ZoneRulesProvider.getVersions(zone).lastKey())
+    except DateTimeException:
+        return release, None, ()
+    at = java.time.Instant.ofEpochSecond(start_s)
+    offsets = [(start_s, int(rules.getOffset(at).getTotalSeconds()))]
+    while (change := rules.nextTransition(at)) is not None:
+        at = change.getInstant()
+        if at.getEpochSecond() >= end_s:
+            break
+        offsets.append((int(at.getEpochSecond()), int(change.getOffsetAfter().getTotalSeconds())))
+    return release, version, tuple(offsets)

@@ -22,6 +22,11 @@ EMPTY = "~empty"
 VALUE_CHARACTERS_MAX = 100
 _CUT_CHARACTERS = 60
 
+# Of an encoded text that was cut: half a byte at its end, and the first bytes of a character that lacks its last one.
+_BYTE = "%[89AB][0-9A-F]"
+_CHARACTER_STARTS = f"%(?:[CD][0-9A-F]|E[0-9A-F](?:{_BYTE})?|F[0-7](?:{_BYTE}){{0,2}})"
+_CUT_OFF = f"(?:{_CHARACTER_STARTS})?(?:%[0-9A-F]?)?$"
+
 _UNSAFE = "[^A-Za-z0-9=_./-]"
 
 
@@ -52,11 +57,11 @@ def folder_name(path: str) -> str:
 def folder_value(text: Column) -> Column:
     """A text as a folder's value, at most 100 characters, different for every text and for null.
 
-    Percent-encoded as in Hive. A longer text is cut, and a hash of the full text is appended.
+    Percent-encoded as in Hive. A longer text is cut between characters, and a hash of the full text is appended.
     """
     encoded = _encode(F.substring(text, 1, VALUE_CHARACTERS_MAX))
     fits = (F.length(text) <= VALUE_CHARACTERS_MAX) & (F.length(encoded) <= VALUE_CHARACTERS_MAX)
-    cut = F.regexp_replace(F.substring(encoded, 1, _CUT_CHARACTERS), "%[0-9A-F]?$", "")
+    cut = F.regexp_replace(F.substring(encoded, 1, _CUT_CHARACTERS), _CUT_OFF, "")
     hashed = F.concat(cut, F.lit("~"), F.substring(F.sha2(text, 256), 1, 32))
     return F.when(text.isNull(), NO_VALUE).when(text == "", EMPTY).when(fits, encoded).otherwise(hashed)
 

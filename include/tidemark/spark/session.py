@@ -7,16 +7,22 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
-from tidemark.spark.conf import AVRO_LIMITS, jars, session_conf, spark_home, submit_environment
+from tidemark.spark.conf import AVRO_LIMITS, jars, loopback, session_conf, spark_home, submit_environment
 from tidemark.spark.java import jvm
 
 DAEMON = "tidemark.spark.daemon"
+# They log the stack trace of a failed task again, which TaskSetManager logs, too, wherever the task ran.
+_REPEATING = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
+)
 
 
 def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "512m") -> SparkSession:
@@ -24,21 +30,24 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
 
     The JVM's log is dropped. Raises StackError with its last line if the session does not start.
     """
-    # They print pages of Java stack trace for each exception, even a caught one.
-    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    _without_python_traces()
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     conf = {
         "spark.master": master,
         "spark.driver.memory": driver_memory,
-        **(here if master.startswith("local") else {}),
+        **loopback(master),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     return _quietly(SparkSession.builder.appName(name).config(map={**conf}).getOrCreate)
+
+
+def _without_python_traces() -> None:
+    """Switch off loggers that print pages of Java stack trace for each exception, even a caught one."""
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
 
 
 def quiet_session(settings: Settings, name: str) -> SparkSession:
@@ -95,18 +104,20 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
 
     Raises ConfigError without the jars, ServiceError if the JVM ends during its start.
     """
+    _without_python_traces()
     os.environ.update(submit_environment(settings))
     defaults = {
         "spark.master": settings.spark_master,
         "spark.jars": jars(settings),
         "spark.driver.memory": settings.spark_driver_memory,
+        **loopback(settings.spark_master),
         # Local tasks use the driver's Python, which has the module. Other executors may not have it.
         **({"spark.python.daemon.module": DAEMON} if settings.spark_master.startswith("local") else {}),
     }
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
-        defaults = {}
-    options = {**session_conf(settings), **defaults, **(conf or {})}
     try:
+        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
+            defaults = loopback(SparkConf().get("spark.master", ""))
+        options = {**session_conf(settings), **defaults, **(conf or {})}
         session = SparkSession.builder.appName(name).config(map={**options}).getOrCreate()
     except PySparkRuntimeError as error:  # it was killed, or the machine lacks memory
         raise ServiceError(
@@ -117,4 +128,7 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
     for key, value in AVRO_LIMITS.items():  # Avro reads them when it first decodes a value
         jvm(session).java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")
+    log4j = jvm(session).org.apache.logging.log4j
+    for logger in _REPEATING:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
     return session

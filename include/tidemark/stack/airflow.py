@@ -1,4 +1,7 @@
-"""Airflow of the local stack: API server, scheduler, DAG processor and triggerer as separate, supervised processes.
+"""Airflow of the local stack: API servers, scheduler, DAG processor and triggerer as separate, supervised processes.
+
+One API server is for people, the other one for tasks. In one process they could block each other: Airflow logs what
+people change in its event loop, where it waits for SQLite's one writer, a task's request that waits for the event loop.
 
 ``.tidemark/<name>/airflow/`` holds ``airflow.cfg`` and ``passwords.json`` (mode 600, kept over restarts), the SQLite
 database, and the tasks' logs. Everything listens on 127.0.0.1 only.
@@ -23,8 +26,10 @@ from tidemark.stack.files import free_ports, write_private
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed
 
+TASKS_API = "airflow-tasks-api"
 COMPONENTS = {
-    "airflow-api": ("api-server",),
+    "airflow-api": ("api-server", "--apps", "core"),
+    TASKS_API: ("api-server", "--apps", "execution"),
     "airflow-scheduler": ("scheduler", "--skip-serve-logs"),
     "airflow-dag-processor": ("dag-processor",),
     "airflow-triggerer": ("triggerer", "--skip-serve-logs"),
@@ -83,14 +88,16 @@ class LocalAirflow:
         if shutil.which("spark-submit", path=self.env["PATH"]) is None:
             raise StackError("spark-submit is missing", where=self.env["PATH"], hint="Run 'make install' first")
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (port,) = free_ports(1, wanted=(self._config().getint("api", "port", fallback=0),))
-        self._configure(port)
+        port, tasks_port = free_ports(2, wanted=(self._config().getint("api", "port", fallback=0),))
+        tasks_url = f"http://127.0.0.1:{tasks_port}/execution/"
+        self._configure(port, tasks_url)
         self._migrate()
         for name, arguments in COMPONENTS.items():
             self._check_wanted()
-            self.components[name] = self._start(name, *arguments)
+            own = ("--port", str(tasks_port)) if name == TASKS_API else ()
+            self.components[name] = self._start(name, *arguments, *own)
         password = str(json.loads(self.password_file.read_text(encoding="utf-8"))[USER])
-        self._api = AirflowApi(f"http://127.0.0.1:{port}", USER, password)
+        self._api = AirflowApi(f"http://127.0.0.1:{port}", tasks_url, USER, password)
         self._await_healthy(supervised=supervised)
 
     def stop(self) -> None:
@@ -104,7 +111,7 @@ class LocalAirflow:
             health = self.api.health()
         except ServiceError as error:
             return str(error)
-        parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        parts = ("metadatabase", "scheduler", "dag_processor", "triggerer", "tasks_api")
         bad = [name for name in parts if health.get(name) != "healthy"]
         return f"not healthy yet: {', '.join(bad)}" if bad else None
 
@@ -156,10 +163,10 @@ class LocalAirflow:
             raise migration.failure("Airflow's database could not be migrated")
         migration.stop()  # it has ended on purpose, and must not count as dead
 
-    def _configure(self, port: int) -> None:
+    def _configure(self, port: int, tasks_url: str) -> None:
         before = self._config()
         config = configparser.ConfigParser(interpolation=None)
-        config.read_dict(self._options(port, before))
+        config.read_dict(self._options(port, tasks_url, before))
         text = io.StringIO()
         config.write(text)
         # Airflow's own reader interpolates.
@@ -167,7 +174,7 @@ class LocalAirflow:
         if not self.password_file.exists():
             write_private(self.password_file, json.dumps({USER: secrets.token_urlsafe(12)}) + "\n")
 
-    def _options(self, port: int, before: configparser.ConfigParser) -> dict[str, dict[str, str]]:
+    def _options(self, port: int, tasks_url: str, before: configparser.ConfigParser) -> dict[str, dict[str, str]]:
         def kept(section: str, key: str, fresh: str) -> str:
             return before.get(section, key, fallback=fresh)
 
@@ -183,7 +190,7 @@ class LocalAirflow:
                 "simple_auth_manager_users": f"{USER}:admin",
                 "simple_auth_manager_passwords_file": str(self.password_file),
                 "fernet_key": kept("core", "fernet_key", urlsafe_b64encode(secrets.token_bytes(32)).decode()),
-                "execution_api_server_url": f"http://127.0.0.1:{port}/execution/",
+                "execution_api_server_url": tasks_url,
                 "hostname_callable": "socket.gethostname",
             },
             # By default a process waits 5 s for another one's write, too little while tasks are busy.

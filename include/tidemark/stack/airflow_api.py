@@ -22,18 +22,23 @@ class TaskState:
 
 
 class AirflowApi:
-    """Every method raises ServiceError, with call and answer, if the server does not answer or refuses."""
+    """Every method raises ServiceError, with call and answer, if the server does not answer or refuses.
 
-    def __init__(self, url: str, user: str, password: str) -> None:
+    ``url`` is the server for people, ``tasks_url`` the one for tasks, with a slash at its end.
+    """
+
+    def __init__(self, url: str, tasks_url: str, user: str, password: str) -> None:
         self.url = url
+        self.tasks_url = tasks_url
         self._user = user
         self._password = password
-        self._client = httpx.Client(base_url=url, timeout=TIMEOUT_S)
+        self._client = httpx.Client(timeout=TIMEOUT_S)
         self._token: str | None = None
 
     def health(self) -> dict[str, str | None]:
         """The status of each component, by name."""
-        found = self._send("GET", "/api/v2/monitor/health")
+        found = self._send("GET", f"{self.url}/api/v2/monitor/health")
+        found["tasks_api"] = self._send("GET", f"{self.tasks_url}health")
         return {name: part.get("status") for name, part in found.items() if part}
 
     def dag_known(self, dag_id: str) -> bool:
@@ -69,16 +74,16 @@ class AirflowApi:
     def _authorised(self, method: str, path: str, *, absent_is_none: bool = False, **body: Any) -> Any:
         if self._token is None:
             credentials = {"username": self._user, "password": self._password}
-            self._token = str(self._send("POST", "/auth/token", json=credentials)["access_token"])
+            self._token = str(self._send("POST", f"{self.url}/auth/token", json=credentials)["access_token"])
         headers = {"Authorization": f"Bearer {self._token}"}
-        return self._send(method, path, absent_is_none=absent_is_none, headers=headers, **body)
+        return self._send(method, f"{self.url}{path}", absent_is_none=absent_is_none, headers=headers, **body)
 
-    def _send(self, method: str, path: str, *, absent_is_none: bool = False, **body: Any) -> Any:
+    def _send(self, method: str, url: str, *, absent_is_none: bool = False, **body: Any) -> Any:
         try:
-            answer = self._client.request(method, path, **body)
+            answer = self._client.request(method, url, **body)
         except httpx.HTTPError as error:
             raise ServiceError(
-                "Airflow does not answer", found=f"{type(error).__name__}: {error}", where=f"{method} {self.url}{path}"
+                "Airflow does not answer", found=f"{type(error).__name__}: {error}", where=f"{method} {url}"
             ) from error
         if absent_is_none and answer.status_code == httpx.codes.NOT_FOUND:
             return None
@@ -86,6 +91,6 @@ class AirflowApi:
             raise ServiceError(
                 "Airflow refused a call",
                 found=f"{answer.status_code}: {answer.text[:500]}",
-                where=f"{method} {self.url}{path}",
+                where=f"{method} {url}",
             )
         return answer.json()

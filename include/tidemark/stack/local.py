@@ -111,7 +111,7 @@ class LocalStack:
         start_kafka(
             self.processes,
             self.folder / "kafka",
-            Node(port=kafka, voters={1: controller}),
+            Node(port=kafka, voters={1: controller}, essential=True),
             jars=self.jars / "kafka",
             log=self.logs / "kafka.log",
         )
@@ -151,6 +151,7 @@ class LocalStack:
         """Lock the folder. The guard holds the lock too: it is released after a killed supervisor's processes ended."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)  # the servers' own files, with every record, are readable for all
         except (FileExistsError, NotADirectoryError) as error:
             raise StackError("there is a file in place of a local stack's folder", where=str(self.folder)) from error
         path = self.folder / LOCK

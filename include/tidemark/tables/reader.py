@@ -42,6 +42,16 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
         ) from error
 
 
+def s3_properties(settings: Settings) -> dict[str, str]:
+    """Pyiceberg's properties for reading files."""
+    return {
+        "s3.region": settings.s3_region,
+        "s3.access-key-id": settings.s3_access_key.get_secret_value(),
+        "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+        **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
+    }
+
+
 def load_table(settings: Settings, name: str) -> Table | None:
     """A table of the catalog; None if it does not exist yet.
 
@@ -49,14 +59,7 @@ def load_table(settings: Settings, name: str) -> Table | None:
     """
     # SQLAlchemy's form of the JDBC URL. A file's path is absolute, so another slash follows.
     uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
-    properties = {
-        "uri": uri,
-        "warehouse": settings.warehouse,
-        "s3.region": settings.s3_region,
-        "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-        "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
-        **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
-    }
+    properties = {"uri": uri, "warehouse": settings.warehouse, **s3_properties(settings)}
     try:
         with closing(SqlCatalog(settings.catalog, **properties)) as catalog, pyiceberg_errors(name):
             return catalog.load_table((settings.namespace, name))

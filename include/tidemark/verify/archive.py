@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.archive.manifests import manifest_bodies
-from tidemark.core.days import day_end, day_start, micros
+from tidemark.core.days import Span, day_spans, micros
 from tidemark.core.errors import FormatError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
@@ -29,11 +29,13 @@ _AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRange:
-    """A committed range of a manifest."""
+    """A committed range of a manifest. ``of_day`` are offsets from the first to the last row of the day, per object."""
 
     range: OffsetRange
     rows: int
     replaced: bool
+    committed_at_us: int = 0
+    of_day: OffsetSet = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class ArchiveReader:
     def __init__(self, store: ObjectStore, layout: Layout, day: date, zone: tzinfo) -> None:
         self._store, self._layout = store, layout
         self._day = day
-        self._span = tuple(micros(moment) for moment in (day_start(day, zone), day_end(day, zone)))
+        self._spans = day_spans(day, zone)
 
     def derive(self, basis: Basis, chains: ProofPart, files: ProofPart, progress: Callable[[str], None]) -> Derived:
         """Read the archive of the day; the checks get every difference."""
@@ -222,12 +224,24 @@ class ArchiveReader:
             known = found.batches.setdefault(before.log, {}).setdefault(before.writer, {})
             known.setdefault(before.batch, ListedRange(range=before.range, rows=len(before.range), replaced=True))
         rows: dict[tuple[TopicPartition, OffsetRange], int] = {}
+        of_day: dict[TopicPartition, list[OffsetRange]] = {}
         for file in manifest.files:
             rows[file.log, file.range] = rows.get((file.log, file.range), 0) + file.rows
+            of_day.setdefault(file.log, []).extend(
+                OffsetRange(start=item.first_offset, end=item.last_offset + 1)
+                for item in file.days
+                if item.day == self._day
+            )
         for item in manifest.ranges:
             batches = found.batches.setdefault(item.log, {}).setdefault(manifest.writer, {})
             replaced = lineage.replaced((manifest.writer, manifest.batch, item.log))
-            batches[manifest.batch] = ListedRange(range=item.range, rows=item.rows, replaced=replaced)
+            batches[manifest.batch] = ListedRange(
+                range=item.range,
+                rows=item.rows,
+                replaced=replaced,
+                committed_at_us=manifest.committed_at_us,
+                of_day=normalise(of_day.get(item.log, ())),
+            )
             listed = rows.pop((item.log, item.range), 0)
             check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)
         for log, span in rows:
@@ -278,8 +292,15 @@ class ArchiveReader:
     def _of_day(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         column = batch.column(batch.schema.get_field_index("event_time"))
         times = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
-        of_day: npt.NDArray[np.bool_] = (times >= self._span[0]) & (times < self._span[1])
-        return of_day
+        return within(times, self._spans)
+
+
+def within(times: npt.NDArray[np.int64], spans: Sequence[Span], *, unit_us: int = 1) -> npt.NDArray[np.bool_]:
+    """Which of the times since the epoch, in units of so many µs, are in one of the spans."""
+    found = np.zeros(len(times), dtype=np.bool_)
+    for start, end in spans:
+        found |= (times >= micros(start) // unit_us) & (times < micros(end) // unit_us)
+    return found
 
 
 def _windows(files: Sequence[DataFile]) -> Mapping[TopicPartition, OffsetRange]:

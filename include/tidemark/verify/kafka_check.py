@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from tidemark.core.days import day_end, day_start
+from tidemark.core.days import day_end, day_spans, day_start
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.core.seal import Seal, SealedLog
@@ -15,7 +15,7 @@ from tidemark.kafka.topics import logs_of
 from tidemark.settings import Settings
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.claims import doubtful, proven_by_seal
-from tidemark.verify.kafka_records import NAMED, Held, KafkaBacklog, LogSide, Moments, compare_with_kafka, spans
+from tidemark.verify.kafka_records import NAMED, Held, KafkaBacklog, LogSide, compare_with_kafka, spans
 from tidemark.verify.result import ProofPart
 
 
@@ -53,7 +53,7 @@ class KafkaSide:
             if self._timestamp_decides:
                 KafkaBacklog(
                     bootstrap=self.settings.kafka_bootstrap, held=held, archive=self.archive, progress=progress
-                ).note(self._moments, self.kafka)
+                ).note(day_spans(self.seal.day, self.stream.zone), self.kafka)
         except ServiceError as error:
             self.kafka.unknown.append(str(error))
             self.holes.unknown.append("Kafka does not answer")
@@ -109,10 +109,6 @@ class KafkaSide:
         """Whether a record's Kafka timestamp decides its day."""
         return self.stream.event_time.extractor == "record"
 
-    @property
-    def _moments(self) -> Moments:
-        return day_start(self.seal.day, self.stream.zone), day_end(self.seal.day, self.stream.zone)
-
     def _day_in_kafka(self, held: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
         """By log, the offsets from the first timestamp on or after the day to the first one after it.
 
@@ -120,7 +116,8 @@ class KafkaSide:
         """
         if not held or not self._timestamp_decides:
             return {}
-        moments = (*self._moments, datetime.now(UTC))
+        day, zone = self.seal.day, self.stream.zone
+        moments = (day_start(day, zone), day_end(day, zone), datetime.now(UTC))
         first, last, future = (positions_at(self.settings.kafka_bootstrap, tuple(held), moment) for moment in moments)
         found = {}
         for log, there in held.items():

@@ -1,11 +1,10 @@
 """Compare the records that Kafka still has of a day with the archive's rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import islice
 
-from tidemark.core.days import micros
+from tidemark.core.days import Span
 from tidemark.core.errors import ServiceError
 from tidemark.core.hole_evidence import RANGES_MAX
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, chunks, count, subtract
@@ -14,10 +13,9 @@ from tidemark.kafka.offset_evidence import OffsetClassifier, OffsetFindings
 from tidemark.kafka.positions import positions_at
 from tidemark.kafka.topics import topic_config
 from tidemark.objects.bits import OffsetBits
-from tidemark.verify.archive import Derived, WindowRows
+from tidemark.verify.archive import Derived, WindowRows, within
 from tidemark.verify.result import ProofPart
 
-Moments = tuple[datetime, datetime]
 _CHUNK = 1_000_000
 NAMED = 10
 NEAR_OFFSETS = 100_000
@@ -138,23 +136,22 @@ class KafkaBacklog:
     progress: Callable[[str], None]
     read: int = 0
 
-    def note(self, day: Moments, check: ProofPart) -> None:
+    def note(self, day: Sequence[Span], check: ProofPart) -> None:
         """Note the committed records among them with a timestamp of the day: they are late, if not lost.
 
         At most ``LIMIT_OFFSETS`` are read, from the first record with a timestamp on or after the day. A failure to
         read Kafka is only a note, because it does not contradict the comparison.
         """
         try:
-            first = positions_at(self.bootstrap, tuple(self.held), day[0]) if self.held else {}
-            for log, span in self.held.items():
+            first = positions_at(self.bootstrap, tuple(self.held), day[0][0]) if self.held and day else {}
+            for log, span in self.held.items() if day else ():
                 start = first[log]
                 if start is not None and start < span.end:
                     self._note(log, OffsetRange(start=max(start, span.start), end=span.end), day, check)
         except ServiceError as error:
             check.notes.append(f"offsets without a manifest were not checked: {error}")
 
-    def _note(self, log: TopicPartition, window: OffsetRange, day: Moments, check: ProofPart) -> None:
-        low, high = (micros(moment) // 1000 for moment in day)
+    def _note(self, log: TopicPartition, window: OffsetRange, day: Sequence[Span], check: ProofPart) -> None:
         number = 0
         named: list[OffsetRange] = []
         with LogReader(self.bootstrap, log, committed=True) as reader:
@@ -166,7 +163,7 @@ class KafkaBacklog:
                     break
                 offsets, times, _ = reader.read(chunk)
                 own = OffsetBits(chunk)
-                number += own.add(offsets[(times >= low) & (times < high)])
+                number += own.add(offsets[within(times, day, unit_us=1000)])
                 named += islice(own.ranges(), NAMED - len(named))
                 self.read += len(chunk)
                 self.progress(f"{self.read:,} offsets without a manifest")

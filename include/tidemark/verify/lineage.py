@@ -78,7 +78,8 @@ class Lineage:
                 where=place,
             )
             files = sorted((file.key, file.checksum) for file in manifest.files if file.log == item.log)
-            check.equal("the files of a replaced range", expected=sorted(item.files), found=files, where=place)
+            replaced = sorted((key, checksum) for key, checksum, _ in item.files)
+            check.equal("the files of a replaced range", expected=replaced, found=files, where=place)
 
     def late(self, manifest: Manifest, file: DataFile, basis: Basis) -> tuple[OffsetRange, ...]:
         """The ranges of the file that were committed too late for a version, traced back through compactions."""

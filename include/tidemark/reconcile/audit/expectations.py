@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from tidemark.core.text import printable
 from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, CheckOutcome, Expected
 from tidemark.reconcile.json_values import clip, safe
 from tidemark.spark.failures import cause_line
@@ -117,8 +118,8 @@ def _exception(info: Any) -> str | None:
         return None
     entries = [info] if "raised_exception" in info else list(info.values())
     raised = [item for item in entries if isinstance(item, Mapping) and item.get("raised_exception")]
-    return clip(cause_line(str(raised[0].get("exception_message")))) if raised else None
+    return clip(printable(cause_line(str(raised[0].get("exception_message"))))) if raised else None
 
 
 def _text(error: Exception) -> str:
-    return clip(f"{type(error).__name__}: {error}".replace("\n", " "))
+    return clip(printable(f"{type(error).__name__}: {error}".replace("\n", " ")))

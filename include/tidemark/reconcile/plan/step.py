@@ -30,15 +30,17 @@ from tidemark.reconcile.results import (
     RetentionNote,
 )
 from tidemark.run import Run
-from tidemark.tables.seals import latest_seals
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import latest_seals, unsealed_publications
 from tidemark.tables.snapshots import main_snapshots
 
 _logger = logging.getLogger(__name__)
 
 
-def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
+def plan_run(run: Run, days: Sequence[date], force: bool, *, scheduled: bool = False) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
+    A day that an earlier run published and did not seal is planned too, whatever days this run is for.
     The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
     run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
     retention the archive would lack those for good. Raises what ``read_archived``, ``require_same_records``,
@@ -50,9 +52,12 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         main = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        planner = _Planner(run, archived.history(), requested, seals, force)
+        unproven = unsealed_publications(run.store, run.layout, load_table(run.settings, run.stream.table), known=seals)
+        for day, seen in unproven.items():
+            _logger.warning("%s is published by run %s and not proven: this run rebuilds and seals it", day, seen.run)
+        planner = _Planner(run, archived.history(), requested, seals, force, scheduled, tuple(unproven))
         require_same_records(run, planner.history)
-        targets = make_targets(run.stream, run.settings, requested, planner.history, seals)
+        targets = make_targets(run, requested, planner.history, seals)
         plan = planner.plan(targets)
         if (reaching := find_earlier_losses(run, plan, seals)) != targets:
             plan = planner.plan(reaching)
@@ -69,6 +74,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         attempt.result = PlanResult(
             requested=requested,
             force=force,
+            scheduled=scheduled,
+            unproven=planner.unproven,
             main=main,
             plan=plan,
             archive=_state(archived),
@@ -93,7 +100,9 @@ def finalize_plan_run(run: Run) -> Plan:
         assert planned_at is not None
         seals = latest_seals(run.store, run.layout)
         archived = read_and_compact(run.store, run.layout, run.stream)
-        planner = _Planner(run, archived.history(), planned.requested, seals, planned.force)
+        planner = _Planner(
+            run, archived.history(), planned.requested, seals, planned.force, planned.scheduled, planned.unproven
+        )
         targets = [item.target for item in planned.plan.logs]
         plan = planner.plan(targets)
         if _unfilled(plan):  # retention may have taken them since they were planned: then they are lost
@@ -124,6 +133,8 @@ class _Planner:
     requested: Sequence[date]
     seals: Sequence[Seal]
     force: bool
+    scheduled: bool
+    unproven: tuple[date, ...]
 
     def plan(self, targets: Sequence[Target]) -> Plan:
         stream = self.run.stream
@@ -136,10 +147,17 @@ class _Planner:
             requested=self.requested,
             targets=targets,
             committed=self.history.committed(
-                targets, self.requested, seen, transactional=transactional, force=self.force
+                targets,
+                self.requested,
+                seen,
+                transactional=transactional,
+                force=self.force,
+                unproven=self.unproven,
             ),
             seen=seen,
             force=self.force,
+            scheduled=self.scheduled,
+            unproven=self.unproven,
             reopen_from=None if back is None else max(self.requested) - timedelta(days=back),
         )
         return bound_losses(self.run, plan)
