@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 from tidemark.core.layout import DataName, Layout
+from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, DayRows, Manifest, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Gap, Hole, Neighbours, Used
@@ -52,6 +53,15 @@ def batch(
         previous=None if previous is None else digest(previous.to_json()),
         ranges=(CommittedRange(log=LOG, range=whole, rows=rows),),
         files=(file,),
+        last=(
+            LoggedRecord(
+                log=LOG,
+                offset=last,
+                timestamp_us=START_US + last * 1_000_000,
+                digest=record_digest(None, b"%d" % last),
+                leader_epoch=4,
+            ),
+        ),
     )
 
 
