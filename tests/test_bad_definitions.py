@@ -15,6 +15,7 @@ from tidemark.cli import streams as command
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream, load_stream, misnamed_files, problems, stream_names
 
+pytestmark = pytest.mark.conformance(62)
 GOOD = yaml.safe_dump(SMALLEST)
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
 MISNAMED = ("flights (copy)", "a b", "Orders", "orders_quarantine", "9lives", "x" * 64, "naïve", "a\nb", "..")

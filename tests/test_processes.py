@@ -85,6 +85,7 @@ def test_a_process_that_is_never_ready_is_stopped_when_its_time_is_up(processes:
     assert not alive(pids[0])
 
 
+@pytest.mark.conformance(64)
 def test_the_wait_for_a_process_ends_at_once_when_an_essential_one_has_died(
     processes: Processes, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_the_wait_for_a_process_ends_at_once_when_an_essential_one_has_died(
     )
 
 
+@pytest.mark.conformance(64)
 def test_a_dead_broker_is_named_where_a_streams_topic_cannot_be_created(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

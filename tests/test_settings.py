@@ -71,6 +71,7 @@ def test_printed_settings_never_show_a_secret() -> None:
     assert [text for text in printed if "ACCESS-KEY" in text or "SECRET-KEY" in text] == []
 
 
+@pytest.mark.conformance(61)
 def test_an_inherited_session_token_is_not_sent_with_the_configured_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another-login")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-another-login")

@@ -248,6 +248,7 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
         LocalStack("taken", root=tmp_path).start()
 
 
+@pytest.mark.conformance(61)
 def test_a_folder_that_others_could_read_is_closed_at_the_next_start(tmp_path: Path) -> None:
     folder = tmp_path / ".tidemark" / "open"
     folder.mkdir(parents=True, mode=0o755)

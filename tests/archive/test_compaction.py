@@ -180,6 +180,7 @@ def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> N
     assert [item.previous for item in made[1:]] == [digest(item.to_json()) for item in made[:-1]]
 
 
+@pytest.mark.conformance(31)
 def test_a_compaction_that_never_commits_first_ends_with_an_explained_error(settings: Settings) -> None:
     class OthersFirst(ObjectStore):
         """A bucket where the next manifest of a compaction is always another one's."""
@@ -284,6 +285,7 @@ def test_replaced_objects_are_deleted_after_a_week_if_others_hold_their_rows(sto
     assert small.ranges_in_use() == [(0, 8), (2, 4)]
 
 
+@pytest.mark.conformance(31)
 def test_an_object_uploaded_again_after_its_deletion_stays_for_its_manifest(store: ObjectStore) -> None:
     """The checkpoint was lost: a new writer archives the same range, and maintenance runs before its manifest."""
     small = make(store)
@@ -305,6 +307,7 @@ def test_an_object_uploaded_again_after_its_deletion_stays_for_its_manifest(stor
     assert (kept.objects, [item.why for item in kept.kept]) == (0, [f"a range in use lists {files[0].key}"])
 
 
+@pytest.mark.conformance(31)
 def test_an_object_is_deleted_only_as_the_version_that_was_replaced(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"
@@ -325,6 +328,7 @@ def test_an_object_is_deleted_only_as_the_version_that_was_replaced(store: Objec
     assert small.store.get(first.key) == body
 
 
+@pytest.mark.conformance(31)
 def test_an_object_replaced_during_the_deletion_is_compared_once_more(settings: Settings) -> None:
     class LongAgo(ObjectStore):
         """A listing of a month ago."""

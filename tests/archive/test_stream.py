@@ -104,6 +104,7 @@ def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
     ]
 
 
+@pytest.mark.conformance(59)
 def test_a_first_start_reads_a_bounded_number_of_offsets_per_partition_at_a_time(
     spark: SparkSession,
     settings: Settings,

@@ -19,6 +19,7 @@ MINUTES = [datetime(2010, 11, 6, 12, tzinfo=UTC) + timedelta(minutes=n) for n in
 TIMES = np.array([micros(moment) for moment in MINUTES])
 
 
+@pytest.mark.conformance(60)
 def test_compaction_gives_each_row_the_day_that_its_manifest_counted() -> None:
     expected = [(moment.astimezone(ST_JOHNS).date() - date(1970, 1, 1)).days for moment in MINUTES]
     assert day_numbers(TIMES, [SUNDAY, SATURDAY], ST_JOHNS).tolist() == expected
@@ -31,6 +32,7 @@ def test_verify_counts_the_rows_of_the_day_and_no_others(day: date) -> None:
     assert within(TIMES // 1000, day_spans(day, ST_JOHNS), unit_us=1000).tolist() == expected
 
 
+@pytest.mark.conformance(60)
 def test_verify_counts_no_row_of_a_day_that_the_calendar_skipped() -> None:
     assert not within(TIMES, day_spans(date(2011, 12, 30), ZoneInfo("Pacific/Apia"))).any()
 
@@ -44,6 +46,7 @@ def test_an_audits_span_reads_every_day_that_it_touches() -> None:
     assert parse_span("2010-11-05", None, ST_JOHNS, now).whole_days(ST_JOHNS)
 
 
+@pytest.mark.conformance(60)
 def test_a_scheduled_run_takes_a_day_when_its_last_instant_has_passed() -> None:
     at_0015, at_0115 = (datetime(2010, 11, 7, 2, 45, tzinfo=UTC) + timedelta(hours=n) for n in (0, 1))
     day_before = at_0015 - timedelta(days=1)

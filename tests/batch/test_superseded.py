@@ -92,7 +92,7 @@ def shown_days(log: Log, capsys: pytest.CaptureFixture[str]) -> tuple[bool, dict
     return well, {row["Day"]: ", ".join(filter(None, [row["State"], row["Notes"]])) for row in rows}
 
 
-@pytest.mark.conformance(55)
+@pytest.mark.conformance(55, 63)
 def test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are(
     spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

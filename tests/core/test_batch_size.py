@@ -5,6 +5,7 @@ import pytest
 from tidemark.core.batch_size import offsets_per_batch
 
 
+@pytest.mark.conformance(59)
 @pytest.mark.parametrize(
     ("given", "partitions", "least", "expected"),
     [

@@ -43,6 +43,7 @@ def test_every_instant_lies_inside_the_day_it_falls_on(moment: datetime) -> None
     assert day_start(day, NEW_YORK) <= moment < day_end(day, NEW_YORK)
 
 
+@pytest.mark.conformance(60)
 @pytest.mark.parametrize(
     ("zone", "around"),
     [

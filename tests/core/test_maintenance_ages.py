@@ -30,5 +30,6 @@ def test_only_an_old_object_of_the_replaced_version_may_be_deleted(age: timedelt
     assert found == expected
 
 
+@pytest.mark.conformance(31)
 def test_no_batch_reuses_an_object_that_a_deletion_may_soon_take() -> None:
     assert timedelta(days=8) - REUSED_FOR == timedelta(days=2)

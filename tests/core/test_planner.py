@@ -151,6 +151,7 @@ def test_a_day_that_was_rolled_back_stays_so_until_rows_come_that_its_last_rebui
         assert plan_of(late).days == (DayPlan(day=FIRST, version=version, reason="late", archived_rows=30),)
 
 
+@pytest.mark.conformance(63)
 def test_a_run_rebuilds_each_unproven_day_whatever_its_own_days_are() -> None:
     """The first day was never sealed; of the second one, version 1 was sealed, and another one published since."""
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 10 + (SECOND,) * 10 + (THIRD,) * 8}

@@ -203,6 +203,7 @@ def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream
     assert all("stream `trains` is broken" in doc and "batch.scedule: unknown key" in doc for doc in shared)
 
 
+@pytest.mark.conformance(62)
 def test_a_definition_that_airflow_refuses_has_a_dag_that_says_why(tmp_path: Path) -> None:
     program = """
 import sys

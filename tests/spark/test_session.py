@@ -64,6 +64,7 @@ session.stop()
 """
 
 
+@pytest.mark.conformance(61)
 def test_a_local_session_listens_on_this_machine_only_and_uses_the_settings_keys(stack: LocalStack) -> None:
     outside = {key: value for key, value in {**os.environ, **stack.env}.items() if key != "SPARK_LOCAL_IP"}
     found = subprocess.run(

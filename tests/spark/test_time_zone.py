@@ -56,6 +56,7 @@ def test_zones_are_compared_once_in_a_session_and_in_a_moment(
     assert asked == list(ZONES)
 
 
+@pytest.mark.conformance(60)
 def test_java_knows_the_changes_of_2010_to_the_second_and_no_zone_that_is_none(spark: SparkSession) -> None:
     start, end = compared_time(datetime(2010, 6, 1, tzinfo=UTC))
     seconds = int(start.timestamp()), int(end.timestamp())
@@ -79,6 +80,7 @@ def stream(make_stream: MakeStream) -> Stream:
     return make_stream(time_zone="Pacific/Chatham")
 
 
+@pytest.mark.conformance(60)
 @pytest.mark.parametrize("start", STARTS)
 def test_a_stream_or_run_does_not_start_where_java_has_other_clocks(
     spark: SparkSession, stream: Stream, settings: Settings, start: str, monkeypatch: pytest.MonkeyPatch

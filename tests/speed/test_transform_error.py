@@ -44,6 +44,7 @@ def message(stream: Stream, settings: Settings) -> str:
     return rf"the transformation fails on a record: expected .*, found {record}.*DIVIDE_BY_ZERO.* \[{place}\]\. Return"
 
 
+@pytest.mark.conformance(64)
 def test_an_exactly_once_stream_names_the_first_record_and_the_line(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -52,6 +53,7 @@ def test_an_exactly_once_stream_names_the_first_record_and_the_line(
         speed(spark, stream, settings, available_now=True)
 
 
+@pytest.mark.conformance(64)
 def test_an_at_least_once_application_ends_with_the_record_and_one_stack_trace(
     stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
