@@ -285,16 +285,16 @@ def test_a_quiet_log_keeps_its_last_record_in_later_manifests(batch: Batch) -> N
 
 def test_the_last_row_of_each_log_is_kept_over_batches() -> None:
     logs = [replace(LOG, partition=number) for number in range(3)]
-    rows = [row_of(logs[at % 2], at, time_of(at), b"v%d" % at) for at in range(7)]
+    rows = [row_of(logs[at % 2 if at < 7 else 2], at, time_of(at), b"v%d" % at) for at in range(10)]
     watched = LastRecords((log, OffsetRange(start=0, end=10)) for log in logs)
-    batches = [pa.RecordBatch.from_pylist(part, schema=SCHEMA) for part in (rows[:3], [], rows[3:6], rows[6:])]
+    batches = [pa.RecordBatch.from_pylist(part, schema=SCHEMA) for part in (rows[:3], [], rows[3:6], rows[6:7], rows[7:])]
     assert list(watched.watch(batches)) == batches
     assert sorted(watched.found(), key=lambda item: item.log) == [
         LoggedRecord(
-            log=logs[at % 2],
+            log=logs[partition],
             offset=at,
             timestamp_us=micros(time_of(at)),
             digest=record_digest(None if at == 5 else b"k%d" % at, b"v%d" % at),
         )
-        for at in (6, 5)
+        for partition, at in enumerate((6, 5, 9))
     ]
