@@ -287,7 +287,9 @@ def test_the_last_row_of_each_log_is_kept_over_batches() -> None:
     logs = [replace(LOG, partition=number) for number in range(3)]
     rows = [row_of(logs[at % 2 if at < 7 else 2], at, time_of(at), b"v%d" % at) for at in range(10)]
     watched = LastRecords((log, OffsetRange(start=0, end=10)) for log in logs)
-    batches = [pa.RecordBatch.from_pylist(part, schema=SCHEMA) for part in (rows[:3], [], rows[3:6], rows[6:7], rows[7:])]
+    batches = [
+        pa.RecordBatch.from_pylist(part, schema=SCHEMA) for part in (rows[:3], [], rows[3:6], rows[6:7], rows[7:])
+    ]
     assert list(watched.watch(batches)) == batches
     assert sorted(watched.found(), key=lambda item: item.log) == [
         LoggedRecord(
