@@ -8,7 +8,7 @@ from typing import Any
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, DayRows, Manifest, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import Evidence, Gap, Hole, Neighbours, Used
+from tidemark.core.plan import Evidence, Gap, Hole, LastBatch, Neighbours, Used
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.objects.checksum import ALGORITHM
 from tidemark.objects.footer import Footer
@@ -120,6 +120,7 @@ SEALED = Seal(
     ),
     reason="requested",
     planned_at_us=START_US + 24 * HOUR_US,
+    last_batches=(LastBatch(writer=WRITER, batch=1),),
 )
 FOOTER = Footer(
     rows=500,

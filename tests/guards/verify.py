@@ -74,4 +74,30 @@ GUARDS = (
         new="    for start, end in spans[:1]:\n        found |=",
         tests=("tests/batch/test_calendar.py::test_verify_counts_the_rows_of_the_day_and_no_others",),
     ),
+    Guard(
+        name="version-by-batch-numbers",
+        promise="Which copies a version counts depends on the writers' batch numbers, and on no clock.",
+        path="include/tidemark/verify/lineage.py",
+        old="return batch <= self.last.get(writer, -1) or self.used(identity)",
+        new="return self.used(identity)",
+        tests=(
+            "tests/batch/test_verify_lineage.py::test_a_batch_is_of_the_version_by_its_number_whatever_its_writers_clock_says",
+        ),
+    ),
+    Guard(
+        name="last-batches-sealed",
+        promise="A seal says how far each writer had archived the day when its run was planned.",
+        path="include/tidemark/reconcile/seal.py",
+        old="                last_batches=plan.last_batches(day.day),\n",
+        new="",
+        tests=("tests/batch/test_seal.py::test_every_rebuilt_day_gets_a_seal_with_what_was_proven",),
+    ),
+    Guard(
+        name="last-batches-in-targets",
+        promise="A batch that was archived after the run's targets were fixed is none of its plan.",
+        path="include/tidemark/core/planner.py",
+        old="                if _inside(rows.first_offset, rows.last_offset, target):",
+        new="                if True:",
+        tests=("tests/core/test_last_batches.py::test_a_batch_after_the_target_is_not_known",),
+    ),
 )

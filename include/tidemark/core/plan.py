@@ -200,9 +200,30 @@ class LateDay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastBatch:
+    """How far a writer had archived rows of a day when a run was planned: by its own numbers, and by no clock.
+
+    - writer: the writer.
+    - batch: its last batch with rows of the day.
+    """
+
+    writer: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBatches:
+    """The last batch of each writer with rows of the day, in the order of the writers."""
+
+    day: date
+    last: tuple[LastBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run's work. ``slices`` are the objects with rows of ``days``. ``unchanged`` are requested days that are sealed
-    and have no late records, ``ignored`` are sealed days with late records that are not reopened."""
+    """A run's work. ``slices`` are the objects with rows of ``days``, and ``batches`` show which copies of these rows
+    were archived. ``unchanged`` are requested days that are sealed and have no late records, ``ignored`` are sealed
+    days with late records that are not reopened."""
 
     stream: str
     run: str
@@ -211,6 +232,11 @@ class Plan:
     logs: tuple[LogPlan, ...]
     slices: tuple[Slice, ...]
     ignored: tuple[LateDay, ...] = ()
+    batches: tuple[PlannedBatches, ...] = ()
+
+    def last_batches(self, day: date) -> tuple[LastBatch, ...]:
+        """The last batch of each writer with rows of the day."""
+        return next((item.last for item in self.batches if item.day == day), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

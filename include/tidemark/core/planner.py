@@ -8,7 +8,20 @@ from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
-from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, RowsOfDay, Slice, Target, Used
+from tidemark.core.plan import (
+    DayPlan,
+    Gap,
+    Hole,
+    LastBatch,
+    LateDay,
+    LogPlan,
+    Plan,
+    PlannedBatches,
+    RowsOfDay,
+    Slice,
+    Target,
+    Used,
+)
 from tidemark.core.seen import SeenDay, SeenLog
 
 
@@ -69,6 +82,7 @@ def plan_committed(
         logs=tuple(log_plan for log_plan, _ in logs),
         slices=tuple(item for log_plan, sources in logs for item in _slices(log_plan, sources, set(days))),
         ignored=_ignored(targets, committed, {day: seen[day] for day in sorted(ignored)}),
+        batches=_planned_batches(targets, committed, days),
     )
 
 
@@ -200,6 +214,25 @@ def _archived_rows(
                         span = _inside(rows.first_offset, rows.last_offset, target)
                         total[rows.day] += min(rows.rows, len(span)) if span else 0
     return total
+
+
+def _planned_batches(
+    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], days: Sequence[date]
+) -> tuple[PlannedBatches, ...]:
+    """For each day, how far each writer has archived rows of it inside the targets."""
+    last: dict[date, dict[str, int]] = {day: {} for day in days}
+    for target in targets:
+        for item in committed[target.log]:
+            for rows in (rows for file in item.files for rows in file.days if rows.day in last):
+                if _inside(rows.first_offset, rows.last_offset, target):
+                    known = last[rows.day].get(item.writer, -1)
+                    last[rows.day][item.writer] = max(known, item.batch, item.last_batch or 0)
+    return tuple(
+        PlannedBatches(
+            day=day, last=tuple(LastBatch(writer=writer, batch=batch) for writer, batch in sorted(own.items()))
+        )
+        for day, own in last.items()
+    )
 
 
 def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> Iterator[Slice]:

@@ -12,7 +12,7 @@ from tidemark.core.cover import density
 from tidemark.core.errors import ConflictError, FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.offsets import TopicPartition, normalise
-from tidemark.core.plan import Gap, Hole, Used
+from tidemark.core.plan import Gap, Hole, LastBatch, Used
 from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
 FORMAT = 1
@@ -125,7 +125,9 @@ class Seal:
     - rolled_back_to: of a rollback, the version whose rows, counts and proof this version repeats.
     - deduplicated: rows removed as duplicates by key. Null if the stream has no key.
     - difference: what changed since the version before. Null for version 1, and if those rows can't be read any more.
-    - planned_at_us: this version has everything that was archived before this time, in µs since the epoch.
+    - planned_at_us: when the run was planned, in µs since the epoch.
+    - last_batches: for each writer with rows of the day, the last such batch that was archived then. The counts include
+      no later one, whatever the clocks of the writers and of the run were.
     """
 
     stream: str
@@ -149,6 +151,7 @@ class Seal:
     deduplicated: Deduplicated | None = None
     difference: Difference | None = None
     planned_at_us: int
+    last_batches: tuple[LastBatch, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"

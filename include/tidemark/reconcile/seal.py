@@ -133,6 +133,7 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 else None,
                 difference=difference.rows if difference else None,
                 planned_at_us=planned_at,
+                last_batches=plan.last_batches(day.day),
             )
         )
     return seals

@@ -88,6 +88,7 @@ def _basis(seal: Seal) -> Basis:
     return Basis(
         until_us=seal.planned_at_us,
         batches={key: sorted(spans) for key, spans in batches.items()},
+        last={item.writer: item.batch for item in seal.last_batches},
     )
 
 
