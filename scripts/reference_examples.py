@@ -19,6 +19,7 @@ LOG = TopicPartition(topic="flights", topic_id="2FJxr3KbTBW0sCw3oLx0Zg", partiti
 WRITER = "7d3a9c0e-2f41-4c58-9f0e-51b8d1a3c6f2"
 START_US = 1_358_139_600_000_000  # the day's first µs
 HOUR_US = 3_600_000_000
+ETAG = "9b2cf535f27731c974343645a3985328"
 
 
 def batch(
@@ -65,7 +66,7 @@ COMPACTED = Manifest(
             batch=item.batch,
             log=LOG,
             range=item.ranges[0].range,
-            files=tuple((file.key, file.checksum) for file in item.files),
+            files=tuple((file.key, file.checksum, ETAG) for file in item.files),
             digest=digest(item.to_json()),
         )
         for item in (FIRST, SECOND)

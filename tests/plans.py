@@ -1,6 +1,6 @@
 """Plans from manifests and seals alone: the expectation that the ledger's plans are compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 
 from tidemark.core.manifest import Manifest, replaced_by
@@ -20,7 +20,9 @@ def make_plan(
     manifests: Sequence[Manifest],
     seals: Sequence[Seal],
     force: bool = False,
+    scheduled: bool = False,
     reopen_from: date | None = None,
+    unproven: Collection[date] = (),
 ) -> Plan:
     """The plan of ``plan_committed``; the order of the inputs does not matter.
 
@@ -39,7 +41,9 @@ def make_plan(
         committed=_index(targets, manifests),
         seen=seen_days(seals, stream=stream, time_zone=time_zone),
         force=force,
+        scheduled=scheduled,
         reopen_from=reopen_from,
+        unproven=unproven,
     )
 
 

@@ -23,7 +23,7 @@ from tests.conftest import TRANSFORM, MakeStream, unique
 from tidemark.cli import app as command_line
 from tidemark.cli import connect as connection
 from tidemark.cli import where as where_command
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy
@@ -92,6 +92,7 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
         "verify",
         "health",
         "topics",
+        "markers",
         "adopt",
         "replay",
         "delivery",
@@ -209,7 +210,7 @@ def test_an_unknown_local_stack_is_named(called: Called) -> None:
     name = f"no-such-{os.getpid()}"
     code, _, problem = called("report", "--stack", name)
     assert code == 1
-    assert problem.startswith("ConfigError: no such local stack: expected a file ")
+    assert problem.startswith("RequestError: no such local stack: expected a file ")
     assert problem.endswith(f"{name}/stack.env, found {name}\n")
 
 
@@ -226,7 +227,7 @@ def test_a_named_stack_overrides_another_deployments_variables(
     process_settings.cache_clear()
     try:
         with pytest.raises(
-            ConfigError, match=r"is not running: found named\. Start it with 'tidemark up --name named'"
+            RequestError, match=r"is not running: found named\. Start it with 'tidemark up --name named'"
         ):
             connection.connect("named")
         with (folder / LOCK).open("wb") as lock:
@@ -307,7 +308,7 @@ def test_report_names_the_newest_reports_verdict_and_place(
     stream = make_stream(name=unique("reported"))
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     none = called("report", stream.name)
-    assert none == (1, "", f"ConfigError: no report yet [{stream.name}]. Start a reconcile run\n")
+    assert none == (1, "", f"RequestError: no report yet [{stream.name}]. Start a reconcile run\n")
     for run, moment, status in (
         ("b-older", "2026-01-01T00:00:00+00:00", "failed"),
         ("a-newer", "2026-01-02T00:00:00+00:00", "complete"),

@@ -89,6 +89,7 @@ def test_health_shows_long_names_and_errors_whole(width: int) -> None:
         stream=STREAM,
         layer="archive",
         heartbeat=Heartbeat(
+            deployment="prod",
             stream=STREAM,
             layer="archive",
             state="failed",
@@ -99,6 +100,9 @@ def test_health_shows_long_names_and_errors_whole(width: int) -> None:
             positions=((0, 5),),
             lag_records=1_234_567_890,
             lag_seconds=40_000_000.0,
+            overflow_rows=0,
+            out_of_bounds_rows=0,
+            alarm_until=None,
             error=error,
         ),
         age_seconds=7_000_000.0,
@@ -167,6 +171,8 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
         DayState(day=seal.day + timedelta(days=1), status="overdue", seal=None, waiting_max=0),
         DayState(day=seal.day + timedelta(days=2), status="unsealed", seal=None, waiting_max=0),
         DayState(day=seal.day + timedelta(days=3), status="not_over", seal=None, waiting_max=7),
+        DayState(day=date(2025, 6, 1), status="unproven", seal=seal, waiting_max=0, unproven_run="by-hand"),
+        DayState(day=date(2025, 6, 2), status="unproven", seal=None, waiting_max=0),
     ]
     printed = Printed(width)
     print_states(printed.console, stream, states, 6)
@@ -182,6 +188,8 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
         ("2026-01-02", "not sealed", "", "", "", ""),
         ("2026-01-03", "not sealed yet", "", "", "", ""),
         ("2026-01-04", "not over", "", "", "", "≤ 7 waiting"),
+        ("2025-06-01", "published, not proven", "", "", "", "rows of run by-hand, v12 was sealed before"),
+        ("2025-06-02", "published, not proven", "", "", "", "rows that Tidemark did not publish"),
     ]
     assert f"Days of {STREAM}, {stream.time_zone}" in printed.text().splitlines()
 

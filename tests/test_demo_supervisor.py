@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from tests.waiting import wait_until
-from tidemark.core.errors import ServiceError, StackError
+from tidemark.core.errors import DisplacedError, ServiceError, StackError
 from tidemark.demo import run
 from tidemark.demo.scenes import Demo
 from tidemark.demo.show import Show
@@ -58,6 +58,16 @@ def test_a_process_that_keeps_dying_is_restarted_and_then_reported(
     assert "stream: exit code 3" in str(raised.value)
     assert printed.getvalue().count("restarting it") == RESTARTS_MAX
     assert (tmp_path / "stream.log").read_text(encoding="utf-8").count("no luck") == RESTARTS_MAX + 1
+
+
+@pytest.mark.conformance(6)
+def test_a_stream_that_another_writer_displaced_is_not_restarted(
+    processes: Processes, printed: io.StringIO, tmp_path: Path
+) -> None:
+    start(processes, "stream", f"raise SystemExit({DisplacedError.exit_code})", tmp_path)
+    with pytest.raises(StackError, match=r"another writer displaced a stream.*stream: exit code 10"):
+        supervisor(processes, printed).until(lambda: False, "something that never comes", timeout_s=60)
+    assert printed.getvalue() == ""
 
 
 def test_the_demo_ends_at_once_without_an_essential_process(

@@ -42,6 +42,7 @@ def beat(store: ObjectStore, prefix: str) -> Beat:
 
     def write(stream: str, seconds: float = 0, layer: str = "archive", **fields: object) -> None:
         values: dict[str, object] = {
+            "deployment": "prod",
             "stream": stream,
             "layer": layer,
             "state": "running",
@@ -52,6 +53,9 @@ def beat(store: ObjectStore, prefix: str) -> Beat:
             "positions": ((0, 5),),
             "lag_records": 0,
             "lag_seconds": 0.0,
+            "overflow_rows": 0,
+            "out_of_bounds_rows": 0,
+            "alarm_until": None,
             "error": None,
             **fields,
         }
@@ -156,6 +160,20 @@ def test_a_record_that_kafka_may_soon_delete_unarchived_is_an_alarm(
     assert f"{topics[1]}-0: offset 0 is unarchived" in shown[-1]
     assert "the topic keeps 48.0 h" in shown[-1]
     assert (health("one")[0], health("two")[0]) == (0, 1)
+
+
+@pytest.mark.conformance(34)
+def test_records_beyond_a_bound_are_an_alarm_until_it_ends(health: Health, beat: Beat, shown: list[str]) -> None:
+    now = datetime.now(UTC)
+    beat("one", overflow_rows=4_999, out_of_bounds_rows=12, alarm_until=now + timedelta(hours=1))
+    beat("two", overflow_rows=4_999, alarm_until=now - timedelta(seconds=1))
+    assert health("one")[0] == 1
+    assert (
+        "one: 4,999 records in the overflow folder, beyond archive.max_folders, since the stream's start" in shown[-1]
+    )
+    assert "one: 12 records with a time field beyond event_time.max_distance_days, since" in shown[-1]
+    assert health("two")[0] == 0
+    assert "overflow" not in shown[-1]
 
 
 def test_a_stream_without_its_topic_is_unhealthy(health: Health, beat: Beat, tmp_path: Path, shown: list[str]) -> None:

@@ -4,18 +4,22 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from tests.waiting import wait_until
-from tidemark.core.errors import StackError
-from tidemark.stack.local import PROJECT
+from tidemark.core.errors import ServiceError, StackError
+from tidemark.stack import streams
+from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed, Processes
 
 pytestmark = pytest.mark.services
+FLIGHTS = PROJECT / "include" / "streams"
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
 
@@ -79,6 +83,50 @@ def test_a_process_that_is_never_ready_is_stopped_when_its_time_is_up(processes:
         processes.start("app", argv, env={}, ready=never, timeout_s=3, log=log)
     assert len(pids) == 1
     assert not alive(pids[0])
+
+
+def test_the_wait_for_a_process_ends_at_once_when_an_essential_one_has_died(
+    processes: Processes, tmp_path: Path
+) -> None:
+    log = tmp_path / "kafka.log"
+    argv = [sys.executable, "-c", "print('the last words', flush=True); " + SLEEPER]
+    kafka = processes.start(
+        "kafka", argv, env={}, ready=lambda: log.stat().st_size > 0, timeout_s=30, log=log, essential=True
+    )
+
+    def never() -> bool:
+        os.kill(kafka.pid, signal.SIGKILL)
+        return False
+
+    began = time.monotonic()
+    with pytest.raises(StackError) as caught:
+        processes.start(
+            "stream", [sys.executable, "-c", SLEEPER], env={}, ready=never, timeout_s=120, log=tmp_path / "stream.log"
+        )
+    assert time.monotonic() - began < 20
+    assert str(caught.value) == (
+        f"a process of the local stack died: found kafka: ended by signal SIGKILL [log: {log}]."
+        " Its last log lines:\nthe last words\nup"
+    )
+
+
+def test_a_dead_broker_is_named_where_a_streams_topic_cannot_be_created(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = start(processes, tmp_path / "kafka.log", name="kafka")
+
+    def refuse(*_: object, **__: object) -> None:
+        if broker.died:
+            raise ServiceError("Kafka refused a call")
+        os.kill(broker.pid, signal.SIGKILL)
+        wait_until(lambda: broker.died, "the broker is dead")
+        refuse()
+
+    monkeypatch.setattr(streams, "ensure_topic", refuse)
+    monkeypatch.setattr(LocalStack, "settings", SimpleNamespace(streams_dir=FLIGHTS, kafka_bootstrap="127.0.0.1:1"))
+    monkeypatch.setattr(LocalStack, "processes", processes)
+    with pytest.raises(StackError, match="died: found kafka: ended by signal SIGKILL"):
+        streams.start_streams(LocalStack("any", root=tmp_path), ["flights"])
 
 
 def test_a_program_that_does_not_exist_is_named(processes: Processes, tmp_path: Path) -> None:

@@ -20,11 +20,13 @@ def test_the_fingerprint_changes_with_what_cuts_files_and_with_nothing_else() ->
     cutting = [
         with_value("archive.flush_size", 7),
         with_value("archive.max_bytes", 7),
+        with_value("archive.max_folders", 7),
         with_value("archive.partitioner", {"type": "time"}),
         with_value("archive.rotate_interval_seconds", 60),
         with_value("time_zone", "Asia/Tokyo"),
         (by_field := with_value("event_time", {"extractor": "record_field", "field": "$.at"})),
         {**by_field, "renamed": {"at": ["time"]}},
+        with_value("event_time", {"extractor": "record_field", "field": "$.at", "max_distance_days": 7}),
     ]
     assert len({base, *(Stream.model_validate(raw).archive_settings for raw in cutting)}) == 1 + len(cutting)
     others = [

@@ -94,6 +94,8 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "rotate_interval_seconds": 60.5,
             "rotate_schedule": "0 * * * *",
             "max_open_files": 3,
+            "max_folders": 4,
+            "bounds_alarm_hours": 2,
             "part_bytes": 5_242_880,
             "trigger_seconds": 0,
             "min_offsets_per_trigger": 5,
@@ -134,7 +136,8 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
         (
             "archive",
             (
-                "flush_size, max_bytes, max_offsets_per_trigger, max_open_files, max_trigger_delay_seconds, "
+                "bounds_alarm_hours, flush_size, max_bytes, max_folders, max_offsets_per_trigger, "
+                "max_open_files, max_trigger_delay_seconds, "
                 "min_offsets_per_trigger, on_loss, part_bytes, partitioner, retention_alarm_hours, "
                 "rotate_interval_seconds, rotate_schedule, storage, trigger_seconds"
             ),
@@ -174,7 +177,7 @@ def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path
         (
             "event_time",
             {"extractor": "record_field", "field": "$.at", "zone": "UTC"},
-            "event_time.record_field.zone: unknown key, allowed keys: extractor, field, format",
+            "event_time.record_field.zone: unknown key, allowed keys: extractor, field, format, max_distance_days",
         ),
         (
             "batch.checks",
@@ -228,7 +231,11 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("archive.rotate_schedule", "0 0 31 2 *", ["archive.rotate_schedule: ", "never come", "found '0 0 31 2 *'"]),
         ("batch.schedule", "30 25 * * *", ["batch.schedule: ", "five fields", "found '30 25 * * *'"]),
         ("archive.rotate_interval_seconds", 0, ["archive.rotate_interval_seconds: ", "greater than 0", "found 0"]),
-        ("archive.format", "parquet", ["archive.format: unknown key, allowed keys: flush_size, max_"]),
+        (
+            "archive.format",
+            "parquet",
+            ["archive.format: unknown key, allowed keys: bounds_alarm_hours, flush_"],
+        ),
         ("archive.partitioner", {"type": "field", "fields": []}, ["archive.partitioner.field.fields: ", "at least 1"]),
         ("archive.storage", {"kms_key": "k"}, ["archive.storage: ", "kms_key needs encryption aws:kms, found None"]),
         (

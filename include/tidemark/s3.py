@@ -234,6 +234,31 @@ class ObjectStore:
         except (ClientError, BotoCoreError) as error:
             raise self.refused("list", prefix, error) from error
 
+    def find(self, key: str) -> ObjectInfo | None:
+        """The object as a listing has it now; None if there is no object."""
+        try:
+            found = self.client.head_object(Bucket=self.bucket, Key=key)
+        except (ClientError, BotoCoreError) as error:
+            if error_code(error) in {"NoSuchKey", "404"}:
+                return None
+            raise self.refused("head", key, error) from error
+        return ObjectInfo(
+            key=key, size=found["ContentLength"], etag=found["ETag"].strip('"'), modified=found["LastModified"]
+        )
+
+    def delete_version(self, key: str, etag: str) -> bool:
+        """Delete the object if its ETag is still this one; False if it is not.
+
+        Some servers ignore the condition, so compare the result of ``find`` first.
+        """
+        try:
+            self.client.delete_object(Bucket=self.bucket, Key=key, IfMatch=f'"{etag}"')
+        except (ClientError, BotoCoreError) as error:
+            if error_code(error) in {"PreconditionFailed", "412", "NoSuchKey", "404", "ConditionalRequestConflict"}:
+                return False
+            raise self.refused("delete", key, error) from error
+        return True
+
     def delete(self, key: str) -> None:
         """Delete the object; a key without an object is no error, as on S3."""
         try:

@@ -1,15 +1,17 @@
 """Connection settings, from ``TIDEMARK_*`` variables or the local stack's file."""
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidemark.core.errors import ConfigError
 
 ENV_FILE_VARIABLE = "TIDEMARK_ENV_FILE"
+_DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 
 
 class Settings(BaseSettings):
@@ -31,6 +33,12 @@ class Settings(BaseSettings):
     prefix: str = Field(
         default="", description="Folder of the archive and of the tables in the bucket, without a slash at either end."
     )
+    deployment: str = Field(
+        default="",
+        validate_default=True,
+        description="Name of this deployment in Kafka, such as `prod`: transactional ids, markers and consumer groups"
+        " carry it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
+    )
     catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
     catalog_uri: str = Field(description="JDBC URL of the Iceberg catalog, such as `jdbc:sqlite:/data/catalog.db`.")
     namespace: str = Field(default="published", description="Iceberg namespace of the tables.")
@@ -38,6 +46,23 @@ class Settings(BaseSettings):
     jars_dir: Path = Field(default=Path(".tidemark/jars/spark"), description="Folder of the jars that Spark loads.")
     spark_master: str = Field(default="local[2]", description="Spark's master URL.")
     spark_driver_memory: str = Field(default="1g", description="Memory of Spark's driver.")
+
+    @field_validator("deployment")
+    @classmethod
+    def _named(cls, name: str, given: ValidationInfo) -> str:
+        """The name, or the one from bucket and prefix."""
+        name = name or "/".join(filter(None, (given.data.get("bucket"), given.data.get("prefix"))))
+        if not _DEPLOYMENT.fullmatch(name):
+            raise ValueError(
+                "expected letters, digits and ._/-, at most 200, the first a letter or digit; found"
+                f" {name!r}, which comes from TIDEMARK_BUCKET and TIDEMARK_PREFIX if no name is set"
+            )
+        return name
+
+    @property
+    def client_prefix(self) -> str:
+        """What the deployment's transactional ids and consumer groups begin with."""
+        return f"tidemark-{self.deployment}"
 
     @property
     def speed_bootstrap(self) -> str:

@@ -1,6 +1,6 @@
 """A log of numbered records, archived by the archive's writer in small batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -13,7 +13,7 @@ from tidemark.archive.manifests import commit_batch
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import Manifest, parse_manifest
+from tidemark.core.manifest import DataFile, Manifest, parse_manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.objects.columns import object_batches
@@ -23,7 +23,7 @@ from tidemark.s3 import ObjectStore
 ZONE = ZoneInfo("America/New_York")
 START = datetime(2013, 1, 14, 20, tzinfo=ZONE)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NOW = datetime(2013, 2, 1, tzinfo=UTC)
+NOW = datetime(2100, 2, 1, tzinfo=UTC)  # of maintenance: every object is old enough for it
 
 
 def micros(moment: datetime) -> int:
@@ -84,10 +84,21 @@ class Small:
         without: frozenset[int] = frozenset(),
     ) -> Manifest:
         """Archive ``[start, end)`` without some offsets as the writer's next batch."""
+        files = self.upload(start, end, log=log, stream=stream, without=without)
+        return self.list_files(start, end, files, writer=writer, log=log, at=at, stream=stream)
+
+    def upload(
+        self,
+        start: int,
+        end: int,
+        *,
+        log: TopicPartition | None = None,
+        stream: Stream | None = None,
+        without: frozenset[int] = frozenset(),
+    ) -> list[DataFile]:
+        """The objects of ``[start, end)`` without some offsets, in no manifest."""
         stream, log = stream or self.stream, log or self.log()
         span = OffsetRange(start=start, end=end)
-        batch = self.batches.get(writer, 0)
-        self.batches[writer] = batch + 1
         times = {o: self.moments(o) for o in range(start, end) if o not in without}
         rows = [row_of(log, o, moment, self.values(o)) for o, moment in times.items()]
         days = [(moment.astimezone(ZONE).date() - EPOCH.date()).days for moment in times.values()]
@@ -100,14 +111,29 @@ class Small:
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,
         )
-        files = write_files([table], [(log, span)], target, FileLimits.of(stream.archive))
+        return write_files([table], [(log, span)], target, FileLimits.of(stream.archive))
+
+    def list_files(
+        self,
+        start: int,
+        end: int,
+        files: Sequence[DataFile],
+        *,
+        writer: str,
+        log: TopicPartition | None = None,
+        at: datetime = NOW - timedelta(days=10),
+        stream: Stream | None = None,
+    ) -> Manifest:
+        """Write the manifest of the writer's next batch, ``[start, end)`` in these objects."""
+        batch = self.batches.get(writer, 0)
+        self.batches[writer] = batch + 1
         return commit_batch(
             self.store,
             self.layout,
-            stream,
+            stream or self.stream,
             writer=writer,
             batch=batch,
-            ranges={log: span},
+            ranges={log or self.log(): OffsetRange(start=start, end=end)},
             files=files,
             now_us=micros(at),
         )

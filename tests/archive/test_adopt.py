@@ -15,7 +15,7 @@ from tidemark.adopt import run
 from tidemark.adopt.rows import ValueFields
 from tidemark.adopt.run import Imported, import_objects
 from tidemark.archive.stream.driver import archive
-from tidemark.core.errors import ConfigError, ConflictError
+from tidemark.core.errors import ConfigError, ConflictError, RequestError
 from tidemark.core.offsets import OffsetRange
 from tidemark.kafka.topics import describe_topic
 from tidemark.verify.day import verify_day
@@ -299,13 +299,15 @@ def test_objects_of_other_topics_are_counted_and_shown(make_world: MakeWorld) ->
     }
     for key in others:
         world.sink.put(key, b"{}\n")
-    with pytest.raises(ConfigError, match=r"nothing to import: expected objects named .*\+<start>\.<format>, found 1 "):
+    with pytest.raises(
+        RequestError, match=r"nothing to import: expected objects named .*\+<start>\.<format>, found 1 "
+    ):
         world.adopt()
     world.connect(0, 3)
     result = world.adopt(dry_run=True)
     assert {key: reason for reason, keys in result.ignored.items() for key in keys} == others
     assert (result.logs[0].rows, result.problems) == (3, {})
-    with pytest.raises(ConfigError, match=r"nothing to import: .*found no object \[s3://.*/no/such/folder/\]"):
+    with pytest.raises(RequestError, match=r"nothing to import: .*found no object \[s3://.*/no/such/folder/\]"):
         import_objects(world.spark, world.settings, world.stream, "no/such/folder")
 
 

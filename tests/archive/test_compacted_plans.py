@@ -34,7 +34,7 @@ def replacing(batch: int, inputs: list[Manifest], truth: Truth, cut: str) -> Man
             batch=item.batch,
             log=log(),
             range=item.ranges[0].range,
-            files=tuple((file.key, file.checksum) for file in item.files),
+            files=tuple((file.key, file.checksum, "") for file in item.files),
             digest=digest(item.to_json()),
         )
         for item in inputs
@@ -135,7 +135,7 @@ def test_a_compacted_archive_gives_the_same_days_and_every_row_once(story: Story
     ]
     assert rows_read(plan, story.compacted) == rows_read(plain, story.world)
     assert set(rows_read(plan, story.compacted).values()) <= {1}
-    replaced_files = {file for manifest in story.compactions for item in manifest.replaces for file, _ in item.files}
+    replaced_files = {file for manifest in story.compactions for item in manifest.replaces for file, *_ in item.files}
     kept = {file.key for manifest in story.world.manifests if manifest.writer == "refill" for file in manifest.files}
     assert not {item.key for item in plan.slices} & (replaced_files - kept)
 

@@ -1,9 +1,12 @@
 """Compaction of small files on the real S3 server: results, exceptions, crashes, concurrency, deletion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from hashlib import md5
 from threading import Barrier
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,22 +15,24 @@ from tests.archive.small import NOW, ZONE, Small, hour, micros, time_of
 from tests.conftest import MakeStream, unique
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
 from tidemark.cli.app import app
-from tidemark.core.errors import FormatError
+from tidemark.core.errors import ConflictError, FormatError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Archive, Speed
 from tidemark.definitions.stream import Stream
+from tidemark.maintenance import replaced as replaced_objects
 from tidemark.maintenance.archive import maintain
-from tidemark.maintenance.compaction import CompactedFiles, Compaction
+from tidemark.maintenance.compaction import TRIES, CompactedFiles, Compaction
 from tidemark.maintenance.grouping import Input, group_inputs
 from tidemark.maintenance.replaced import Deleted, delete_replaced
-from tidemark.s3 import ObjectStore
+from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
 
 pytestmark = pytest.mark.conformance(53)
 
 WEEK = timedelta(days=7)
+YOUNG = "are too young to delete"
 DAY_ONE, DAY_TWO = date(2013, 1, 14), date(2013, 1, 15)
 
 
@@ -173,6 +178,31 @@ def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> N
     assert [item.previous for item in made[1:]] == [digest(item.to_json()) for item in made[:-1]]
 
 
+def test_a_compaction_that_never_commits_first_ends_with_an_explained_error(settings: Settings) -> None:
+    class OthersFirst(ObjectStore):
+        """A bucket where the next manifest of a compaction is always another one's."""
+
+        manifests = 0
+
+        def put_if_absent(self, key: str, body: bytes, **options: Any) -> bool:
+            if "/compact/" not in key:
+                return super().put_if_absent(key, body, **options)
+            self.manifests += 1
+            assert self.manifests <= TRIES
+            return False
+
+    others = OthersFirst(settings)
+    small = make(others)
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2)
+    with pytest.raises(ConflictError, match="other compactions of this archive commit first") as caught:
+        compaction(small).run()
+    assert others.manifests == TRIES
+    assert "Let the other maintenance of the stream finish" in str(caught.value)
+    small.store = ObjectStore(settings)
+    assert compaction(small).run().batches == 1
+
+
 def test_a_damaged_input_is_named_and_nothing_becomes_visible(store: ObjectStore) -> None:
     small = make(store)
     manifests = [small.commit(start, start + 2) for start in range(0, 8, 2)]
@@ -252,6 +282,83 @@ def test_replaced_objects_are_deleted_after_a_week_if_others_hold_their_rows(sto
     assert small.ranges_in_use() == [(0, 8), (2, 4)]
 
 
+def test_an_object_uploaded_again_after_its_deletion_stays_for_its_manifest(store: ObjectStore) -> None:
+    """The checkpoint was lost: a new writer archives the same range, and maintenance runs before its manifest."""
+    small = make(store)
+    small.path = lambda _: "p"
+    today = datetime.now(UTC)
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2, at=today - timedelta(days=20))
+    compaction(small, today - timedelta(days=10)).run()
+    assert delete(small, today) == Deleted(waiting=4)  # written too recently
+    assert delete(small, today + timedelta(days=9)).objects == 4
+
+    files = small.upload(2, 4)
+    found = delete(small, today + timedelta(hours=1))
+    small.list_files(2, 4, files, writer="query-b")
+
+    assert found == Deleted(waiting=1)
+    assert [small.rows(file.key) for file in files] == [small.expected(range(2, 4))]
+    kept = delete(small, today + timedelta(days=9))
+    assert (kept.objects, [item.why for item in kept.kept]) == (0, [f"a range in use lists {files[0].key}"])
+
+
+def test_an_object_is_deleted_only_as_the_version_that_was_replaced(store: ObjectStore) -> None:
+    small = make(store)
+    small.path = lambda _: "p"
+    first, second, *_ = [small.commit(start, start + 2).files[0] for start in range(0, 8, 2)]
+    compaction(small).run()
+    etags = {key: etag for item in small.compactions()[0].replaces for key, _, etag in item.files}
+    assert etags == {item.key: item.etag for item in small.store.list(small.layout.data_prefix) if item.key in etags}
+    body = small.store.get(second.key)
+    assert body is not None
+    small.store.put(first.key, body)
+
+    found = delete(small, NOW + WEEK)
+
+    assert (found.objects, [item.why for item in found.kept]) == (
+        3,
+        [f"{first.key} was written again since the compaction read it"],
+    )
+    assert small.store.get(first.key) == body
+
+
+def test_an_object_replaced_during_the_deletion_is_compared_once_more(settings: Settings) -> None:
+    class LongAgo(ObjectStore):
+        """A listing of a month ago."""
+
+        def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+            for item in super().list(prefix, after=after):
+                yield replace(item, modified=item.modified - timedelta(days=30))
+
+    small = make(LongAgo(settings))
+    small.path = lambda _: "p"
+    today = datetime.now(UTC)
+    for start in range(0, 8, 2):
+        small.commit(start, start + 2, at=today - timedelta(days=20))
+    compaction(small, today - timedelta(days=10)).run()
+    assert delete(small, today, delete=False).objects == 4
+    assert delete(small, today).objects == 0  # all four have been written since the listing
+    assert len(small.objects()) == 5
+
+
+def test_a_delete_is_conditional_on_the_version(settings: Settings) -> None:
+    store = ObjectStore(settings)
+    key = f"{unique('conditional')}/object"
+    store.put(key, b"new")
+    sent: list[str] = []
+    store.client.meta.events.register(
+        "before-send.s3.DeleteObject", lambda request, **_: sent.append(request.headers["If-Match"].decode())
+    )
+    found = store.find(key)
+    assert found is not None
+    assert (found.size, found.etag) == (3, md5(b"new", usedforsecurity=False).hexdigest())
+    deleted = store.delete_version(key, "0" * 32)
+    assert (sent, deleted, store.get(key)) == ([f'"{"0" * 32}"'], False, b"new")
+    assert store.delete_version(key, found.etag)
+    assert store.find(key) is None
+
+
 def test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced(store: ObjectStore) -> None:
     small = make(store)
     small.path = lambda _: "p"
@@ -294,8 +401,9 @@ def test_an_earlier_output_is_compacted_again_once_as_many_rows_follow(store: Ob
 
 
 def test_the_command_shows_what_it_would_do_and_does_it(
-    settings: Settings, store: ObjectStore, make_stream: MakeStream
+    settings: Settings, store: ObjectStore, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(replaced_objects, "DELETED_AFTER", timedelta(0))  # the test has just written them
     stream = make_stream(time_zone=str(ZONE))
     small = Small(store=store, stream=stream, prefix=settings.prefix, path=lambda _: "p")
     now = datetime.now(UTC)
@@ -314,7 +422,7 @@ def test_the_command_shows_what_it_would_do_and_does_it(
     small_files, alone, replaced, hint = shown.output.splitlines()[-4:]
     assert small_files == f"Small files that would be compacted: 5 of 5 ranges, {made + new} bytes"
     assert alone == "  small ranges skipped: 1 younger than a day"
-    assert replaced == f"Replaced objects that would be deleted: 4, {old} bytes; 0 were replaced less than a week ago"
+    assert replaced == f"Replaced objects that would be deleted: 4, {old} bytes; 0 {YOUNG}"
     assert hint == "No file was changed. Run with --compact to do what is shown."
 
     done = CliRunner().invoke(app, ["maintain", stream.name, "--compact"])
@@ -325,7 +433,7 @@ def test_the_command_shows_what_it_would_do_and_does_it(
         f"Small files compacted: 5 of 5 ranges, {made + new} bytes, into 1 files of {second.files[0].bytes} bytes\n"
         in done.output
     )
-    assert f"Replaced objects deleted: 4, {old} bytes; 5 were replaced less than a week ago\n" in done.output
+    assert f"Replaced objects deleted: 4, {old} bytes; 5 {YOUNG}\n" in done.output
     assert small.ranges_in_use() == [(0, 16), (16, 18)]
     assert small.rows(second.files[0].key) == small.expected(range(16))
     assert len(small.objects()) == len(before) - 4 + 1

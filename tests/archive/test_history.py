@@ -1,5 +1,6 @@
 """Planning from columns, in any number of ledger segments, against the planner on the manifests themselves (pure)."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import date
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.worlds import ZONE, World, log, manifest_of, offsets, plan_of, seal_of, sealed_log, span, worlds
+from tests.core.worlds import DAYS, ZONE, World, log, manifest_of, offsets, plan_of, seal_of, sealed_log, span, worlds
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import merge_tables
 from tidemark.archive.ledger.segment import Position, Segment, Tables, parse_segment
@@ -40,10 +41,15 @@ def stored(tables: Tables) -> Tables:
     return found.tables
 
 
-def planned(world: World, parts: list[Tables]) -> Plan:
+def planned(world: World, parts: list[Tables], unproven: Collection[date] = ()) -> Plan:
     seen = seen_days(world.seals, stream="flights", time_zone=ZONE)
     committed = History(parts).committed(
-        world.targets, world.requested, seen, transactional=spans(world.seals), force=world.force
+        world.targets,
+        world.requested,
+        seen,
+        transactional=spans(world.seals),
+        force=world.force,
+        unproven=unproven,
     )
     return plan_committed(
         stream="flights",
@@ -53,6 +59,7 @@ def planned(world: World, parts: list[Tables]) -> Plan:
         committed=committed,
         seen=seen,
         force=world.force,
+        unproven=unproven,
     )
 
 
@@ -97,9 +104,10 @@ def test_a_plan_from_segments_is_the_plan_from_manifests(world: World, data: st.
         for start, end in zip([0, *bounds], [*bounds, len(world.manifests)], strict=True)
     ]
     kept = [stored(part) for part in parts[:-1]] + parts[-1:]
-    expected = joined(plan_of(world), world.manifests)
-    assert joined(planned(world, kept), world.manifests) == expected
-    assert joined(planned(world, [stored(merge_tables(kept))]), world.manifests) == expected
+    unproven = data.draw(st.sets(st.sampled_from(DAYS)))
+    expected = joined(plan_of(world, unproven=unproven), world.manifests)
+    assert joined(planned(world, kept, unproven), world.manifests) == expected
+    assert joined(planned(world, [stored(merge_tables(kept))], unproven), world.manifests) == expected
 
 
 @settings(max_examples=300)

@@ -17,7 +17,7 @@ from tidemark.archive.read import read_slices
 from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app
 from tidemark.cli.maintain import parse_age
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest
 from tidemark.core.plan import Target
@@ -154,7 +154,7 @@ def test_the_command_shows_aborted_uploads_and_orphans(settings: Settings, make_
     assert second.split() == ["5", orphan]
     assert ledger == "Ledger agrees with the manifests: 0 manifests in 0 segments, 0 new"
     assert small == "Small files that would be compacted: 0 of 0 ranges, 0 bytes"
-    assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 were replaced less than a week ago"
+    assert replaced == "Replaced objects that would be deleted: 0, 0 bytes; 0 are too young to delete"
     assert (oracle.open_uploads(), list(oracle.keys("data"))) == ([], [orphan])
 
 
@@ -189,5 +189,5 @@ def test_ages_are_parsed(text: str, age: timedelta) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "d", "-1d", "1.5h", "1 d", "1w", "100000d", "999999d"])
 def test_an_invalid_age_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="invalid age: expected a number up to 99999 and s, m, h or d, such as 12h"):
+    with pytest.raises(RequestError, match="invalid age: expected a number up to 99999 and s, m, h or d, such as 12h"):
         parse_age(text)

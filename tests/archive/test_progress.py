@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -15,13 +15,18 @@ from pyspark.sql import SparkSession
 
 from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
+from tests.batch.logs import Log, recreate
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
+from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
+from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Backlog, backlog
+from tidemark.kafka.topics import describe_topic
+from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor
@@ -159,6 +164,8 @@ def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
         "tidemark.io": sum(objects.values()),
         "tidemark.files": len(objects),
         "tidemark.s3.retries": 0,
+        "tidemark.overflow.records": 0,
+        "tidemark.out_of_bounds.records": 0,
     }
     gauges = {name: metric.gauge.data_points for name, metric in metrics.items() if metric.HasField("gauge")}
     assert all([attributes(point) for point in points] == [wanted] for points in gauges.values())
@@ -172,6 +179,53 @@ def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
     assert (uploads.count, batches.count) == (len(objects), 2)
     assert 0 < uploads.min <= uploads.max <= batches.max < (after - before) / 1000
     assert batches.sum == pytest.approx(sum(line["seconds"] for line in lines), abs=0.01)
+
+
+@pytest.mark.conformance(34)
+def test_records_beyond_a_bound_are_counted_in_manifest_log_line_metrics_and_heartbeat(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    store: ObjectStore,
+    collector: Collector,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = make_stream(
+        event_time={"extractor": "record_field", "field": "$.at", "format": "epoch_ms", "max_distance_days": 1},
+        archive={
+            "partitioner": {"type": "field", "fields": ["$.n"]},
+            "max_folders": 3,
+            "max_offsets_per_trigger": 10,
+            "bounds_alarm_hours": 2,
+        },
+    )
+    now, day_ms = now_ms(), 24 * HOUR_MS
+    far = {7, 8, 12}
+    values = [b'{"n": %d, "at": %d}' % (n, now - (2 * day_ms if n in far else 0)) for n in range(13)]
+    produce(stream.topic, [(None, value, now, 0, []) for value in values])
+    before = datetime.now(UTC)
+    archive(spark, stream, settings, available_now=True)
+    after = datetime.now(UTC)
+
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    manifests = read_manifests(store, layout)
+    assert [sum(file.out_of_bounds_rows for file in item.files) for item in manifests] == [2, 1]
+    (overflow,) = {layout.parse_data_key(file.key).path for file in manifests[0].files if file.rows > 1}
+    assert overflow == "n=~overflow"
+    assert {layout.parse_data_key(file.key).path for file in manifests[1].files} == {"n=10", "n=11", "n=12"}
+    out = capfd.readouterr().out
+    counts = [(7, 2), (0, 1)]
+    for event in ("batch", "bounds exceeded"):
+        assert [(line["overflow_rows"], line["out_of_bounds_rows"]) for line in events(out, event)] == counts
+    assert {line["level"] for line in events(out, "bounds exceeded")} == {"warning"}
+    metrics = collector.newest()
+    for name, expected in (("overflow", 7), ("out_of_bounds", 3)):
+        assert metrics[f"tidemark.{name}.records"].sum.data_points[0].as_int == expected
+    heartbeat = parse_heartbeat(store.get(layout.heartbeat_key("archive")) or b"", where="heartbeat")
+    assert (heartbeat.overflow_rows, heartbeat.out_of_bounds_rows) == (7, 3)
+    assert heartbeat.alarm_until is not None
+    assert before <= heartbeat.alarm_until - timedelta(hours=2) <= after
 
 
 def test_a_collector_receives_every_instrument_that_the_reference_lists(
@@ -246,8 +300,40 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
         "positions": {"0": 4, "1": 3},
         "lag_records": 0,
         "lag_seconds": 0.0,
+        "overflow_rows": 0,
+        "out_of_bounds_rows": 0,
+        "alarm_until": None,
         "error": None,
+        "extents": [
+            {"log": {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}, "range": [0, end]}
+            for log, end in zip(describe_topic(settings.kafka_bootstrap, stream.topic), (4, 3), strict=True)
+        ],
     }
+
+
+@pytest.mark.conformance(30)
+def test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated(
+    settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream(partitions=2)
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+
+    def beat(topic_id: str) -> list[tuple[str, int, list[int]]]:
+        with Monitor(stream, settings, layer="archive") as monitor:
+            monitor.started("one", {}, topic_id)
+            monitor.batch(BatchFigures(batch=0, ends={}, seconds=1))
+        seen = heartbeat(settings, stream)["extents"]
+        return sorted((item["log"]["topic_id"], item["log"]["partition"], item["range"]) for item in seen)
+
+    produce(stream.topic, [(None, b"{}", now_ms(), partition, []) for partition in (0, 0, 1)])
+    before = log.owner().topic_id
+    of_before = [(before, 0, [0, 2]), (before, 1, [0, 1])]
+    assert beat(before) == of_before
+    recreate(log)
+    produce(stream.topic, [(None, b"{}", now_ms(), 0, [])] * 5)
+    assert beat(before) == of_before  # a stream that has not noticed it yet
+    after = log.owner().topic_id
+    assert beat(after) == sorted([*of_before, (after, 0, [0, 5])])
 
 
 def test_the_heartbeat_of_a_run_that_failed_has_the_error(
@@ -327,7 +413,12 @@ def test_the_backlog_counts_unread_partitions_and_finds_the_oldest_record(
     topic = make_topic(3)
     produce(topic, [(None, b"x", 1000 + n, n % 2, []) for n in range(10)])  # partition 2 stays empty
     there = settings.kafka_bootstrap
-    assert backlog(there, topic, {}, timeout_s=60) == Backlog(offsets=10, oldest_ms=1000)
-    assert backlog(there, topic, {0: 5}, timeout_s=60) == Backlog(offsets=5, oldest_ms=1001)
-    assert backlog(there, topic, {0: 3, 1: 4}, timeout_s=60) == Backlog(offsets=3, oldest_ms=1006)
-    assert backlog(there, topic, {0: 5, 1: 5, 2: 0}, timeout_s=60) == Backlog(offsets=0, oldest_ms=None)
+    extents = {0: (0, 5), 1: (0, 5), 2: (0, 0)}
+    for positions, offsets, oldest_ms in (
+        ({}, 10, 1000),
+        ({0: 5}, 5, 1001),
+        ({0: 3, 1: 4}, 3, 1006),
+        ({0: 5, 1: 5, 2: 0}, 0, None),
+    ):
+        expected = Backlog(offsets=offsets, oldest_ms=oldest_ms, extents=extents)
+        assert backlog(there, topic, positions, timeout_s=60) == expected

@@ -35,7 +35,14 @@ NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 RANGE = OffsetRange(start=0, end=1_000_000)
 PART_BYTES = 5 * 1024 * 1024
-WIDE = FileLimits(flush_size=1_000_000, max_bytes=1 << 40, rotate_interval_us=None, max_open_files=1_000)
+WIDE = FileLimits(
+    flush_size=1_000_000,
+    max_bytes=1 << 40,
+    rotate_interval_us=None,
+    max_open_files=1_000,
+    max_folders=1_000,
+    overflow="~overflow",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

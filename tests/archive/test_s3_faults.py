@@ -39,7 +39,14 @@ pytestmark = pytest.mark.conformance(7)
 LOG = TopicPartition(topic="orders", topic_id="id-one", partition=0)
 PART = 5 * 1024 * 1024
 NOON = datetime(2013, 1, 14, 12, tzinfo=UTC)
-LIMITS = FileLimits(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+LIMITS = FileLimits(
+    flush_size=1000,
+    max_bytes=1 << 30,
+    rotate_interval_us=None,
+    max_open_files=20,
+    max_folders=1_000,
+    overflow="~overflow",
+)
 BYTES = os.urandom(11_000_000)
 # Eleven rows of a megabyte make three parts; what is in the path "small" goes in one PUT.
 ROWS: list[dict[str, Any]] = [

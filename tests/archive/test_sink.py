@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -81,10 +82,17 @@ def batches(rows: list[dict[str, Any]], size: int = 1000) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_pylist(rows[start : start + size], schema=schema)
 
 
-WIDE = FileLimits(flush_size=1000, max_bytes=1 << 30, rotate_interval_us=None, max_open_files=20)
+WIDE = FileLimits(
+    flush_size=1000,
+    max_bytes=1 << 30,
+    rotate_interval_us=None,
+    max_open_files=20,
+    max_folders=1_000,
+    overflow="~overflow",
+)
 
 
-def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **changes: int) -> list[DataFile]:
+def write(target: FileTarget, rows: list[dict[str, Any]], size: int = 1000, **changes: Any) -> list[DataFile]:
     limits = replace(WIDE, **changes)
     return sorted(write_files(batches(rows, size), [(LOG, RANGE)], target, limits), key=lambda file: file.key)
 
@@ -102,6 +110,51 @@ def test_two_interleaved_paths_of_a_partition_make_one_complete_file_each(target
         expected = [{name: item[name] for name in SCHEMA.names} for item in rows if item["path"] == path]
         assert oracle.table(file.key).to_pylist() == expected
     assert oracle.keys("data") == {first.key: first.bytes, second.key: second.bytes}
+
+
+@pytest.mark.conformance(34)
+def test_half_a_million_values_in_one_batch_make_few_objects_and_a_repetition_the_same(
+    target: FileTarget, oracle: Oracle
+) -> None:
+    """Each row has a folder of its own; an honest value is among the first and among the last rows."""
+    rows, most = 500_000, 20
+    numbers = np.arange(rows)
+    paths = [f"v={number}" if number not in {5, rows - 1} else "v=honest" for number in range(rows)]
+    moments = pa.array(np.full(rows, int(NOON.timestamp()) * 1_000_000), pa.timestamp("us", "UTC"))
+    whole = pa.RecordBatch.from_arrays(
+        [
+            pa.repeat("orders", rows),
+            pa.array(np.zeros(rows), pa.int32()),
+            pa.array(numbers, pa.int64()),
+            moments,
+            pa.array(np.zeros(rows), pa.int32()),
+            pa.nulls(rows, pa.binary()),
+            pa.repeat(b"{}", rows),
+            pa.array([[]], SCHEMA.field("headers").type).take(pa.array(np.zeros(rows, np.int64))),
+            moments,
+            pa.array(paths),
+            pa.repeat(NOON.date(), rows),
+        ],
+        schema=pa.schema([*SCHEMA, ("path", pa.string()), ("day", pa.date32())]),
+    )
+    span = OffsetRange(start=0, end=rows)
+    limits = replace(WIDE, flush_size=rows, max_folders=most, max_open_files=7)
+
+    def written(size: int) -> list[DataFile]:
+        parts = (whole.slice(start, size) for start in range(0, rows, size))
+        return sorted(write_files(parts, [(LOG, span)], target, limits), key=lambda file: file.key)
+
+    files = written(rows)
+    assert {target.layout.parse_data_key(file.key).path: file.rows for file in files} == {
+        "~overflow": rows - most - 1,
+        "v=honest": 2,
+        **{f"v={number}": 1 for number in range(most) if number != 5},
+    }
+    assert len(oracle.keys("data")) == most + 1
+    assert written(40_000) == files
+    batches = (object_batches(target.store, file.key, ["offset"]) or () for file in files)
+    found = np.concatenate([part.column(0).to_numpy() for own in batches for part in own])
+    assert (np.sort(found) == numbers).all()
 
 
 def test_the_data_file_has_rows_extent_and_days(target: FileTarget) -> None:

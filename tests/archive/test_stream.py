@@ -18,6 +18,7 @@ from tests.faults import FaultProxy, Rule
 from tests.plans import make_plan
 from tests.waiting import wait_until
 from tidemark.archive.manifests import read_manifests
+from tidemark.archive.stream import driver
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.layout import Layout
@@ -101,6 +102,21 @@ def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
         {"batch": 0, "records": 40, "files": 11, "offsets": {"0": [0, 20], "1": [0, 20]}, "lag": 20, "repeated": False},
         {"batch": 1, "records": 20, "files": 7, "offsets": {"0": [20, 30], "1": [20, 30]}, "lag": 0, "repeated": False},
     ]
+
+
+def test_a_first_start_reads_a_bounded_number_of_offsets_per_partition_at_a_time(
+    spark: SparkSession,
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "ARCHIVE_OFFSETS", 10)
+    stream = make_stream(partitions=2)
+    produce(stream.topic, make_records(50, partitions=2))
+    archive(spark, stream, settings, available_now=True)
+    found = Oracle(settings, stream.name).archive()
+    assert sorted(found.ranges) == [(p, start, min(start + 10, 25)) for p in (0, 1) for start in (0, 10, 20)]
 
 
 @pytest.mark.conformance(5)

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -85,7 +86,7 @@ def test_time_paths_and_days_follow_the_streams_zone_and_the_records_field(
     stream = make_stream(
         time_zone="America/New_York",
         value_schema="at STRING",
-        event_time={"extractor": "record_field", "field": "$.at"},
+        event_time={"extractor": "record_field", "field": "$.at", "max_distance_days": 100},
         archive={"partitioner": {"type": "time", "path_format": "'day='yyyy-MM-dd/'hour='HH"}},
     )
     values = [
@@ -115,6 +116,39 @@ def test_time_paths_and_days_follow_the_streams_zone_and_the_records_field(
         "day=2013-03-10/hour=03": (2, 2, [(date(2013, 3, 10), 1)]),
         "day=2013-01-14/hour=07": (3, 5, [(date(2013, 1, 14), 3)]),
     }
+
+
+@pytest.mark.conformance(34)
+def test_a_thousand_days_in_one_batch_open_two_months(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    """Records of one moment say that they are of 500 days before and after it."""
+    stream = make_stream(
+        value_schema="at STRING",
+        event_time={"extractor": "record_field", "field": "$.at"},
+        archive={"partitioner": {"type": "time", "path_format": "daily"}, "max_folders": 60},
+    )
+    noon = datetime(2013, 1, 14, 12, tzinfo=UTC)
+    times = [noon + timedelta(days=distance) for distance in range(-500, 501)]
+    values = [b'{"at": "%s"}' % time.isoformat().encode() for time in times]
+    produce(stream.topic, [(None, value, int(noon.timestamp()) * 1000, 0, []) for value in values])
+    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    ranges = {log: OffsetRange(start=0, end=len(times))}
+    files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0)
+
+    near = [time for time in times if abs(time - noon) <= timedelta(days=31)]
+    expected = Counter([time.date() for time in near] + [noon.date()] * (len(times) - len(near)))
+    days: Counter[date] = Counter()
+    for file in files:
+        days.update({item.day: item.rows for item in file.days})
+    assert days == expected
+    oracle = Oracle(settings, stream.name)
+    found = {row["offset"]: row["event_time"] for file in files for row in oracle.rows(file.key)}
+    assert found == {offset: time if time in near else noon for offset, time in enumerate(times)}
+    assert sum(file.out_of_bounds_rows for file in files) == len(times) - len(near)
+    # 63 days, of which the first 60 have folders of their own.
+    folders = {file.key.removeprefix(f"data/{stream.name}/").rpartition("/")[0]: file.rows for file in files}
+    assert (len(folders), folders["~overflow"]) == (61, 3)
 
 
 def test_a_wall_clock_chooses_the_folder_and_never_the_day(

@@ -1,4 +1,4 @@
-"""Where a day ends in each partition: by timestamps, by values, after future timestamps and open transactions."""
+"""Where a day ends in each partition: by timestamps, by values, with fast clocks and open transactions."""
 
 import time
 from dataclasses import replace
@@ -13,6 +13,7 @@ from tests.core.worlds import span
 from tidemark.core.errors import IncompleteError
 from tidemark.core.plan import Gap
 from tidemark.kafka.positions import watermarks
+from tidemark.reconcile.plan import targets
 from tidemark.reconcile.plan.step import plan_run
 from tidemark.reconcile.plan.targets import wait_ready
 from tidemark.settings import Settings
@@ -29,18 +30,35 @@ def test_a_target_ends_where_its_day_does_or_as_far_as_was_archived(log: Log) ->
     assert (ahead.target.end, ahead.pending) == (15, span(15, 20))
 
 
-@pytest.mark.conformance(55)
-def test_a_record_with_a_future_timestamp_ends_no_day(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.conformance(33)
+@pytest.mark.parametrize("fast", ["a fast clock", "the future"])
+def test_a_record_of_a_fast_clock_ends_no_day(log: Log, monkeypatch: pytest.MonkeyPatch, fast: str) -> None:
+    soon = int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000)
     log.produce(4, at(MONDAY, 9))
-    log.produce(1, int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000))
-    log.produce(3, at(MONDAY, 10))
+    log.produce(1, at(TUESDAY, 0) + 5 * 60_000 if fast == "a fast clock" else soon)  # ten minutes fast, at 23:55
+    log.produce(3, at(MONDAY, 23))
     log.produce(2, at(TUESDAY, 9))
     (found, _) = plan_run(log.run(), [MONDAY], False).logs
-    assert (found.target.end, [gap.range for gap in found.gaps]) == (10, [span(0, 10)])
-    assert "offset 4, where the days end, has a future timestamp" in caplog.text
-    # Not waited for: on a busy topic the end of the log is never archived.
+    assert (found.target.end, [gap.range for gap in found.gaps]) == (8, [span(0, 8)])
+    # Not waited for: the refill fetches what is after it.
     log.archive(0, 4)
     assert wait_ready(log.stream, log.settings, [MONDAY])
+    (found, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((Gap(range=span(4, 8), kind="refill"),), span(8, 10))
+    # A long tail is not read.
+    monkeypatch.setattr(targets, "READ_MAX", 5)
+    (found, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((Gap(range=span(4, 10), kind="refill"),), None)
+
+
+@pytest.mark.conformance(33)
+def test_a_stream_that_was_stopped_after_the_day_lacks_nothing_of_it(log: Log) -> None:
+    log.produce(4, at(MONDAY, 9))
+    log.produce(5, at(TUESDAY, 9))
+    log.archive(0, 5)
+    assert wait_ready(log.stream, log.settings, [MONDAY])
+    (found, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((), span(5, 9))
 
 
 def test_kafka_is_not_asked_where_a_day_before_1970_ends(log: Log) -> None:
@@ -94,6 +112,9 @@ def test_no_timestamp_ends_the_day_where_values_give_it(by_value: Log, settings:
     (found,) = plan_run(log.run(), [MONDAY], False).logs
     assert (found.gaps, found.pending) == ((), span(5, 8))
     assert wait_ready(stream, settings, [MONDAY])
+    produce(stream.topic, [(b"k", b"{}", now - 30 * minute, 0, [])])  # the clocks of those before it are fast
+    (found,) = plan_run(log.run(), [MONDAY], False).logs
+    assert (found.gaps, found.pending) == ((Gap(range=span(5, 9), kind="refill"),), None)
 
 
 def test_an_open_transaction_delays_only_the_days_it_began_in_where_values_give_them(
@@ -150,7 +171,7 @@ def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log)
     producer = open_transaction(log, at(MONDAY, 10), at(TUESDAY, 10))
     log.archive(0, 5)
     # Whether its Monday record will ever be read is not decided yet.
-    with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 6 "):
+    with pytest.raises(IncompleteError, match=rf"{log.owner()} undecided from offset 5 to 7 "):
         plan_run(log.run(), [MONDAY], False)
     assert not wait_ready(log.stream, log.settings, [MONDAY])
     # Undecided offsets after the end of a day do not matter for it.

@@ -8,7 +8,7 @@ from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finalized, finish, two_days
 from tests.tables import read_tables
 from tidemark.cli import days as command
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.reconcile.seal import seal_run
 
 pytestmark = pytest.mark.conformance(55)
@@ -64,11 +64,11 @@ def test_requested_days_before_the_first_seal_are_overdue(sealed: Log, capsys: p
     assert "Not sealed, and over for more than 0 h: 2013-01-12 to 2013-01-13, 2013-01-16." in out
     assert f"Check the runs of reconcile_{name}; for days without a run, start tidemark_backfill." in out
     assert "not over" in out
-    with pytest.raises(ConfigError, match=r"expected 2013-01-17 at the latest, found 9999-12-31"):
+    with pytest.raises(RequestError, match=r"expected 2013-01-17 at the latest, found 9999-12-31"):
         command.print_days(None, name, from_day=None, to_day="9999-12-31", grace_hours=0, now=thursday(5))
-    with pytest.raises(ConfigError, match=r"expected 3660 at most, found 0001-01-01 to 2013-01-16"):
+    with pytest.raises(RequestError, match=r"expected 3660 at most, found 0001-01-01 to 2013-01-16"):
         command.print_days(None, name, from_day="0001-01-01", to_day=None, grace_hours=0, now=thursday(5))
-    with pytest.raises(ConfigError, match=r"a sealed or archived day up to 2013-01-13, found 2013-01-14 .*--from"):
+    with pytest.raises(RequestError, match=r"a sealed or archived day up to 2013-01-13, found 2013-01-14 .*--from"):
         command.print_days(None, name, from_day=None, to_day="2013-01-13", grace_hours=0, now=thursday(5))
 
 

@@ -254,11 +254,11 @@ def test_more_than_can_be_named_is_left_to_the_next_run_with_a_note(
 @pytest.mark.conformance(11)
 def test_what_retention_took_is_unexplained_unless_an_earlier_seal_proved_it(log: Log) -> None:
     transact(log, (3, True), (2, False))
-    log.produce(3, NINE)
     log.archive(0, 7)
     run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 3})
     seal_run(run)
+    log.produce(3, NINE)
     transact(log, (2, False), (3, True))  # 10-11 aborted, 12 marker, 13-15 kept, 16 marker
     log.archive(7, 17)
     drop_below(log, 15)

@@ -16,7 +16,7 @@ from tests.batch.test_seal import finalized, finish, two_days
 from tests.batch.test_table_maintenance import reconcile, verdict
 from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
-from tidemark.core.errors import ConfigError, ConflictError, FormatError
+from tidemark.core.errors import ConflictError, FormatError, RequestError
 from tidemark.reconcile import lease
 from tidemark.reconcile.lease import EXPIRES_AFTER, Holder, check_lease, holding, release, take
 from tidemark.reconcile.rollback import rollback_day
@@ -141,7 +141,7 @@ def test_a_rollback_beside_a_run_is_refused_and_leaves_no_lease(log: Log) -> Non
     with pytest.raises(ConflictError, match="found run run, process"):
         rollback_day(log.run("back"), NO_SPARK, day=MONDAY, version=1)
     release(run)
-    with pytest.raises(ConfigError, match="no such version"):
+    with pytest.raises(RequestError, match="no such version"):
         rollback_day(log.run("back"), NO_SPARK, day=MONDAY, version=1)
     taken(run)
 

@@ -1,22 +1,25 @@
 """What retention took of a day: its range and time in each report, and its seal only where the stream accepts it."""
 
 import json
-from datetime import UTC
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.batch.logs import MONDAY, Log, at, drop_below
+from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below, recreate
 from tests.batch.steps import pass_audit
 from tests.batch.test_seal import finalized, finish
 from tests.conftest import Record
 from tidemark.cli.app import app
 from tidemark.core.errors import IncompleteError
+from tidemark.core.heartbeat import Heartbeat
 from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan import Gap, Neighbours
+from tidemark.core.plan import Gap, LogRange, Neighbours
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -24,7 +27,10 @@ from tidemark.reconcile.refill import refill_run
 from tidemark.reconcile.report.report import report_run
 from tidemark.reconcile.results import REPORT, final_plan
 from tidemark.reconcile.seal import seal_run
+from tidemark.verify.archive import Derived
 from tidemark.verify.day import verify_day
+from tidemark.verify.losses import compare_losses
+from tidemark.verify.result import ProofPart
 
 pytestmark = pytest.mark.conformance(12)
 
@@ -111,6 +117,60 @@ def test_a_loss_stops_the_run_until_it_is_accepted_and_once_sealed_it_is_known(
     assert "[10, 20)" not in str(caught.value)
 
 
+@pytest.mark.conformance(30)
+def test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 4)
+    first, second = (log.owner(partition) for partition in (0, 1))
+    plan_run(log.run(), [MONDAY], False)  # sees that the first partition ends at 10
+    beat = Heartbeat(
+        deployment="test",
+        stream=log.stream.name,
+        layer="archive",
+        state="failed",
+        time=datetime.now(UTC),
+        version=1,
+        writer=None,
+        batch=None,
+        positions=(),
+        lag_records=None,
+        lag_seconds=None,
+        overflow_rows=0,
+        out_of_bounds_rows=0,
+        alarm_until=None,
+        error=None,
+        extents=(LogRange(log=second, range=OffsetRange(start=2, end=5)),),
+    )
+    log.store.put(log.layout.heartbeat_key("archive"), beat.to_json())
+    recreate(log)
+    log.produced.clear()
+    log.produce(3, at(MONDAY, 20))
+    log.archive(0, 3, writer="query-b")
+    tails = {first: (replace(lost(4, 10, NINE, None), topic_deleted=True),)}
+    tails[second] = (replace(lost(2, 5, None, None), topic_deleted=True),)
+    plan = plan_run(log.run("second"), [MONDAY], False)
+    assert {item.target.log: item.gaps for item in plan.logs if item.gaps} == tails
+    sentence = (
+        f"{log.stream.topic}-0 [4, 10) lost with its topic, which was deleted or recreated: at most 6 offsets,"
+        " after a record of 2013-01-14T09:00:00.000-05:00; no record is known after them"
+    )
+    with pytest.raises(IncompleteError, match=re.escape(sentence)):
+        finalize_plan_run(log.run("second"))
+    accepted = log.run("second", accept_loss=True)
+    finalize_plan_run(accepted)
+    finish(accepted, {MONDAY: 7})
+    (seal,) = seal_run(accepted)
+    assert {item.log: item.gaps for item in seal.logs if item.gaps} == tails
+    report_run(accepted)
+    sentences = accepted.require(REPORT)["verdict"]["sentences"]
+    assert sentences[0] == "Kafka deleted 9 offsets before they were archived."
+    assert any(item.startswith(f"Lost with its deleted topic: {log.stream.topic}-0 [4, 10), at") for item in sentences)
+    check = ProofPart(name="losses")
+    compare_losses(log.settings, log.stream, seal, Derived(), check)
+    assert (check.status, check.notes[0]) == ("holds", f"known loss: {sentence}")
+    finalized(log, "third", TUESDAY)  # the loss is known
+
+
 def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified(log: Log, spark: SparkSession) -> None:
     def produce(hour: int) -> None:
         records: list[Record] = [(b"k", b'{"n": %d}' % number, at(MONDAY, hour), 0, []) for number in range(10)]
@@ -135,11 +195,11 @@ def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified
     report = run.require(REPORT)
     assert report["verdict"]["title"] == "2013-01-14 is sealed with a known loss"
     assert report["verdict"]["sentences"][:2] == [
-        "Retention took 10 offsets before they were archived.",
+        "Kafka deleted 10 offsets before they were archived.",
         f"Lost: {log.stream.topic}-0 [10, 20), 10 offsets, {between}.",
     ]
     assert report["logs"][0]["lost"] == [
-        {"start": 10, "end": 20, "time": between, "before_us": NINE, "after_us": ELEVEN}
+        {"start": 10, "end": 20, "topic_deleted": False, "time": between, "before_us": NINE, "after_us": ELEVEN}
     ]
     assert report["retention"] == {"summary": "nothing waits", "alarm": False, "lines": []}
     page = (run.store.get(key) or b"").decode()
@@ -150,7 +210,7 @@ def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified
     losses = next(item for item in found.checks if item.name == "losses")
     assert losses.notes == [f"known loss: {log.stream.topic}-0 [10, 20) lost to retention: 10 offsets, {between}"]
     shown = CliRunner().invoke(app, ["verify", log.stream.name, "2013-01-14"])
-    assert (shown.exit_code, "with a recorded loss: retention deleted 10 offsets" in shown.stdout) == (0, True)
+    assert (shown.exit_code, "with a recorded loss: Kafka deleted 10 offsets" in shown.stdout) == (0, True)
     # A seal that calls more lost than retention took is found out.
     seal_key = log.layout.seal_key(MONDAY, 1)
     raw = json.loads(log.store.get(seal_key) or b"")

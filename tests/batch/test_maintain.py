@@ -12,6 +12,7 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_table_maintenance import offsets, reconcile, staged, verdict
 from tests.conftest import MakeStream, Produce
 from tidemark.current_view.frame import current
+from tidemark.maintenance import replaced as replaced_objects
 from tidemark.maintenance import run as maintenance
 from tidemark.maintenance import tables
 from tidemark.maintenance.run import maintain_run
@@ -88,6 +89,7 @@ def test_maintenance_changes_nothing_for_a_concurrent_run_and_its_readers(
     pass_audit(tuesday, spark)
     publish_run(tuesday, spark)
     seal_run(tuesday)
+    monkeypatch.setattr(replaced_objects, "DELETED_AFTER", timedelta(0))  # the test has just written them
     done = maintained("today")
 
     assert (done["replaced"]["deleted"], done["replaced"]["kept"]) == (RECORDS // PER_RANGE, [])

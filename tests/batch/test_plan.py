@@ -11,7 +11,7 @@ from tests.batch.test_seal import finalized, finish
 from tests.conftest import MakeTopic
 from tests.core.worlds import span
 from tidemark.archive.ledger.ledger import compact, read_archived
-from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
+from tidemark.core.errors import IncompleteError, RequestError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import DayPlan, Gap, Neighbours, Target, Used
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
@@ -231,9 +231,9 @@ def test_a_recreated_topic_keeps_its_old_archive_and_starts_a_new_log(log: Log) 
     plan = plan_run(log.run(), [MONDAY], False)
     by_log = {item.target.log: item for item in plan.logs}
     deleted = by_log[old]
-    assert deleted.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10)
+    assert deleted.target == Target(log=old, start=0, end=10, log_start=10, high_watermark=10, deleted=True)
     nine = Neighbours(before_us=at(MONDAY, 9) * 1000, after_us=at(MONDAY, 9) * 1000)
-    assert deleted.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine),)
+    assert deleted.gaps == (Gap(range=span(4, 6), kind="lost", neighbours=nine, topic_deleted=True),)
     assert by_log[log.owner()].gaps == ()
     assert sorted((item.log == old, item.range.start) for item in plan.slices) == [(False, 0), (True, 0), (True, 6)]
     assert plan.days[0].archived_rows == 11
@@ -272,7 +272,7 @@ def test_an_earlier_topic_is_wanted_up_to_the_last_day_archived_of_it(log: Log, 
 
 def test_a_day_that_is_not_over_is_refused_with_its_date_and_the_time(log: Log) -> None:
     today = datetime.now(UTC).astimezone(ZONE).date()
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(RequestError) as caught:
         plan_run(log.run(), [MONDAY, today], False)
     assert f"a day is not over yet: expected a day up to {today - timedelta(days=1)}, found {today}" in str(
         caught.value
@@ -289,7 +289,7 @@ def test_yesterday_can_be_planned(log: Log) -> None:
 
 
 def test_no_day_at_all_is_refused(log: Log) -> None:
-    with pytest.raises(ConfigError, match="at least one day"):
+    with pytest.raises(RequestError, match="at least one day"):
         plan_run(log.run(), [], False)
 
 

@@ -84,4 +84,4 @@ def test_a_span_that_is_no_span_is_refused_before_anything_runs(
     assert reconcile(stream.name, "--to", str(DAY)) == 1
     printed, problem = capsys.readouterr()
     assert printed == ""
-    assert problem.startswith("ConfigError: the span of days is incomplete")
+    assert problem.startswith("RequestError: the span of days is incomplete")

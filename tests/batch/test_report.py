@@ -195,7 +195,7 @@ def test_an_accepted_loss_and_an_unexplained_hole_are_not_called_complete(run: R
     lost = log_plan(used=(used(100, 150),), gaps=(Gap(range=span(150, 200), kind="lost"),))
     verdict = make_report(run, finished(lost))["verdict"]
     assert verdict["title"] == "2013-01-14 is sealed with a known loss"
-    assert verdict["sentences"][0] == "Retention took 50 offsets before they were archived."
+    assert verdict["sentences"][0] == "Kafka deleted 50 offsets before they were archived."
     assert verdict["sentences"][1].startswith("Lost: t-0 [150, 200), 50 offsets, of unknown time")
     hole = Hole(range=span(120, 130), missing=3, cause="unexplained")
     verdict = make_report(run, finished(log_plan(used=(used(100, 200),), holes=(hole,))))["verdict"]

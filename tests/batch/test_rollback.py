@@ -15,7 +15,7 @@ from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.cli import versions as command
 from tidemark.cli.app import app
-from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
+from tidemark.core.errors import ConflictError, FormatError, RequestError, ServiceError, TidemarkError
 from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
 from tidemark.reconcile import app as step_app_module
@@ -133,9 +133,9 @@ def test_an_earlier_version_with_a_missing_or_damaged_file_is_refused_and_named(
 def test_a_version_that_never_was_or_has_expired_is_refused_and_changes_nothing(two_versions: World) -> None:
     world = two_versions
     now = rows(world)
-    with pytest.raises(ConfigError, match=r"no such version: expected 1, 2, found 3"):
+    with pytest.raises(RequestError, match=r"no such version: expected 1, 2, found 3"):
         back(world, "unknown", 3)
-    with pytest.raises(ConfigError, match=r"expected a day that was sealed, found 1"):
+    with pytest.raises(RequestError, match=r"expected a day that was sealed, found 1"):
         rollback_day(world.run("unsealed"), world.spark, day=january(20), version=1)
     (first, _) = day_seals(world.run("x").store, world.run("x").layout, DAY)
     table = IcebergTable(world.spark, world.settings, world.name)

@@ -1,16 +1,21 @@
 """A run whose day another run moved meanwhile is refused, and a new run of the day succeeds and loses no row."""
 
+from datetime import datetime
+
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.batch.logs import MONDAY, Log, Produce, at
+from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, Produce, at
 from tests.batch.steps import pass_audit
 from tests.batch.test_table_maintenance import offsets, staged, verdict
 from tests.conftest import MakeStream
+from tests.tables import read_tables
+from tidemark.cli import days, versions
 from tidemark.core.errors import ConflictError
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.results import final_plan
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
@@ -79,17 +84,39 @@ def test_a_run_whose_version_another_run_sealed_is_refused(spark: SparkSession, 
     assert sealed(log) == [("other", 1, 4)]
 
 
-def test_the_next_run_completes_a_day_whose_run_died_before_sealing_it(spark: SparkSession, log: Log) -> None:
+def shown_days(log: Log, capsys: pytest.CaptureFixture[str]) -> tuple[bool, dict[str, str]]:
+    """Whether ``tidemark days`` finds every day well, and the state of each, with the notes of those that are not."""
+    now = datetime(2013, 1, 16, 3, tzinfo=ZONE)
+    well = days.print_days(None, log.stream.name, from_day=None, to_day=None, grace_hours=6, now=now)
+    rows = read_tables(capsys.readouterr().out, "Day")
+    return well, {row["Day"]: ", ".join(filter(None, [row["State"], row["Notes"]])) for row in rows}
+
+
+@pytest.mark.conformance(55)
+def test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are(
+    spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in (days, versions):
+        monkeypatch.setattr(command, "connect", lambda _: log.settings)
+    log.produce(1, at(TUESDAY, 9))
     dead = audited(log, spark, "dead")
     publish_run(dead, spark)
-    log.produce(2, at(MONDAY, 20))
+    unproven = {str(MONDAY): "published, not proven, rows of run dead"}
+    assert shown_days(log, capsys) == (False, {**unproven, str(TUESDAY): "not sealed yet"})
+    versions.print_versions(None, log.stream.name, str(MONDAY))
+    assert "Published, not proven: readers see rows of run dead" in capsys.readouterr().out
 
-    new = audited(log, spark, "new")
+    log.produce(2, at(MONDAY, 20))
+    new = staged(log, spark, "new", TUESDAY)
+    assert [(item.day, item.reason) for item in final_plan(new).days] == [(MONDAY, "unproven"), (TUESDAY, "requested")]
+    pass_audit(new, spark)
     publish_run(new, spark)
     seal_run(new)
 
     assert sealed(log) == [("new", 1, 6)]
-    assert offsets(log) == {MONDAY: [*range(6)]}
+    assert offsets(log) == {MONDAY: [0, 1, 2, 3, 5, 6], TUESDAY: [4]}
     assert verdict(log, MONDAY) == "proven []"
+    assert shown_days(log, capsys) == (True, {str(MONDAY): "sealed, v1", str(TUESDAY): "sealed, v1"})
     with pytest.raises(ConflictError, match=r"another run has published the day since: expected .* found .* run new"):
         seal_run(dead)

@@ -19,7 +19,7 @@ from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
 from tidemark.cli.app import app
-from tidemark.core.errors import ConfigError, ServiceError
+from tidemark.core.errors import RequestError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.settings import Settings
@@ -322,7 +322,7 @@ def test_the_rows_that_a_version_added_and_removed_are_recounted(
 
 def test_a_day_that_was_never_sealed_is_refused(day: Log) -> None:
     with pytest.raises(
-        ConfigError, match="there is no such seal: expected one of the versions 1, found 2013-01-14 version 7"
+        RequestError, match="there is no such seal: expected one of the versions 1, found 2013-01-14 version 7"
     ):
         verify_day(day.settings, day.stream.name, MONDAY, 7)
 
@@ -331,7 +331,7 @@ def derived(log: Log) -> tuple[Derived, ProofPart, ProofPart]:
     """What the archive alone says of Monday, with the checks of its manifests and objects."""
     chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(log.store, log.layout, MONDAY, log.stream.zone)
-    return reader.derive(Basis(until_us=0, last=EVERYTHING), chains, files, lambda _: None), chains, files
+    return reader.derive(Basis(planned_at_us=0, last=EVERYTHING), chains, files, lambda _: None), chains, files
 
 
 def test_copies_of_a_row_count_once_and_rows_of_other_days_not_at_all(log: Log) -> None:

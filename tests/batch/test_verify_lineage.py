@@ -31,7 +31,7 @@ def derived(
     reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
     found = reader.derive(
         Basis(
-            until_us=0,
+            planned_at_us=0,
             last=EVERYTHING if last is None else last,
             batches={(writer, small.log()): [(first, last)] for writer, first, last in used},
         ),

@@ -85,7 +85,7 @@ def test_a_day_of_a_deleted_topic_is_proven_by_archive_and_tables(
     assert {item.name: item.status for item in found.checks if item.status != "holds"} == {"kafka": "expired"}
 
 
-def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove_its_day(
+def test_what_is_archived_during_a_run_is_late_and_before_its_plan_a_difference(
     settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
 ) -> None:
     """Second copies by a stream that starts again, and a first record in a partition that the run did not know."""
@@ -111,6 +111,12 @@ def test_what_is_archived_while_a_run_is_under_way_is_late_and_does_not_disprove
     assert check(found, "counts").notes == [
         "8 archived rows of the day are not part of this version: they came later, or a rollback left them out"
     ]
+    log.produce(5, NINE)
+    log.archive(10, 15, writer="query-c", committed_at_us=now - 86_400_000_000)
+    assert differences(verify(log)) == (
+        "ranges: rows of the day were archived before the plan: expected offsets of the seal, found none"
+        f" [{log.owner()}, offsets [10, 15)]"
+    )
 
 
 def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_the_day(

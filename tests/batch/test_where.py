@@ -7,7 +7,7 @@ import pytest
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.test_seal import finalized, finish
 from tidemark.archive.ledger.ledger import compact, read_archived
-from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, RequestError
 from tidemark.core.offsets import OffsetRange
 from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy, locate
 from tidemark.maintenance.archive import maintain_ledger
@@ -122,9 +122,9 @@ def test_an_offset_not_archived_yet_differs_from_a_gap(log: Log) -> None:
 
 def test_an_unknown_topic_partition_or_stream_is_named_with_the_known_ones(log: Log) -> None:
     log.produce(1, at(MONDAY, 9))
-    with pytest.raises(ConfigError, match="no such partition: expected 0 to 1, found 7"):
+    with pytest.raises(RequestError, match="no such partition: expected 0 to 1, found 7"):
         find(log, 0, partition=7)
-    with pytest.raises(ConfigError, match=f"expected {log.stream.topic}, found flights.live"):
+    with pytest.raises(RequestError, match=f"expected {log.stream.topic}, found flights.live"):
         locate(log.settings, log.stream.name, "flights.live", 0, 0)
     with pytest.raises(ConfigError, match=r"no such stream: expected one of: .*, found ferries"):
         locate(log.settings, "ferries", log.stream.topic, 0, 0)

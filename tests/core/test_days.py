@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.core.days import day_end, day_of, day_spans, day_start, days_between, last_ended
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 
 MINUTE = timedelta(minutes=1)
 NEW_YORK = ZoneInfo("America/New_York")
@@ -113,5 +113,5 @@ def test_a_span_of_days_has_both_its_ends() -> None:
 
 
 def test_a_span_that_ends_before_it_starts_is_refused_by_both_days() -> None:
-    with pytest.raises(ConfigError, match="a day from 2013-02-27 on, found 2013-02-26"):
+    with pytest.raises(RequestError, match="a day from 2013-02-27 on, found 2013-02-26"):
         days_between(date(2013, 2, 27), date(2013, 2, 26))

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.worlds import log, ranges
 from tidemark.core.errors import FormatError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
+from tidemark.core.plan import LogRange
 
 heartbeats = st.builds(
     Heartbeat,
+    deployment=st.sampled_from(["prod", "lake/dev"]),
     stream=st.sampled_from(["flights", "a_1"]),
     layer=st.sampled_from(["archive", "speed"]),
     state=st.sampled_from(["running", "stopped", "failed"]),
@@ -25,9 +28,14 @@ heartbeats = st.builds(
     positions=st.dictionaries(st.integers(0, 200), st.integers(0, 2**62)).map(lambda ends: tuple(sorted(ends.items()))),
     lag_records=st.none() | st.integers(0, 2**62),
     lag_seconds=st.none() | st.floats(0, 1e9),
+    overflow_rows=st.integers(0, 2**62),
+    out_of_bounds_rows=st.integers(0, 2**62),
+    alarm_until=st.none() | st.datetimes(timezones=st.just(UTC)),
     error=st.none() | st.text(max_size=40),
+    extents=st.builds(LogRange, log=st.just(log()), range=ranges()).map(lambda item: (item,)),
 )
 EXAMPLE = Heartbeat(
+    deployment="prod",
     stream="flights",
     layer="archive",
     state="running",
@@ -38,6 +46,9 @@ EXAMPLE = Heartbeat(
     positions=((0, 7), (10, 3)),
     lag_records=None,
     lag_seconds=None,
+    overflow_rows=0,
+    out_of_bounds_rows=0,
+    alarm_until=None,
     error=None,
 )
 
@@ -56,9 +67,11 @@ def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat
         ("state", "fine", "expected running, stopped, failed, found fine"),
         ("time", "2013-01-14T00:00:00", "a time without its zone"),
         ("time", "yesterday", "does not parse"),
+        ("alarm_until", "2013-01-14T00:00:00", "a time without its zone"),
         ("positions", [], "does not parse"),
         ("positions", {"a": 1}, "does not parse"),
         ("error", ..., "does not parse: .* found KeyError\\('error'\\)"),
+        ("extents", [{"log": 1}], r"fields differ: expected log, range, found log \[here"),
     ],
 )
 def test_a_damaged_heartbeat_is_refused(field: str, value: object, message: str) -> None:
@@ -85,6 +98,6 @@ def test_a_heartbeat_lies_below_its_stream_in_the_archive(prefix: str, folder: s
 
 def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-streams.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r'^(\{"format": 1, "stream".*?\})$', text, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r'^(\{"format": 1, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
     heartbeat = parse_heartbeat(shown.encode(), where="watch-streams.md")
     assert json.loads(heartbeat.to_json()) == json.loads(shown)

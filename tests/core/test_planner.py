@@ -151,6 +151,24 @@ def test_a_day_that_was_rolled_back_stays_so_until_rows_come_that_its_last_rebui
         assert plan_of(late).days == (DayPlan(day=FIRST, version=version, reason="late", archived_rows=30),)
 
 
+def test_a_run_rebuilds_each_unproven_day_whatever_its_own_days_are() -> None:
+    """The first day was never sealed; of the second one, version 1 was sealed, and another one published since."""
+    truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 10 + (SECOND,) * 10 + (THIRD,) * 8}
+    seals = (seal_of(SECOND, [sealed_log(log(), 0, 20)]),)
+    world = world_of(batch(0, 0, 28, truths), end=28, seals=seals, requested=(THIRD,))
+    assert [item.day for item in plan_of(world).days] == [THIRD]
+
+    plan = plan_of(world, unproven=(FIRST, SECOND), scheduled=True)
+    assert plan.days == (
+        DayPlan(day=FIRST, version=1, reason="unproven", archived_rows=10),
+        DayPlan(day=SECOND, version=2, reason="unproven", archived_rows=10),
+        DayPlan(day=THIRD, version=1, reason="scheduled", archived_rows=8),
+    )
+    asked = plan_of(replace(world, requested=(SECOND,)), unproven=(SECOND,))
+    assert asked.days == (DayPlan(day=SECOND, version=2, reason="requested", archived_rows=10),)
+    assert asked.unchanged == ()
+
+
 def test_late_rows_reopen_a_sealed_day_and_leave_its_neighbour_as_it_is() -> None:
     truths: dict[TopicPartition, Truth] = {log(): (FIRST,) * 10 + (SECOND,) * 10 + (THIRD,) * 8 + (FIRST,) * 2}
     seals = tuple(seal_of(day, [sealed_log(log(), 0, 20)]) for day in (FIRST, SECOND))

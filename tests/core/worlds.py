@@ -1,6 +1,6 @@
 """Hypothesis strategies: ranges, and whole made-up worlds (a log's truth, its archive, its seals) for the planner."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -182,7 +182,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
-def plan_of(world: World) -> Plan:
+def plan_of(world: World, *, unproven: Collection[date] = (), scheduled: bool = False) -> Plan:
     """The product's plan of a world."""
     return make_plan(
         stream="flights",
@@ -193,4 +193,6 @@ def plan_of(world: World) -> Plan:
         manifests=world.manifests,
         seals=world.seals,
         force=world.force,
+        scheduled=scheduled,
+        unproven=unproven,
     )

@@ -42,6 +42,8 @@ def _task(task: Any) -> dict[str, Any]:
         "operator": type(task).__name__,
         "downstream": sorted(task.downstream_task_ids),
         "rule": str(task.trigger_rule.value),
+        "teardown": task.is_teardown,
+        "fails_run": task.on_failure_fail_dagrun,
         "retries": task.retries,
         "at_once_per_run": task.max_active_tis_per_dagrun,
         "mapped": task.is_mapped,

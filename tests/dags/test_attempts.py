@@ -50,6 +50,12 @@ def held(*days: date) -> dict[str, Any]:
     return outcome(AuditResult(staged=1, passed=True, held=held))
 
 
+def reported(status: str) -> dict[str, Any]:
+    """A report with this verdict."""
+    verdict = {"status": status, "title": "The day failed at step publish", "sentences": ["S3 is away"]}
+    return {**outcome(None), "result": {"verdict": verdict}}
+
+
 # By run, in their order: the step of each attempt, and the results that it saves.
 RUNS: dict[str, list[tuple[str, dict[str, dict[str, Any]]]]] = {
     "audited": [
@@ -64,7 +70,15 @@ RUNS: dict[str, list[tuple[str, dict[str, dict[str, Any]]]]] = {
         ("publish", {"publish": failed("S3 is away", 2)}),
         ("publish", {}),
     ],
-    "held-back": [("complete", {"audit": held(date(2013, 1, 14))}), ("complete", {"audit": held()})],
+    "held-back": [
+        ("complete", {"audit": held(date(2013, 1, 14)), "report": reported("days held back")}),
+        ("complete", {"audit": held(), "report": reported("complete")}),
+    ],
+    "stopped": [
+        ("complete", {}),
+        ("complete", {"audit": held(), "report": reported("unfinished")}),
+        ("complete", {"report": reported("failed")}),
+    ],
 }
 Ended = Mapping[str, list[tuple[str, str]]]
 
@@ -124,6 +138,14 @@ def test_a_run_that_holds_a_day_back_fails_in_the_end_and_without_further_tries(
     assert BECAUSE in reason
     assert "batch.reopen_days" in reason
     assert last == ("success", "")
+
+
+def test_a_run_whose_report_says_that_a_step_failed_or_is_missing_does_not_succeed(ended: Ended) -> None:
+    without, *others = ended["stopped"]
+    assert without[0] == "AirflowFailException"
+    assert "step 'report' of the run has not succeeded" in without[1]
+    assert {kind for kind, _ in others} == {"AirflowFailException"}
+    assert all(text.startswith("The day failed at step publish: found S3 is away") for _, text in others)
 
 
 @pytest.mark.conformance(20)

@@ -96,7 +96,9 @@ def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[
     chain = {before: [after] for before, after in itertools.pairwise(STEPS)}
     assert downstream == {**chain, "seal": ["complete", "report"], "report": ["complete"], "complete": []}
     rules = {name: task["rule"] for name, task in flights["tasks"].items() if task["rule"] != "all_success"}
-    assert rules == {"finalize_plan": "none_failed", "report": "all_done"}
+    assert rules == {"finalize_plan": "none_failed", **dict.fromkeys(("report", "complete"), "all_done_setup_success")}
+    teardowns = {name: task["fails_run"] for name, task in flights["tasks"].items() if task["teardown"]}
+    assert teardowns == {"report": False, "complete": True}
 
 
 @pytest.mark.conformance(29)

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.orchestration.run_days import backfill_chunks, interval_days, run_days
 
 pytestmark = pytest.mark.conformance(51)
@@ -89,7 +89,7 @@ def test_a_span_of_ninety_two_days_is_the_widest() -> None:
     ],
 )
 def test_the_error_of_a_wrong_form_says_what_to_fill_in(from_day: str | None, to_day: str | None, message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(RequestError) as raised:
         run_days(from_day=from_day, to_day=to_day, interval=None, zone=NEW_YORK)
     assert message in str(raised.value)
 
@@ -99,7 +99,7 @@ def test_a_backfill_takes_days_that_are_over_in_the_streams_zone_in_chunks() -> 
     found = backfill_chunks("2013-01-12", "2013-01-16", size=2, now=over, zone=NEW_YORK)
     assert found == [days("2013-01-12", "2013-01-13"), days("2013-01-14", "2013-01-15"), days("2013-01-16")]
     before = datetime(2013, 1, 17, 4, 59, tzinfo=UTC)
-    with pytest.raises(ConfigError, match=r"is not over: expected a to_day up to 2013-01-15, found 2013-01-16"):
+    with pytest.raises(RequestError, match=r"is not over: expected a to_day up to 2013-01-15, found 2013-01-16"):
         backfill_chunks("2013-01-14", "2013-01-16", size=7, now=before, zone=NEW_YORK)
 
 
@@ -107,10 +107,12 @@ def test_a_backfill_takes_a_thousand_runs() -> None:
     now = datetime(2020, 1, 1, tzinfo=UTC)
     assert len(backfill_chunks("2013-01-01", "2015-09-27", size=1, now=now, zone=UTC)) == 1000
     assert len(backfill_chunks("2013-01-01", "2018-06-23", size=2, now=now, zone=UTC)) == 1000
-    with pytest.raises(ConfigError, match="at most 1000 runs, found 1001 runs for 1001 days, 2013-01-01 to 2015-09-28"):
+    with pytest.raises(
+        RequestError, match="at most 1000 runs, found 1001 runs for 1001 days, 2013-01-01 to 2015-09-28"
+    ):
         backfill_chunks("2013-01-01", "2015-09-28", size=1, now=now, zone=UTC)
 
 
 def test_a_backfill_without_a_last_day_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a day in to_day, found nothing"):
+    with pytest.raises(RequestError, match="a day in to_day, found nothing"):
         backfill_chunks("2013-01-14", None, size=1, now=datetime(2020, 1, 1, tzinfo=UTC), zone=UTC)

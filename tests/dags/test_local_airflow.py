@@ -38,6 +38,7 @@ from tests.waiting import wait_until
 from tidemark.core.errors import ServiceError
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.lease import release, take
+from tidemark.reconcile.results import REPORT
 from tidemark.run import Run, run_name
 from tidemark.settings import Settings
 from tidemark.speed.replay.replay import REPLAY
@@ -136,13 +137,14 @@ class Runs:
     tomorrow: str
     trains: str
     no_days: str
+    stopped: str  # that a person marks as failed
 
 
 @pytest.fixture(scope="module")
 def runs(airflow: LocalAirflow, settings: Settings, mended: Stream, berlin: Stream, sunday: Days, stub: Stream) -> Runs:
     """All under way, and the rebuild of Sunday's killed, which has waited for a run of another process before."""
     api, name = airflow.api, sunday.stream.name
-    reconcile = [f"reconcile_{stream}" for stream in (name, berlin.name, stub.name, "flights", "trains")]
+    reconcile = [f"reconcile_{stream}" for stream in (name, berlin.name, stub.name, mended.name, "flights", "trains")]
     wait_for_dags(api, (*reconcile, BACKFILL, "tidemark_replay"))
 
     def backfill(stream: str, first: date, last: date, size: int) -> str:
@@ -155,8 +157,9 @@ def runs(airflow: LocalAirflow, settings: Settings, mended: Stream, berlin: Stre
         task.setenv("AIRFLOW_CTX_DAG_ID", BACKFILL)
         task.setenv("AIRFLOW_CTX_DAG_RUN_ID", tomorrow)
         assert take(Run.open("flights", "ended", settings)) is None
-    by_hand = Run.open(name, "by-hand", settings)
+    by_hand, also = (Run.open(stream, "by-hand", settings) for stream in (name, mended.name))
     assert take(by_hand) is None
+    assert take(also) is None
     of_sunday = backfill(name, SUNDAY, SUNDAY, 7)
     runs = Runs(
         sunday_backfill=of_sunday,
@@ -166,6 +169,7 @@ def runs(airflow: LocalAirflow, settings: Settings, mended: Stream, berlin: Stre
         tomorrow=tomorrow,
         trains=backfill("trains", SUNDAY, SUNDAY, 7),
         no_days=api.trigger("reconcile_flights", {}),
+        stopped=api.trigger(f"reconcile_{mended.name}", {"from_day": str(SUNDAY), "to_day": str(SUNDAY)}),
     )
 
     def waits() -> bool:
@@ -203,10 +207,36 @@ def test_a_run_without_days_fails_at_once_saying_what_to_fill_in_and_is_reported
         "wait": "failed",
         **dict.fromkeys(("plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal"), "upstream_failed"),
         "report": "success",
-        "complete": "upstream_failed",
+        "complete": "failed",
     }
     assert tasks["wait"].tries == 1
     assert "Trigger the DAG again and fill in from_day and to_day" in task_log(airflow, dag, run, "wait")
+
+
+def test_a_run_that_a_person_marks_as_failed_is_reported_and_fails(
+    airflow: LocalAirflow, settings: Settings, mended: Stream, runs: Runs
+) -> None:
+    api, dag, run = airflow.api, f"reconcile_{mended.name}", runs.stopped
+
+    def waits() -> bool:
+        return ("wait_for_lease", "up_for_reschedule") in {
+            (item["task_id"], item["state"]) for item in instances(api, dag, run)
+        }
+
+    wait_until(waits, "it waits for the lease", 600, every_s=EVERY_S)
+    api._authorised("PATCH", f"/api/v2/dags/{dag}/dagRuns/{run}", json={"state": "failed"})
+    wait_for_end(api, dag, run)
+
+    assert api.run_state(dag, run) == "failed"
+    states = {item.task: item.state for item in api.task_states(dag, run)}
+    assert states == {
+        "wait_for_lease": "failed",
+        **dict.fromkeys(("wait", "plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal"), "skipped"),
+        "report": "success",
+        "complete": "failed",
+    }
+    verdict = Run.open(mended.name, run_name(run), settings).require(REPORT)["verdict"]
+    assert (verdict["status"], verdict["title"]) == ("unfinished", "The run stopped before step plan")
 
 
 def test_a_run_takes_the_lease_of_an_ended_run_and_releases_it_even_if_it_fails(

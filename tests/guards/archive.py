@@ -114,7 +114,7 @@ GUARDS = (
     Guard(
         name="lease-lost",
         promise="A writer notices that another one has taken its checkpoint.",
-        path="include/tidemark/archive/stream/lease.py",
+        path="include/tidemark/spark/lease.py",
         old="if found == self.body:\n            return",
         new="return",
         tests=("tests/archive/test_fencing.py::test_the_last_writer_to_take_a_lease_holds_it",),
@@ -168,5 +168,50 @@ GUARDS = (
         old="log.open = [item for item in log.open if ends.get(item.key, 0) >= following]",
         new="log.open = []",
         tests=("tests/archive/test_adopt.py::test_mixed_objects_are_imported_by_their_offset_field",),
+    ),
+    Guard(
+        name="bounded-batches",
+        promise="A first archive batch is bounded, even if the definition does not bound it.",
+        path="include/tidemark/core/batch_size.py",
+        old="return given if given is not None else max(partitions * default, least or 0)",
+        new="return given if given is not None else 2**62",
+        tests=("tests/core/test_batch_size.py::test_a_batch_is_bounded_with_and_without_a_number_in_the_definition",),
+    ),
+    Guard(
+        name="archive-batches-bounded",
+        promise="The archive stream passes its bound on to Spark.",
+        path="include/tidemark/spark/streaming.py",
+        old="if max_offsets_per_trigger is not None:",
+        new="if False:",
+        tests=(
+            (
+                "tests/archive/test_stream.py"
+                "::test_a_first_start_reads_a_bounded_number_of_offsets_per_partition_at_a_time"
+            ),
+        ),
+    ),
+    Guard(
+        name="bounded-folders",
+        promise="A batch fills a bounded number of folders, whatever values producers choose.",
+        path="include/tidemark/archive/write/folders.py",
+        old="if len(filled) >= self.most:",
+        new="if False:",
+        tests=("tests/archive/test_folders.py::test_the_first_folders_of_each_log_count_whatever_the_batches",),
+    ),
+    Guard(
+        name="bounded-event-time",
+        promise="A time field far from its record's timestamp opens no day of its own.",
+        path="include/tidemark/spark/records.py",
+        old="F.when(field.isNotNull() & near, field)",
+        new="F.when(field.isNotNull(), field)",
+        tests=("tests/spark/test_records.py::test_a_field_too_far_from_the_records_timestamp_counts_as_none",),
+    ),
+    Guard(
+        name="bounds-alarm",
+        promise="A stream with records beyond a bound is unhealthy until the alarm ends.",
+        path="include/tidemark/inspect/health.py",
+        old="return self.alive and not self.exceeded and not (",
+        new="return self.alive and not (",
+        tests=("tests/test_health.py::test_records_beyond_a_bound_are_an_alarm_until_it_ends",),
     ),
 )

@@ -4,6 +4,27 @@ from tests.guards.guard import Guard
 
 GUARDS = (
     Guard(
+        name="report-after-a-hand",
+        promise="A run that a person marks as failed is reported, and lets the stream's next run begin.",
+        path="include/tidemark/orchestration/reconcile_dag.py",
+        old='        tasks["report"].as_teardown()\n',
+        new="",
+        tests=("tests/dags/test_dags.py::test_the_steps_follow_each_other_and_the_last_task_decides",),
+    ),
+    Guard(
+        name="stopped-run-fails",
+        promise="A run of which a step failed or is missing does not count as a success.",
+        path="include/tidemark/orchestration/tasks.py",
+        old='    if verdict["status"] in NOT_ENDED:\n',
+        new="    if False:\n",
+        tests=(
+            (
+                "tests/dags/test_attempts.py"
+                "::test_a_run_whose_report_says_that_a_step_failed_or_is_missing_does_not_succeed"
+            ),
+        ),
+    ),
+    Guard(
         name="conservation",
         promise="No row is lost or doubled between the archive and the rebuilt day.",
         path="include/tidemark/reconcile/rebuild/step.py",

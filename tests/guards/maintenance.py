@@ -4,6 +4,8 @@ from tests.guards.guard import Guard
 
 _LEDGER_DAMAGE = "tests/archive/test_ledger.py::test_a_damaged_ledger_is_reported_and_can_be_rebuilt_from_the_manifests"
 
+_DELETABLE = "tests/core/test_maintenance_ages.py::test_only_an_old_object_of_the_replaced_version_may_be_deleted"
+
 GUARDS = (
     Guard(
         name="ledger-digest",
@@ -68,6 +70,48 @@ GUARDS = (
         new="found = None\n        if False:",
         tests=(
             ("tests/archive/test_compaction.py::test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced"),
+        ),
+    ),
+    Guard(
+        name="deleted-when-old",
+        promise="An object that a batch has just written is not deleted, even if its key was replaced before.",
+        path="include/tidemark/core/maintenance_ages.py",
+        old="if modified >= written_before:",
+        new="if False:",
+        tests=(_DELETABLE,),
+    ),
+    Guard(
+        name="deleted-as-replaced",
+        promise="An object is deleted only as the version that was replaced.",
+        path="include/tidemark/core/maintenance_ages.py",
+        old='return "replaced" if etag == replaced_etag else "rewritten"',
+        new='return "replaced"',
+        tests=(_DELETABLE,),
+    ),
+    Guard(
+        name="deleted-after-a-second-look",
+        promise="An object that was written since the listing is not deleted.",
+        path="include/tidemark/maintenance/replaced.py",
+        old='if now is None or _state(now, listed.etag, written_before) != "replaced":',
+        new="if False:",
+        tests=("tests/archive/test_compaction.py::test_an_object_replaced_during_the_deletion_is_compared_once_more",),
+    ),
+    Guard(
+        name="conditional-delete",
+        promise="S3 deletes a replaced object only if it still has the ETag that was compared.",
+        path="include/tidemark/s3.py",
+        old="Key=key, IfMatch=f'\"{etag}\"')",
+        new="Key=key)",
+        tests=("tests/archive/test_compaction.py::test_a_delete_is_conditional_on_the_version",),
+    ),
+    Guard(
+        name="compaction-tries",
+        promise="A compaction that others overtake again and again ends.",
+        path="include/tidemark/maintenance/compaction.py",
+        old="for _ in range(TRIES):",
+        new="while True:",
+        tests=(
+            "tests/archive/test_compaction.py::test_a_compaction_that_never_commits_first_ends_with_an_explained_error",
         ),
     ),
     Guard(

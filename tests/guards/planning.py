@@ -6,6 +6,48 @@ _CLOCKS = "test_a_stream_or_run_does_not_start_where_java_has_other_clocks"
 
 GUARDS = (
     Guard(
+        name="unproven-planned",
+        promise="A run rebuilds a day that an earlier run has published and not sealed, whatever its own days are.",
+        path="include/tidemark/core/planner.py",
+        old=" | set(unproven)\n",
+        new="\n",
+        tests=("tests/core/test_planner.py::test_a_run_rebuilds_each_unproven_day_whatever_its_own_days_are",),
+    ),
+    Guard(
+        name="unproven-read",
+        promise="A plan from the ledger reads the objects of a day that was published and not sealed.",
+        path="include/tidemark/archive/ledger/history.py",
+        old=" | set(unproven)\n",
+        new="\n",
+        tests=("tests/archive/test_history.py::test_a_plan_from_segments_is_the_plan_from_manifests",),
+    ),
+    Guard(
+        name="unproven-found",
+        promise="Every day that readers see without a seal of it is found before a run is planned.",
+        path="include/tidemark/reconcile/plan/step.py",
+        old="seals, force, scheduled, tuple(unproven))",
+        new="seals, force, scheduled, ())",
+        tests=(
+            (
+                "tests/batch/test_superseded.py"
+                "::test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are"
+            ),
+        ),
+    ),
+    Guard(
+        name="unproven-shown",
+        promise="A day that readers see without a proof is listed, and the exit code is 1.",
+        path="include/tidemark/current_view/day_states.py",
+        old='        if day in unproven:\n            return "unproven"\n',
+        new="",
+        tests=(
+            (
+                "tests/batch/test_superseded.py"
+                "::test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are"
+            ),
+        ),
+    ),
+    Guard(
         name="cover-trimmed",
         promise="Where two ranges overlap, the later one is trimmed, so no offset is read twice.",
         path="include/tidemark/core/cover.py",
@@ -92,6 +134,50 @@ GUARDS = (
         tests=(
             "tests/batch/test_plan.py::test_what_retention_took_is_lost_and_final_only_where_the_stream_accepts_it",
         ),
+    ),
+    Guard(
+        name="fast-clock-ends-no-day",
+        promise="A record of a producer whose clock is fast ends no day before records that Kafka holds of it.",
+        path="include/tidemark/reconcile/plan/targets.py",
+        old="return replace(found, position=int(own[-1]) + 1) if len(own) else found",
+        new="return found",
+        tests=("tests/batch/test_day_end.py::test_a_record_of_a_fast_clock_ends_no_day",),
+    ),
+    Guard(
+        name="deleted-tail-lost",
+        promise="What was seen of a topic that is deleted and not archived is lost, not forgotten.",
+        path="include/tidemark/core/targets.py",
+        old="end = max(end for _, end in (*extents, in_kafka.get(log, (0, 0))))",
+        new="end = max(end for _, end in extents)",
+        tests=(
+            ("tests/core/test_targets.py::test_a_deleted_topic_is_lost_from_its_archived_end_to_the_last_one_seen"),
+        ),
+    ),
+    Guard(
+        name="seen-offsets-recorded",
+        promise="What a run sees of a log is kept for the time when its topic is deleted.",
+        path="include/tidemark/reconcile/plan/log_extents.py",
+        old="wider = widen(known, now)",
+        new="wider = known",
+        tests=(
+            "tests/batch/test_losses.py::test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof",
+        ),
+    ),
+    Guard(
+        name="seen-offsets-of-one-topic",
+        promise="What is seen of a recreated topic does not count as seen of the one before.",
+        path="include/tidemark/spark/monitor.py",
+        old="if log.topic_id == self._topic_id and start < end:",
+        new="if start < end:",
+        tests=("tests/archive/test_progress.py::test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated",),
+    ),
+    Guard(
+        name="seen-offsets-carried-over",
+        promise="A stream that starts again keeps what it saw of a deleted topic.",
+        path="include/tidemark/spark/monitor.py",
+        old="self._extents, self._extents_read = widen(self._extents, before), True",
+        new="self._extents_read = True",
+        tests=("tests/archive/test_progress.py::test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated",),
     ),
     Guard(
         name="open-transaction-waited-for",

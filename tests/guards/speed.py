@@ -2,9 +2,48 @@
 
 from tests.guards.guard import Guard
 
+_DISPLACED = "tests/speed/test_speed_stream.py::test_a_second_writer_displaces_the_first_which_leaves_it_the_heartbeat"
+_AT_START = "tests/core/test_markers.py::test"
 _MARKER_FITS = "tests/speed/test_marker.py::test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other"
 
 GUARDS = (
+    Guard(
+        name="dead-server-named",
+        promise="A server of the local stack that dies while another process starts is named at once.",
+        path="include/tidemark/stack/processes.py",
+        old="            if death := self.owner.essential_death():\n                raise death\n",
+        new="",
+        tests=("tests/test_processes.py::test_the_wait_for_a_process_ends_at_once_when_an_essential_one_has_died",),
+    ),
+    Guard(
+        name="transform-error",
+        promise="An error of a stream's transformation is not blamed on a service.",
+        path="include/tidemark/spark/failures.py",
+        old="if code is not None and fails_on_a_row(error):",
+        new="if False:",
+        tests=("tests/spark/test_failures.py::test_an_error_of_a_row_names_the_line_of_the_transformation",),
+    ),
+    Guard(
+        name="not-the-transformation",
+        promise="An error of the machine, of a file or of the platform is not blamed on the transformation.",
+        path="include/tidemark/spark/failures.py",
+        old="return bool(_OF_ROWS.search(text)) and not _OF_MACHINE.match(cause_line(text))",
+        new="return bool(_OF_ROWS.search(text))",
+        tests=("tests/spark/test_failures.py::test_other_errors_are_not_blamed_on_the_transformation",),
+    ),
+    Guard(
+        name="failing-record-tried",
+        promise="No record is named as the one that fails unless it fails by itself.",
+        path="include/tidemark/core/first_failing.py",
+        old="return found if len(found.range) > 1 or fails(found) else None",
+        new="return found",
+        tests=(
+            (
+                "tests/core/test_first_failing.py"
+                "::test_nothing_is_named_where_no_range_fails_or_the_record_fails_only_sometimes"
+            ),
+        ),
+    ),
     Guard(
         name="init-before-marker",
         promise="Earlier attempts are fenced before the marker is read, so none can move it after.",
@@ -99,5 +138,101 @@ GUARDS = (
         old='return batch.set_column(batch.schema.get_field_index("headers"), "headers", coordinates)',
         new="return batch",
         tests=("tests/speed/test_output.py::test_a_delivered_record_names_its_source_record",),
+    ),
+    Guard(
+        name="speed-lease-polled",
+        promise="A speed writer ends soon after another one of the stream has started.",
+        path="include/tidemark/speed/stream.py",
+        old="        check_lease()\n",
+        new="",
+        tests=(f"{_DISPLACED}[at_least_once-while idle]",),
+    ),
+    Guard(
+        name="speed-lease-after-failure",
+        promise="A speed writer that fails because of another one says so, and is not restarted.",
+        path="include/tidemark/speed/stream.py",
+        old="check_lease(now=True)  # another writer is a usual cause",
+        new="",
+        tests=(f"{_DISPLACED}[at_least_once-after a failure]",),
+    ),
+    Guard(
+        name="heartbeat-of-the-displaced",
+        promise="A displaced writer does not report the stream as failed while the other one runs.",
+        path="include/tidemark/spark/monitor.py",
+        old="elif not isinstance(error, DisplacedError):",
+        new="else:",
+        tests=(f"{_DISPLACED}[at_least_once-while idle]",),
+    ),
+    Guard(
+        name="exit-code-of-the-displaced",
+        promise="A displaced writer ends with an exit code of its own, after which a supervisor leaves it.",
+        path="include/tidemark/spark/app.py",
+        old="sys.exit(error.exit_code)",
+        new="sys.exit(1)",
+        tests=("tests/speed/test_speed_stream.py::test_an_error_ends_the_application_with_one_line_and_its_exit_code",),
+    ),
+    Guard(
+        name="displaced-not-restarted",
+        promise="Two supervised writers do not displace each other for ever.",
+        path="include/tidemark/demo/supervise.py",
+        old="if managed.returncode == DisplacedError.exit_code:",
+        new="if False:",
+        tests=("tests/test_demo_supervisor.py::test_a_stream_that_another_writer_displaced_is_not_restarted",),
+    ),
+    Guard(
+        name="markers-move-forwards-only",
+        promise="A change to exactly-once delivery moves no marker backwards.",
+        path="include/tidemark/core/markers.py",
+        old="if marker < position:",
+        new="if True:",
+        tests=(f"{_AT_START}_after_at_least_once_delivery_markers_move_forwards_only",),
+    ),
+    Guard(
+        name="marker-after-old-checkpoint",
+        promise="A checkpoint from an earlier time of at-least-once delivery is refused.",
+        path="include/tidemark/core/markers.py",
+        old="elif marker > checkpoint.end.get(partition, 0):",
+        new="elif False:",
+        tests=(f"{_AT_START}_after_at_least_once_delivery_markers_move_forwards_only",),
+    ),
+    Guard(
+        name="marker-expired",
+        promise="A log whose marker expired is not delivered a second time.",
+        path="include/tidemark/core/markers.py",
+        old="        if expired:\n",
+        new="        if False:\n",
+        tests=(f"{_AT_START}_without_a_checkpoint_each_log_with_records_needs_a_marker_or_none_has_one",),
+    ),
+    Guard(
+        name="contradiction-stops-the-start",
+        promise="A stream does not start with markers that contradict its checkpoint.",
+        path="include/tidemark/speed/exactly_once/start.py",
+        old="        if decided.after:\n",
+        new="        if False:\n",
+        tests=("tests/speed/test_restored.py::test_a_checkpoint_restored_from_either_delivery_mode_repeats_no_record",),
+    ),
+    Guard(
+        name="deployments-apart",
+        promise="Two deployments on one cluster use different transactional ids and markers.",
+        path="include/tidemark/settings.py",
+        old='return f"tidemark-{self.deployment}"',
+        new='return "tidemark"',
+        tests=(
+            "tests/test_settings.py::test_a_deployment_is_named_by_its_setting_or_by_bucket_and_prefix",
+            "tests/speed/test_deployments.py::test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops",
+        ),
+    ),
+    Guard(
+        name="marker-set-in-its-log",
+        promise="A person cannot set a marker after the end of its log.",
+        path="include/tidemark/speed/manual_markers.py",
+        old="if found is None or not 0 <= position <= found.high_watermark:",
+        new="if found is None:",
+        tests=(
+            (
+                "tests/speed/test_restored.py::"
+                "test_a_partition_whose_marker_expired_stops_the_start_until_it_is_set_again[kept]"
+            ),
+        ),
     ),
 )

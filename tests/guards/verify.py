@@ -38,6 +38,16 @@ GUARDS = (
         tests=("tests/batch/test_verify.py::test_an_edited_count_in_the_seal_is_found",),
     ),
     Guard(
+        name="verified-reach",
+        promise="Verification disproves a seal that stops before rows of the day that were archived before its plan.",
+        path="include/tidemark/verify/claims.py",
+        old="subtract(archived, [whole] if whole is not None else []),",
+        new="(),",
+        tests=(
+            "tests/batch/test_verify_reach.py::test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later",
+        ),
+    ),
+    Guard(
         name="delivery-unknown",
         promise="A comparison of the live topic that read nothing is unknown and not a pass.",
         path="include/tidemark/delivery_audit/report.py",
@@ -78,7 +88,7 @@ GUARDS = (
         name="version-by-batch-numbers",
         promise="Which copies a version counts depends on the writers' batch numbers, and on no clock.",
         path="include/tidemark/verify/lineage.py",
-        old="return batch <= self.last.get(writer, -1) or self.used(identity)",
+        old="return self.named(writer, batch) or self.used(identity)",
         new="return self.used(identity)",
         tests=(
             "tests/batch/test_verify_lineage.py::test_a_batch_is_of_the_version_by_its_number_whatever_its_writers_clock_says",
@@ -86,18 +96,28 @@ GUARDS = (
     ),
     Guard(
         name="last-batches-sealed",
-        promise="A seal says how far each writer had archived the day when its run was planned.",
+        promise="A seal names the last batch of each writer that was archived before the run's targets were fixed.",
         path="include/tidemark/reconcile/seal.py",
-        old="                last_batches=plan.last_batches(day.day),\n",
-        new="",
+        old="last_batches=run.require(PLAN).archive.last_batches",
+        new="last_batches=run.require(FINALIZE_PLAN).archive.last_batches",
         tests=("tests/batch/test_seal.py::test_every_rebuilt_day_gets_a_seal_with_what_was_proven",),
     ),
     Guard(
-        name="last-batches-in-targets",
-        promise="A batch that was archived after the run's targets were fixed is none of its plan.",
-        path="include/tidemark/core/planner.py",
-        old="                if _inside(rows.first_offset, rows.last_offset, target):",
-        new="                if True:",
-        tests=("tests/core/test_last_batches.py::test_a_batch_after_the_target_is_not_known",),
+        name="verified-reach-by-number",
+        promise="Verification disproves a seal that lacks rows of a batch it names, whatever the writer's clock says.",
+        path="include/tidemark/verify/lineage.py",
+        old="return self.named(writer, batch) or committed_at_us < until_us",
+        new="return committed_at_us < until_us",
+        tests=("tests/batch/test_verify_reach.py::test_a_batch_that_the_seal_names_is_never_late",),
+    ),
+    Guard(
+        name="verified-reach-by-time",
+        promise="Verification disproves a seal whose run overlooked old batches, and so named none of them.",
+        path="include/tidemark/verify/lineage.py",
+        old="return self.named(writer, batch) or committed_at_us < until_us",
+        new="return self.named(writer, batch)",
+        tests=(
+            "tests/batch/test_verify_reach.py::test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later",
+        ),
     ),
 )

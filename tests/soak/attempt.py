@@ -89,7 +89,8 @@ def _steps(run: Run, spark: SparkSession, what: str, days: list[date]) -> list[t
     if what.startswith("maintain"):
         compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # compaction imports it from core.maintenance_ages
         if what == "maintain and delete":
-            replaced.KEPT_FOR = expiry.ABANDONED_AFTER = timedelta(0)  # type: ignore[attr-defined]  # as above
+            replaced.KEPT_FOR = replaced.DELETED_AFTER = timedelta(0)  # type: ignore[attr-defined]  # as above
+            expiry.ABANDONED_AFTER = timedelta(0)
         return [("maintain", lambda: maintain_run(run, spark))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),

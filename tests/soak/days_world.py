@@ -147,7 +147,7 @@ class DaysWorld:
         """The ranges that compactions have replaced so far, and the number of their deleted objects."""
         replaced = [item for key in self._bucket.keys("manifests") for item in self._manifest(key).get("replaces", ())]
         there = self._bucket.keys("data").keys()
-        return len(replaced), len({key for item in replaced for key, _ in item["files"]} - there)
+        return len(replaced), len({key for item in replaced for key, *_ in item["files"]} - there)
 
     # ---- readers
 

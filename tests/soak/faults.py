@@ -16,10 +16,21 @@ from tests.soak.world import World, members, signal_all
 
 DEADLINE_S = 300
 MOMENTS = ("starting", "writing", "after a batch")
-BOTH = ("kill", "kill the JVM", "terminate", "worker", "pause", "broker stopped", "broker killed")
-FAULTS = {"at_least_once": BOTH, "exactly_once": (*BOTH, "zombie", "open transaction")}
+BOTH = (
+    "kill",
+    "kill the JVM",
+    "terminate",
+    "worker",
+    "pause",
+    "zombie",
+    "checkpoint restored",
+    "broker stopped",
+    "broker killed",
+)
+FAULTS = {"at_least_once": BOTH, "exactly_once": (*BOTH, "open transaction")}
 
-_NEED_A_BATCH = ("worker", "zombie", "open transaction")  # otherwise there may be no process to hit
+# Otherwise there may be no process to hit.
+_NEED_A_BATCH = ("worker", "zombie", "checkpoint restored", "open transaction")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +161,21 @@ def _zombie(world: World, fault: Fault) -> str:
     return "both went on"
 
 
+def _restored(world: World, fault: Fault) -> str:
+    """Copy the checkpoint, deliver more, kill the application, and restore the copy."""
+    app = world.up()
+    signal_all(app, signal.SIGSTOP)
+    copy = world.checkpoint()
+    signal_all(app, signal.SIGCONT)
+    world.feeder.burst(fault.burst)
+    batches = len(app.events("batch"))
+    world.until(lambda: len(world.up().events("batch")) > (batches if world.app is app else 0), "more is delivered")
+    _kill(world, fault)
+    world.restore(copy)
+    world.until(lambda: bool(world.up().events("batch")), "it delivers again")
+    return f"{len(copy)} objects"
+
+
 def _broker(stop: Callable[[World], None]) -> Callable[[World, Fault], str]:
     def strike_it(world: World, fault: Fault) -> str:
         stop(world)
@@ -163,7 +189,8 @@ def _broker(stop: Callable[[World], None]) -> Callable[[World, Fault], str]:
 def _open_transaction(world: World, fault: Fault) -> str:
     """Another producer with the same transactional id dies in a transaction, while the stream is paused."""
     partition = int(fault.share * 997) % 4
-    name = f"tidemark-speed-{world.stream.name}-{world.topic_id}-{partition}"
+    deployment = world.stack.settings.deployment
+    name = f"tidemark-{deployment}-speed-{world.stream.name}-{world.topic_id}-{partition}"
     app = world.up()
     signal_all(app, signal.SIGSTOP)  # otherwise it would fence the other one first
     try:
@@ -209,6 +236,7 @@ _STRIKES: dict[str, Callable[[World, Fault], str]] = {
     "worker": _worker,
     "pause": _pause,
     "zombie": _zombie,
+    "checkpoint restored": _restored,
     "broker stopped": _broker(lambda world: world.kafka.stop()),
     "broker killed": _broker(lambda world: world.kafka.kill()),
     "open transaction": _open_transaction,

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from pyspark.sql import SparkSession
 from tests.soak.feed import Feeder
 from tests.soak.oracle import ends
 from tests.speed.live import SpeedApp, speed_app
+from tidemark.core.layout import Layout
 from tidemark.definitions.stream import load_stream
 from tidemark.kafka.topics import describe_topic, ensure_topic
+from tidemark.s3 import ObjectStore
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed
@@ -49,6 +51,8 @@ class World:
         self.bootstrap = stack.settings.kafka_bootstrap
         self.stream = load_stream(f"soak_{mode}", stack.settings.streams_dir)
         self.topic_id = describe_topic(self.bootstrap, self.stream.topic)[0].topic_id
+        self._store = ObjectStore(stack.settings)
+        self._layout = Layout(prefix=stack.settings.prefix, stream=self.stream.name)
         self.endings: Counter[str] = Counter()
         self.starts = 0
         self.app: SpeedApp | None = None
@@ -70,7 +74,8 @@ class World:
     def up(self) -> SpeedApp:
         """The application; started if it does not run."""
         if self.app is not None and self.app.process.poll() is not None:
-            self.note(self.app)
+            if self.note(self.app).startswith("PositionError: exactly-once delivery cannot"):
+                self.restore({})  # as the error recommends: the markers decide
             self._in_vain = 0 if self.killed or _worked(self.app) else self._in_vain + 1
             assert self._in_vain < STARTS_IN_VAIN, f"it does not come back:\n{self.app.output[-6000:]}"
             self.app, self.killed = None, False
@@ -83,16 +88,30 @@ class World:
         app, self.app = self.up(), None
         return app
 
-    def note(self, app: SpeedApp) -> None:
-        """Count how an application ended: by a signal, normally, or with a kind of error."""
+    def note(self, app: SpeedApp) -> str:
+        """Count how an application ended: by a signal, normally, or with a kind of error. Returns its last line."""
         code = app.process.returncode
+        last = next((line for line in reversed(app.output.splitlines()) if line.strip()), "")
         if code is not None and code > 0:
-            last = next((line for line in reversed(app.output.splitlines()) if line.strip()), "")
             kind = last.partition(":")[0]
             explained = kind.endswith("Error") and kind.isidentifier()
             self.endings[_same(last) if explained else f"unexplained: {last[:300]}"] += 1
         else:
             self.endings["exit 0" if code == 0 else f"signal {-(code or 0)}"] += 1
+        return last
+
+    def checkpoint(self) -> dict[str, bytes]:
+        """A copy of the stream's checkpoint."""
+        prefix = self._layout.checkpoint_prefix("speed")
+        found = {item.key: self._store.get(item.key) for item in self._store.list(prefix)}
+        return {key: body for key, body in found.items() if body is not None}
+
+    def restore(self, copy: Mapping[str, bytes]) -> None:
+        """Replace the stream's checkpoint by the copy."""
+        for key in self.checkpoint():
+            self._store.delete(key)
+        for key, body in copy.items():
+            self._store.put(key, body)
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait for a condition, and keep an application running."""

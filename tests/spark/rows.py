@@ -67,7 +67,7 @@ def _avro_schema(fields: dict[str, Any]) -> str:
     return json.dumps({"type": "record", "name": "Sample", "fields": listed})
 
 
-def kafka_rows(spark: SparkSession, values: Sequence[bytes | None], timestamp: datetime = NOON) -> DataFrame:
+def kafka_rows(spark: SparkSession, values: Sequence[bytes | None], timestamp: datetime | None = NOON) -> DataFrame:
     """One record per value: offset is its place, partition 3, the key ``k<offset>``, headers null, as without any."""
     rows = [
         (f"k{offset}".encode(), value, "source", 3, offset, timestamp, 0, None) for offset, value in enumerate(values)

@@ -16,6 +16,7 @@ from tidemark.spark.decode import NOT_AVRO, NOT_BARE, NOT_UTF8_TEXT, TOMBSTONE, 
 from tidemark.spark.process import classify
 from tidemark.spark.records import event_time, records
 
+FAR = {"max_distance_days": 36_500}  # these times are years before their records'
 FIELDS: dict[str, Any] = {
     "id": "int",
     "name": "string",
@@ -277,7 +278,7 @@ TIMES: list[tuple[Any, str, bytes, int]] = [
 
 def test_a_field_of_a_record_gives_the_event_time_whatever_its_type(spark: SparkSession) -> None:
     streams = [
-        avro_stream({"at": kind}, event_time={"extractor": "record_field", "field": "$.at", "format": form})
+        avro_stream({"at": kind}, event_time={"extractor": "record_field", "field": "$.at", "format": form, **FAR})
         for kind, form, _, _ in TIMES
     ]
     # Each value is read by every stream; only its own counts.
@@ -292,7 +293,7 @@ def test_a_field_of_a_record_gives_the_event_time_whatever_its_type(spark: Spark
 def test_a_field_gives_the_event_time_of_records_of_earlier_schemas(spark: SparkSession) -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     newest = {"note": ("string", {"default": ""}), "when": (millis, {"aliases": ["at"]})}
-    wanted = avro_stream(newest, {"at": millis}, event_time={"extractor": "record_field", "field": "$.when"})
+    wanted = avro_stream(newest, {"at": millis}, event_time={"extractor": "record_field", "field": "$.when", **FAR})
     rows = kafka_rows(spark, [varint(MS), text("x") + varint(MS + 1), b""])
     found = rows.select("offset", F.unix_micros(event_time(wanted)).alias("us")).collect()
     assert {row.offset: row.us for row in found} == {0: MS * 1000, 1: MS * 1000 + 1000, 2: microseconds(NOON)}
@@ -308,7 +309,7 @@ def test_a_field_inside_records_lists_and_maps_is_found_by_its_path(spark: Spark
         "$.stops[1].times.none": microseconds(NOON),
         "$.stops[2].times.at": microseconds(NOON),
     }
-    wanted = ({"extractor": "record_field", "field": path, "format": "epoch_s"} for path in expected)
+    wanted = ({"extractor": "record_field", "field": path, "format": "epoch_s", **FAR} for path in expected)
     times = [F.unix_micros(event_time(avro_stream(fields, event_time=item))) for item in wanted]
     (row,) = kafka_rows(spark, [raw]).select(*times).collect()
     assert dict(zip(expected, row, strict=True)) == expected

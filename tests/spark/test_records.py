@@ -9,12 +9,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.rows import NOON, kafka_rows, microseconds, stream
-from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time, records
+from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time, out_of_bounds, records
 
 
 def extracted(spark: SparkSession, values: list[bytes | None], form: str, field: str = "$.at") -> list[int]:
     """The event time of each value, in µs."""
-    definition = stream(event_time={"extractor": "record_field", "field": field, "format": form})
+    extractor = {"extractor": "record_field", "field": field, "format": form, "max_distance_days": 36_500}
+    definition = stream(event_time=extractor)
     rows = kafka_rows(spark, values).select("offset", F.unix_micros(event_time(definition)).alias("us"))
     return [row.us for row in rows.orderBy("offset").collect()]
 
@@ -101,6 +102,36 @@ def test_a_field_without_a_time_leaves_the_records_timestamp(spark: SparkSession
     assert found == {value: microseconds(moment) for value, moment in wanted.items()}
 
 
+@pytest.mark.conformance(33, 34)
+@pytest.mark.parametrize(
+    ("timestamp", "distance", "kept"),
+    [
+        (NOON, timedelta(days=31), True),
+        (NOON, -timedelta(days=31), True),
+        (NOON, timedelta(days=31, microseconds=1), False),
+        (NOON, -timedelta(days=31, microseconds=1), False),
+        (NOON, timedelta(days=365), False),
+        (NOON, -(NOON - utc(1970, 1, 1)), False),
+        (utc(1969, 12, 31, 23, 59, 59, 999_000), timedelta(days=20_000), True),  # Kafka's value for no timestamp
+        (None, timedelta(0), True),
+    ],
+)
+def test_a_field_too_far_from_the_records_timestamp_counts_as_none(
+    spark: SparkSession, timestamp: datetime | None, distance: timedelta, kept: bool
+) -> None:
+    definition = stream(event_time={"extractor": "record_field", "field": "$.at"})
+    moment = (timestamp or NOON) + distance
+    given = kafka_rows(spark, [at(f'"{moment.isoformat()}"')], timestamp)
+    outside = out_of_bounds(definition)
+    assert outside is not None
+    (row,) = records(given, definition).select(F.unix_micros("event_time").alias("us"), outside.alias("far")).collect()
+    assert (row.us, row.far) == (microseconds(moment if kept or timestamp is None else timestamp), not kept)
+
+
+def test_only_a_time_field_can_be_out_of_bounds() -> None:
+    assert out_of_bounds(stream()) is None
+
+
 def test_a_field_inside_an_object_and_a_list_is_found_by_its_path(spark: SparkSession) -> None:
     value = b'{"trip":{"stops":[{"t":1},{"t":60}]}}'
     assert extracted(spark, [value], "epoch_s", "$.trip.stops[1].t") == [60_000_000]
@@ -115,7 +146,7 @@ def test_a_renamed_field_gives_the_event_time_under_all_its_names(spark: SparkSe
         b'{"tour.1":{"t":4},"trip":{"t":5}}',
         b"{}",
     ]
-    event_time = {"extractor": "record_field", "field": "$.trip.t", "format": "epoch_s"}
+    event_time = {"extractor": "record_field", "field": "$.trip.t", "format": "epoch_s", "max_distance_days": 36_500}
     wanted = stream("trip STRING", event_time=event_time, renamed={"trip": ["tour.1", "way"]})
     rows = records(kafka_rows(spark, values), wanted).orderBy("offset")
     found = [row.us for row in rows.select(F.unix_micros("event_time").alias("us")).collect()]

@@ -326,7 +326,7 @@ def test_a_command_that_cannot_audit_exits_as_unknown(command: Callable[..., tup
     for arguments in (["no_such_stream"], ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]):
         code, out, error = command(*arguments)
         assert (code, out) == (2, "")
-        assert error.startswith("ConfigError: ")
+        assert error.startswith("RequestError: ")
 
 
 def test_topics_are_read_from_the_earliest_timestamp_that_the_source_allows(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tidemark.cli.delivery import EXAMPLES_MAX, print_audit
-from tidemark.core.errors import ConfigError, IncompleteError
+from tidemark.core.errors import IncompleteError, RequestError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.delivery_audit.archived import KnownRange
 from tidemark.delivery_audit.report import EXIT_CODES, Example, RecordGroup, Tally, sentences
@@ -37,7 +37,7 @@ def test_a_span_is_days_or_times_in_the_streams_time_zone(
     start: str | None, end: str | None, expected: tuple[str, str] | None
 ) -> None:
     if expected is None:
-        with pytest.raises(ConfigError, match="a span ends before it starts"):
+        with pytest.raises(RequestError, match="a span ends before it starts"):
             parse_span(start, end, NEW_YORK, NOW)
         return
     span = parse_span(start, end, NEW_YORK, NOW)
@@ -46,7 +46,7 @@ def test_a_span_is_days_or_times_in_the_streams_time_zone(
 
 @pytest.mark.parametrize(("start", "end"), [(None, "2013-01-14"), ("yesterday", None), ("2013-02-30", None)])
 def test_an_invalid_span_is_refused(start: str | None, end: str | None) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(RequestError):
         parse_span(start, end, NEW_YORK, NOW)
 
 

@@ -71,7 +71,7 @@ def sent_back(settings: Settings, stream: Stream) -> list[Delivered]:
 
 def group_of(settings: Settings, stream: Stream) -> str:
     topic_id = describe_topic(settings.kafka_bootstrap, stream.speed.dead_letter_topic)[0].topic_id
-    return f"tidemark-replay-{stream.name}-{topic_id}"
+    return f"tidemark-{settings.deployment}-replay-{stream.name}-{topic_id}"
 
 
 def expire_markers(settings: Settings, stream: Stream) -> None:

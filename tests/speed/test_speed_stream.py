@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from tests.conftest import MakeStream, Produce, Record
+from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.speed.live import Delivered, printed_events, read_topic, speed_app
 from tests.waiting import wait_until
-from tidemark.core.errors import ConflictError, ServiceError
+from tidemark.core.errors import ConflictError, DisplacedError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
@@ -23,7 +24,9 @@ from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic, logs_of
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark import lease
 from tidemark.spark.app import stream_app
+from tidemark.speed import stream as speed_stream
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 
@@ -74,7 +77,9 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     make_stream: MakeStream,
     produce: Produce,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(speed_stream, "SPEED_OFFSETS", 60)
     stream = make_stream(
         partitions=3,
         transform=TRANSFORM,
@@ -137,6 +142,8 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     )
     assert sum(line["published"] for line in batches) == len(good)
     assert sum(line["dead_lettered"] for line in batches) == len(bad)
+    # Without a number in the definition a batch is bounded by the number of partitions.
+    assert [line["published"] + line["dead_lettered"] <= 180 for line in batches] == [True, True]
 
     ends = {partition: sum(record[3] == partition for record in records) for partition in range(3)}
     beat = heartbeat(settings, stream)
@@ -219,6 +226,45 @@ def test_after_sigterm_the_next_start_continues_and_reports_lost_offsets(
     assert sorted(item.source[1] for item in read_topic(settings, "live_term")) == [*range(10), *range(17, 30)]
 
 
+@pytest.mark.conformance(6, 22, 23)
+@pytest.mark.parametrize(
+    ("delivery", "notices"),
+    [("at_least_once", "while idle"), ("exactly_once", "while idle"), ("at_least_once", "after a failure")],
+)
+def test_a_second_writer_displaces_the_first_which_leaves_it_the_heartbeat(
+    delivery: str,
+    notices: str,
+    spark: SparkSession,
+    settings: Settings,
+    store: ObjectStore,
+    make_stream: MakeStream,
+    make_topic: MakeTopic,
+    produce: Produce,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease, "CHECK_S", 0.5 if notices == "while idle" else 3600)
+    speed_section = {"topic": make_topic(), "dead_letter_topic": make_topic(), "delivery": delivery}
+    stream = make_stream(speed={**speed_section, "trigger_seconds": 0})
+    produce(stream.topic, [(None, b'{"n":%d}' % n, START_MS, 0, []) for n in range(5)])
+    prefix = Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("speed")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(speed, spark, stream, settings)
+        wait_until(lambda: first.done() or store.get(f"{prefix}commits/0") is not None, "a batch")
+        second = lease.Lease.take(store, prefix)
+        if notices == "after a failure":  # the second writer has planned the next batch
+            store.put(f"{prefix}offsets/1", store.get(f"{prefix}offsets/0") or b"")
+            produce(stream.topic, [(None, b'{"n":5}', START_MS, 0, [])])
+        try:
+            with pytest.raises(DisplacedError, match="another writer has taken the checkpoint"):
+                first.result(120)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+    second.check()
+    assert heartbeat(settings, stream).state == "running"
+    assert sorted(item.source[1] for item in read_topic(settings, stream.speed.topic)) == list(range(5))
+
+
 def test_a_recreated_topic_is_refused_with_the_checkpoint_to_remove(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
@@ -252,18 +298,23 @@ def test_sigterm_during_the_start_stops_the_stream_after_it(
         assert app.events("stopped")
 
 
-def test_an_error_ends_the_application_with_one_line_and_exit_code_1(
-    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "code"), [(ConflictError, 1), (DisplacedError, 10)])
+def test_an_error_ends_the_application_with_one_line_and_its_exit_code(
+    stack: LocalStack,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: type[ConflictError],
+    code: int,
 ) -> None:
     ran = []
 
     def refuse(stream: Stream, settings: Settings, *, available_now: bool) -> None:
         ran.append((stream.name, settings.kafka_bootstrap, available_now))
-        raise ConflictError("a stream is refused", expected="this", found="that")
+        raise kind("a stream is refused", expected="this", found="that")
 
     monkeypatch.setattr(sys, "argv", ["speed_stream.py", "flights", "--available-now"])
     with pytest.raises(SystemExit) as caught:
         stream_app(refuse, "about")
-    # Python prints such a code, and exits with 1.
-    assert caught.value.code == "ConflictError: a stream is refused: expected this, found that"
+    assert caught.value.code == code
+    assert capsys.readouterr().err == f"{kind.__name__}: a stream is refused: expected this, found that\n"
     assert ran == [("flights", stack.settings.kafka_bootstrap, True)]

@@ -75,7 +75,7 @@ def test_only_a_hole_before_the_log_start_is_reported_as_lost(
         def silent(*_: object) -> None:
             raise ServiceError("Kafka does not answer")
 
-        patch.setattr(speed, "describe_topic", silent)
+        patch.setattr(speed, "watermarks", silent)
         watch(progress(stream, 2, 8, 15, 3))
     watch(progress(stream, 3, 15, 20, 5))
     _, unchecked, _, lost = log_lines(capsys)

@@ -29,7 +29,7 @@ from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import commit_batch, last_manifest
 from tidemark.archive.write.sink import write_range
 from tidemark.core.days import micros
-from tidemark.core.errors import ConfigError, ConflictError, FormatError
+from tidemark.core.errors import ConfigError, ConflictError, FormatError, RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, range_or_none, subtract
 from tidemark.definitions.sections import FieldTime
@@ -264,8 +264,8 @@ def import_objects(
 
     A stopped import continues at the next call; a finished one imports nothing. ``topic_id`` confirms that the objects
     are of that topic, if Kafka holds none of their records any more. ``progress`` is called with the number of objects
-    read and of all to be read. Raises ConfigError if the stream can't have such records or the prefix holds none, and
-    ConflictError if objects are of another log.
+    read and of all to be read. Raises ConfigError if the stream can't have such records, RequestError if the prefix
+    holds none, and ConflictError if objects are of another log.
     """
     _require_importable(stream, fields)
     folder = f"{prefix.strip('/')}/".removeprefix("/")
@@ -273,7 +273,7 @@ def import_objects(
     listing = sort_objects(store.list(folder), stream.topic)
     if not listing.objects:
         others = [f"{len(keys)} {reason}" for reason, keys in listing.ignored.items()]
-        raise ConfigError(
+        raise RequestError(
             "there is nothing to import",
             expected=f"objects named {stream.topic}+<partition>+<start>.<format>",
             found="; ".join([*others, *map(str, listing.problems)]) or "no object",

@@ -198,6 +198,28 @@ def topics(stream: StreamName, stack: Stack = None) -> None:
 
 
 @app.command()
+def markers(
+    stream: StreamName,
+    *,
+    positions: Annotated[
+        list[str] | None, typer.Option("--set", help="Set a marker, as PARTITION=OFFSET. May be repeated.")
+    ] = None,
+    copy_from: Annotated[
+        str | None, typer.Option(help="Copy the markers of this deployment, such as the name before a change.")
+    ] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="The markers of the replay of dead letters.")] = False,
+    stack: Stack = None,
+) -> None:
+    """Show how far exactly-once delivery came in each partition, or set it where Kafka lost it.
+
+    Stop the stream before you set a marker.
+    """
+    from tidemark.cli.markers import print_markers
+
+    print_markers(stack, stream, positions or (), copy_from=copy_from, replay=replay)
+
+
+@app.command()
 def adopt(
     stream: StreamName,
     prefix: Annotated[

@@ -2,7 +2,7 @@
 
 import os
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.settings import ENV_FILE_VARIABLE, Settings, settings
 
 
@@ -15,7 +15,7 @@ def connect(stack: str | None) -> Settings:
     if stack is None:
         running = running_stacks(PROJECT)
         if len(running) != 1:
-            raise ConfigError(
+            raise RequestError(
                 "cannot tell which deployment to use",
                 expected="one running local stack, or TIDEMARK_* variables",
                 found=f"running: {', '.join(running)}" if running else "neither",
@@ -24,10 +24,10 @@ def connect(stack: str | None) -> Settings:
         stack = running[0]
     file = LocalStack(stack, root=PROJECT).env_file
     if not file.exists():
-        raise ConfigError("no such local stack", expected=f"a file {file}", found=stack)
+        raise RequestError("no such local stack", expected=f"a file {file}", found=stack)
     if stack not in running_stacks(PROJECT):
         hint = f"Start it with 'tidemark up --name {stack}'"
-        raise ConfigError("the local stack is not running", found=stack, hint=hint)
+        raise RequestError("the local stack is not running", found=stack, hint=hint)
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         del os.environ[name]  # another deployment's variable would override the stack's file
     os.environ[ENV_FILE_VARIABLE] = str(file)

@@ -1,4 +1,4 @@
-"""``tidemark days``: which days of a stream are sealed, and which ones are overdue."""
+"""``tidemark days``: which days of a stream are sealed, and which ones are overdue or published without a proof."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +15,8 @@ from tidemark.current_view.day_states import DayState, read_day_states
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.orchestration.steps import dag_id
 
-_UNSEALED = {
+_STATES = {
+    "unproven": plain("published, not proven", style="red"),
     "overdue": plain("not sealed", style="red"),
     "unsealed": plain("not sealed yet", style="yellow"),
     "not_over": plain("not over"),
@@ -31,7 +32,10 @@ def print_days(
     grace_hours: int,
     now: datetime | None = None,
 ) -> bool:
-    """Print one row per day. Return whether every day that ended more than ``grace_hours`` ago is sealed."""
+    """Print one row per day.
+
+    Return whether every day that ended more than ``grace_hours`` ago is sealed, and readers see proven rows only.
+    """
     settings = connect(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     console = open_console()
@@ -41,22 +45,30 @@ def print_days(
             settings, stream, first=first, last=last, grace=timedelta(hours=grace_hours), now=now or datetime.now(UTC)
         )
     print_states(console, stream, found, grace_hours)
-    return not any(item.status == "overdue" for item in found)
+    return not any(item.status in {"overdue", "unproven"} for item in found)
 
 
 def print_states(console: Console, stream: Stream, found: Sequence[DayState], grace_hours: int) -> None:
-    """One row per day, then what to do about overdue days and waiting records."""
+    """One row per day, then what to do about unproven and overdue days and about waiting records."""
     names = ("Day", "State", "Published", "Quarantined", "Checks", "Notes")
     console.print(plain(f"Days of {stream.name}, {stream.time_zone}", style="bold"))
     table = make_table(*names, numbers=names[2:4], fold=("Notes",))
     for item in found:
-        if item.seal is None:
-            table.add_row(str(item.day), _UNSEALED[item.status], "", "", "", _notes(item))
+        if item.seal is None or item.status == "unproven":
+            table.add_row(str(item.day), _STATES[item.status], "", "", "", _notes(item))
             continue
         state = plain(f"sealed, v{item.seal.version}", style="yellow" if _exceptions(item.seal) else "green")
         rows = f"{item.seal.rows_published:,}", f"{item.seal.rows_quarantined:,}"
         table.add_row(str(item.day), state, *rows, item.seal.quality, _notes(item))
     console.print(table)
+    if unproven := [item.day for item in found if item.status == "unproven"]:
+        console.print(
+            plain(
+                f"Published, not proven: {_day_ranges(unproven)}. Readers see rows there that no seal proves."
+                f" The next run of {dag_id(stream.name)} rebuilds and seals such a day, whatever its own days are.",
+                style="red",
+            )
+        )
     if overdue := [item.day for item in found if item.status == "overdue"]:
         console.print(
             plain(
@@ -88,7 +100,14 @@ def _day_ranges(days: Sequence[date]) -> str:
 
 def _notes(item: DayState) -> Text:
     waiting = [f"≤ {item.waiting_max:,} waiting"] if item.waiting_max else []
+    if item.status == "unproven":
+        before = [f"v{item.seal.version} was sealed before"] if item.seal else []
+        return plain(", ".join([_rows_of(item), *before, *waiting]), style="yellow")
     return plain(", ".join([*(_exceptions(item.seal) if item.seal else []), *waiting]), style="yellow")
+
+
+def _rows_of(item: DayState) -> str:
+    return f"rows of run {item.unproven_run}" if item.unproven_run else "rows that Tidemark did not publish"
 
 
 def _exceptions(seal: Seal) -> list[str]:

@@ -71,6 +71,20 @@ def _state(item: LayerHealth, stale_seconds: float) -> tuple[Text, str, str]:
 
 
 def _alarms(item: LayerHealth) -> tuple[str, ...]:
+    return (*_bounds(item), *_retention_alarms(item))
+
+
+def _bounds(item: LayerHealth) -> tuple[str, ...]:
+    if not item.exceeded or item.heartbeat is None:
+        return ()
+    found = (
+        (item.heartbeat.overflow_rows, "in the overflow folder, beyond archive.max_folders"),
+        (item.heartbeat.out_of_bounds_rows, "with a time field beyond event_time.max_distance_days"),
+    )
+    return tuple(f"{item.stream}: {rows:,} records {what}, since the stream's start" for rows, what in found if rows)
+
+
+def _retention_alarms(item: LayerHealth) -> tuple[str, ...]:
     if item.retention is None:
         return ()
     if isinstance(item.retention, TidemarkError):

@@ -9,7 +9,7 @@ from rich.console import Console
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console, plain
 from tidemark.cli.spark import command_spark
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.definitions.stream import load_stream
 from tidemark.maintenance.archive import Compacted, Maintained, Unfinished
 from tidemark.maintenance.run import MaintainedFiles, Maintenance
@@ -79,7 +79,7 @@ def _print_files(console: Console, found: MaintainedFiles, *, done: bool) -> Non
         console.print(f"  small ranges skipped: {', '.join(skipped)}")
     console.print(
         f"Replaced objects{would} deleted: {replaced.objects}, {replaced.bytes} bytes;"
-        f" {replaced.waiting} were replaced less than a week ago"
+        f" {replaced.waiting} are too young to delete"
     )
     for item in replaced.kept:
         console.print(plain(f"  kept: {item}"))
@@ -112,8 +112,8 @@ def _print_uploads(console: Console, uploads: Sequence[Unfinished]) -> None:
 
 
 def parse_age(text: str) -> timedelta:
-    """Parse ``90m``, ``12h``, ``1d``, up to ``99999d``. Raises ConfigError for other texts."""
+    """Parse ``90m``, ``12h``, ``1d``, up to ``99999d``. Raises RequestError for other texts."""
     found = re.fullmatch(r"(\d{1,5})([smhd])", text)  # more days would lead beyond the year 1
     if found is None:
-        raise ConfigError("invalid age", expected="a number up to 99999 and s, m, h or d, such as 12h", found=text)
+        raise RequestError("invalid age", expected="a number up to 99999 and s, m, h or d, such as 12h", found=text)
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console, plain
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import ConfigError, RequestError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import stream_names
 from tidemark.s3 import ObjectStore
@@ -20,7 +20,7 @@ COLOURS = {"failed": "red", "complete": "green", "unchanged": "green"}
 
 
 def print_last_report(stack: str | None, stream: str | None) -> None:
-    """Print the newest report's verdict and location. Raises ConfigError if there is none."""
+    """Print the newest report's verdict and location. Raises RequestError if there is none."""
     settings = connect(stack)
     store = ObjectStore(settings)
     names = stream_names(settings.streams_dir)
@@ -32,7 +32,7 @@ def print_last_report(stack: str | None, stream: str | None) -> None:
             report for name in ([stream] if stream else names) for report in _reports(store, settings, name) if report
         ]
     if not reports:
-        raise ConfigError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
+        raise RequestError("no report yet", where=stream or str(settings.streams_dir), hint="Start a reconcile run")
     print_report(console, settings, max(reports, key=lambda report: str(report["generated_at"])))
 
 

@@ -36,7 +36,7 @@ def print_proof(console: Console, found: Verification) -> None:
     title = f"{found.stream} {found.day}, version {found.version}: {found.verdict}"
     console.print(plain(title, style=VERDICTS[found.verdict]))
     if found.lost:
-        console.print(plain(f"with a recorded loss: retention deleted {found.lost:,} offsets", style="yellow"))
+        console.print(plain(f"with a recorded loss: Kafka deleted {found.lost:,} offsets", style="yellow"))
     console.print(plain(found.seal))
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:

@@ -4,14 +4,20 @@ from datetime import UTC, date, datetime
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console, plain, print_fields
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
 from tidemark.reconcile.results import ROLLBACK
 from tidemark.run import Run, run_name
 from tidemark.tables.versions import Version, day_versions
 
-REASONS = {"requested": "rebuilt on request", "late": "rebuilt for late records", None: "rebuilt"}
+REASONS = {
+    "scheduled": "rebuilt as scheduled",
+    "requested": "rebuilt on request",
+    "late": "rebuilt for late records",
+    "unproven": "rebuilt, because it was published and not sealed",
+    None: "rebuilt",
+}
 
 
 def print_versions(stack: str | None, stream_name: str, day: str) -> None:
@@ -25,7 +31,10 @@ def print_versions(stack: str | None, stream_name: str, day: str) -> None:
     for item in found.versions:
         print_fields(console, _title(item), _fields(item), style="bold green" if item.published else "bold")
     if found.unsealed:
-        text = f"Run {found.unsealed} published the day's rows and has not sealed them. Let it finish, or repeat it."
+        text = (
+            f"Published, not proven: readers see rows of run {found.unsealed}, which has not sealed them."
+            " The stream's next run rebuilds and seals the day."
+        )
         console.print(plain(text, style="yellow"))
 
 
@@ -75,8 +84,8 @@ def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> No
 
 
 def parse_day(text: str) -> date:
-    """Parse an ISO date. Raises ConfigError for anything else."""
+    """Parse an ISO date. Raises RequestError for anything else."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError("invalid day", expected="YYYY-MM-DD", found=text) from error
+        raise RequestError("invalid day", expected="YYYY-MM-DD", found=text) from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 
 # A day's number since 1970-01-01 is its ordinal minus this.
 EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -115,7 +115,7 @@ def _bounded(moment: datetime, change: timedelta) -> datetime:
 
 
 def days_between(first: date, last: date) -> tuple[date, ...]:
-    """Every day from ``first`` to ``last``, inclusive. Raises ConfigError if ``last`` is before ``first``."""
+    """Every day from ``first`` to ``last``, inclusive. Raises RequestError if ``last`` is before ``first``."""
     if last < first:
-        raise ConfigError("a span of days ends before it starts", expected=f"a day from {first} on", found=last)
+        raise RequestError("a span of days ends before it starts", expected=f"a day from {first} on", found=last)
     return tuple(first + timedelta(days=at) for at in range((last - first).days + 1))

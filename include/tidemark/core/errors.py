@@ -1,6 +1,7 @@
 """The exceptions of Tidemark."""
 
 from datetime import date
+from typing import ClassVar
 
 from tidemark.core.text import printable
 
@@ -11,8 +12,11 @@ class TidemarkError(Exception):
     The message reads ``problem: expected X, found Y [where]. hint``; parts not given are left out. Control characters
     are escaped, because a part may hold text from a record. Only the hint may have several lines.
 
-    ``days`` are the days and ``objects`` the keys of the data objects that it is about, for code that acts on them.
+    ``days`` are the days and ``objects`` the keys of the data objects that it is about, for code that acts on them. A
+    continuous application of ``spark_apps/`` that fails with it ends with ``exit_code``.
     """
+
+    exit_code: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -58,6 +62,13 @@ class ConfigError(TidemarkError):
     """
 
 
+class RequestError(TidemarkError):
+    """A command or a form asks for something that is not there, or does not say enough. No setting is wrong.
+
+    Correct what you asked for, or create it first. The error says what there is.
+    """
+
+
 class FormatError(TidemarkError):
     """Persisted text or a data object does not parse: a key, manifest, seal, plan, or Parquet.
 
@@ -79,6 +90,15 @@ class ConflictError(TidemarkError):
     """
 
 
+class DisplacedError(ConflictError):
+    """Another writer of the same stream started later and continues. This one has ended, with exit code 10.
+
+    Do not restart it. Find out what started the other one, and run one writer per stream.
+    """
+
+    exit_code: ClassVar[int] = 10
+
+
 class IncompleteError(TidemarkError):
     """A day can't be proven complete: offsets are missing, or rows are not conserved.
 
@@ -91,6 +111,19 @@ class QualityError(TidemarkError):
 
     Open the run's report, which lists each failed check.
     """
+
+
+class TransformError(TidemarkError):
+    """A stream's transformation raises an error on a record. The paragraph names the record, and the line of the file.
+
+    Correct that line: return null instead of failing, and a reason in the column `reject`. A retry fails again.
+    """
+
+    def of(self, record: str) -> "TransformError":
+        """The same error, of this record."""
+        return TransformError(
+            self.problem, expected=self.expected, found=f"{record}: {self.found}", where=self.where, hint=self.hint
+        )
 
 
 class ServiceError(TidemarkError):

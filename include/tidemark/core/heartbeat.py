@@ -5,7 +5,9 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal, get_args
 
+from tidemark.core.codec import encode
 from tidemark.core.errors import FormatError
+from tidemark.core.log_extents import LogExtents, decode_extents
 from tidemark.core.manifest import canonical_json
 
 FORMAT = 1
@@ -16,12 +18,16 @@ State = Literal["running", "stopped", "failed"]
 class Heartbeat:
     """The last report of a stream about itself.
 
-    ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is the streaming query's id, ``batch`` its
-    newest batch, None before the first one of this run. ``positions`` are (partition, next offset) in order.
-    ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both
-    are None if Kafka did not answer. ``error`` is set only in state ``failed``.
+    ``deployment`` is the settings' name. ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is
+    the streaming query's id, ``batch`` its newest batch, None before the first one of this run. ``positions`` are
+    (partition, next offset) in order. ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the
+    oldest unread record, 0 without one; both are None if Kafka did not answer. ``overflow_rows`` and
+    ``out_of_bounds_rows`` count the records since the start that were beyond a bound of the archive;
+    ``alarm_until`` (UTC) ends the alarm about them, None without any. ``error`` is set only in state ``failed``.
+    ``extents`` are the offsets that this layer has ever seen in Kafka, also of topics that were deleted since.
     """
 
+    deployment: str
     stream: str
     layer: str
     state: State
@@ -32,13 +38,20 @@ class Heartbeat:
     positions: tuple[tuple[int, int], ...]
     lag_records: int | None
     lag_seconds: float | None
+    overflow_rows: int
+    out_of_bounds_rows: int
+    alarm_until: datetime | None
     error: str | None
+    extents: LogExtents = ()
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_heartbeat`` reads them back to an equal value."""
         positions = {str(partition): offset for partition, offset in self.positions}
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return canonical_json({"format": FORMAT, **own, "time": self.time.isoformat(), "positions": positions})
+        times = {"time": self.time.isoformat(), "alarm_until": self.alarm_until and self.alarm_until.isoformat()}
+        return canonical_json(
+            {"format": FORMAT, **own, **times, "positions": positions, "extents": encode(self.extents)}
+        )
 
 
 def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
@@ -49,13 +62,21 @@ def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
             raise FormatError("unknown heartbeat format", expected=FORMAT, found=raw["format"], where=where)
         if raw["state"] not in get_args(State):
             raise FormatError("unknown state", expected=", ".join(get_args(State)), found=raw["state"], where=where)
-        time = datetime.fromisoformat(raw["time"])
-        if time.tzinfo is None:
-            raise FormatError("a time without its zone", expected="UTC", found=raw["time"], where=where)
+        time = _time(raw["time"], where)
+        alarm_until = None if raw["alarm_until"] is None else _time(raw["alarm_until"], where)
         positions = tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items()))
         own = {field.name: raw[field.name] for field in fields(Heartbeat)}
-        return Heartbeat(**{**own, "time": time, "positions": positions})
+        extents = decode_extents(raw["extents"], where=where)
+        special = {"time": time, "alarm_until": alarm_until, "positions": positions, "extents": extents}
+        return Heartbeat(**{**own, **special})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             "a heartbeat does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
         ) from error
+
+
+def _time(text: str, where: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise FormatError("a time without its zone", expected="UTC", found=text, where=where)
+    return time

@@ -62,6 +62,11 @@ class Layout:
         return f"{self._under('leases')}reconcile.json"
 
     @property
+    def log_extents_key(self) -> str:
+        """The key of the offsets that reconcile runs have seen in Kafka."""
+        return f"{self._under('log-extents')}reconcile.json"
+
+    @property
     def run_prefix(self) -> str:
         return self._under("runs")
 

@@ -8,8 +8,9 @@ from tidemark.core.plan import Gap, Neighbours
 
 
 def loss_text(log: TopicPartition, gap: Gap, zone: tzinfo) -> str:
-    """Which offsets were lost, how many, and from which time."""
-    return f"{log} {gap.range} lost to retention: {len(gap.range):,} offsets, {time_text(gap.neighbours, zone)}"
+    """Which offsets were lost, how, how many, and from which time."""
+    how = "with its topic, which was deleted or recreated: at most" if gap.topic_deleted else "to retention:"
+    return f"{log} {gap.range} lost {how} {len(gap.range):,} offsets, {time_text(gap.neighbours, zone)}"
 
 
 def time_text(found: Neighbours | None, zone: tzinfo) -> str:

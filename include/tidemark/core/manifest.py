@@ -22,7 +22,7 @@ REFILL = "refill-"  # and the name of a run: the writer of records that the run 
 _MANIFEST_FIELDS = ("stream", "writer", "batch", "committed_at_us", "time_zone", "settings", "previous")
 _REPLACED_FIELDS = ("writer", "batch", "digest")
 _DAY_FIELDS = ("rows", "first_offset", "last_offset")
-_FILE_FIELDS = ("key", "bytes", *_DAY_FIELDS, "min_timestamp_us", "max_timestamp_us", "checksum")
+_FILE_FIELDS = ("key", "bytes", *_DAY_FIELDS, "min_timestamp_us", "max_timestamp_us", "checksum", "out_of_bounds_rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class DataFile:
     - max_timestamp_us: highest record timestamp, in µs since the epoch.
     - days: its rows per day.
     - checksum: checksum of its rows, whatever their encoding.
+    - out_of_bounds_rows: its rows whose time field lay too far from the record's timestamp, which then counts. A
+      compaction does not count them again.
     """
 
     key: str
@@ -69,6 +71,7 @@ class DataFile:
     max_timestamp_us: int
     days: tuple[DayRows, ...]
     checksum: str
+    out_of_bounds_rows: int = 0
 
     def __post_init__(self) -> None:
         if not (self.range.start <= self.first_offset <= self.last_offset < self.range.end):
@@ -112,7 +115,7 @@ class Replaced:
     - batch: batch of that manifest.
     - log: the log of the range.
     - range: the offsets.
-    - files: key and checksum of each object of the range.
+    - files: key, checksum and ETag of each object of the range, as the compaction read it.
     - digest: SHA-256 of that manifest.
     """
 
@@ -120,7 +123,7 @@ class Replaced:
     batch: int
     log: TopicPartition
     range: OffsetRange
-    files: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, str, str], ...]
     digest: str
 
 
@@ -255,7 +258,7 @@ def _replaced(item: Replaced) -> dict[str, Any]:
 
 
 def _parse_replaced(raw: Mapping[str, Any]) -> Replaced:
-    files = tuple((key, checksum) for key, checksum in raw["files"])
+    files = tuple((key, checksum, etag) for key, checksum, etag in raw["files"])
     return Replaced(**_parse_place(raw), **{name: raw[name] for name in _REPLACED_FIELDS}, files=files)
 
 

@@ -6,6 +6,9 @@ from typing import Literal
 
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
+# Why a day is rebuilt: a person or the schedule named it, late records reopened it, or no seal proves what readers see.
+Reason = Literal["requested", "scheduled", "late", "unproven"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
@@ -24,7 +27,7 @@ class Target:
 
     ``start`` is the first offset that the stream is responsible for: a previous seal's, 0 for a partition added since,
     else the lower of log start and first archived offset. ``log_start`` and ``high_watermark`` are from the time when
-    the run was planned.
+    the run was planned. ``deleted``: Kafka no longer has the log, and all three ends are the last known one.
     """
 
     log: TopicPartition
@@ -32,6 +35,7 @@ class Target:
     end: int
     log_start: int
     high_watermark: int
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +80,14 @@ class Gap:
     - range: the offsets.
     - kind: `refill` while Kafka has them, `lost` once retention has deleted them.
     - neighbours: the records around a loss. Null if no run has searched for them.
+    - topic_deleted: the loss is of a topic that was deleted or recreated, up to the last end that was seen of it. Some
+      of its offsets may never have had a record.
     """
 
     range: OffsetRange
     kind: Literal["refill", "lost"]
     neighbours: Neighbours | None = None
+    topic_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +194,7 @@ class DayPlan:
 
     day: date
     version: int
-    reason: Literal["requested", "late"]
+    reason: Reason
     archived_rows: int
 
 
@@ -201,10 +208,10 @@ class LateDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastBatch:
-    """How far a writer had archived rows of a day when a run was planned: by its own numbers, and by no clock.
+    """How far a writer had archived when a run was planned: by its own numbers, and by no clock.
 
     - writer: the writer.
-    - batch: its last batch with rows of the day.
+    - batch: its last batch.
     """
 
     writer: str
@@ -212,18 +219,9 @@ class LastBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedBatches:
-    """The last batch of each writer with rows of the day, in the order of the writers."""
-
-    day: date
-    last: tuple[LastBatch, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run's work. ``slices`` are the objects with rows of ``days``, and ``batches`` show which copies of these rows
-    were archived. ``unchanged`` are requested days that are sealed and have no late records, ``ignored`` are sealed
-    days with late records that are not reopened."""
+    """A run's work. ``slices`` are the objects with rows of ``days``. ``unchanged`` are requested days that are sealed
+    and have no late records, ``ignored`` are sealed days with late records that are not reopened."""
 
     stream: str
     run: str
@@ -232,11 +230,29 @@ class Plan:
     logs: tuple[LogPlan, ...]
     slices: tuple[Slice, ...]
     ignored: tuple[LateDay, ...] = ()
-    batches: tuple[PlannedBatches, ...] = ()
 
-    def last_batches(self, day: date) -> tuple[LastBatch, ...]:
-        """The last batch of each writer with rows of the day."""
-        return next((item.last for item in self.batches if item.day == day), ())
+    @property
+    def spans(self) -> tuple[LogRange, ...]:
+        """Per log of the slices the offsets from its first slice to its last one, in the order of the logs."""
+        return tuple(
+            LogRange(
+                log=log,
+                range=OffsetRange(
+                    start=min(item.range.start for item in self.slices if item.log == log),
+                    end=max(item.range.end for item in self.slices if item.log == log),
+                ),
+            )
+            for log in sorted({item.log for item in self.slices})
+        )
+
+    def slices_of(self, part: LogRange) -> tuple[Slice, ...]:
+        """The slices inside a part of a log, without their rows by day."""
+        inside = ((item, item.range.intersect(part.range)) for item in self.slices if item.log == part.log)
+        return tuple(
+            Slice(key=item.key, log=item.log, range=span, whole=item.whole and span == item.range)
+            for item, span in inside
+            if span is not None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,27 +1,14 @@
 """Makes plans, without I/O. Nearly linear in the number of committed ranges."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 
 from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
-from tidemark.core.plan import (
-    DayPlan,
-    Gap,
-    Hole,
-    LastBatch,
-    LateDay,
-    LogPlan,
-    Plan,
-    PlannedBatches,
-    RowsOfDay,
-    Slice,
-    Target,
-    Used,
-)
+from tidemark.core.plan import DayPlan, Gap, Hole, LateDay, LogPlan, Plan, Reason, RowsOfDay, Slice, Target, Used
 from tidemark.core.seen import SeenDay, SeenLog
 
 
@@ -47,7 +34,9 @@ def plan_committed(
     committed: Mapping[TopicPartition, Sequence[Committed]],
     seen: Mapping[date, SeenDay],
     force: bool = False,
+    scheduled: bool = False,
     reopen_from: date | None = None,
+    unproven: Collection[date] = (),
 ) -> Plan:
     """The plan that proves ``targets`` and rebuilds the affected days.
 
@@ -55,13 +44,14 @@ def plan_committed(
     affected day, and ranges outside their target. ``seen`` are the days that were rebuilt before.
 
     The requested days are affected, and every day in ``seen`` with late rows. Late rows have offsets that the day did
-    not read, or read from a less dense copy with holes. A requested day in ``seen`` without late rows is ``unchanged``,
-    unless ``force``. With ``reopen_from``, late rows of days before it, or after the newest requested day, are
-    ``ignored``, unless the day is requested.
+    not read, or read from a less dense copy with holes. The ``unproven`` days are affected too: readers see rows of
+    them that no seal proves. Another requested day in ``seen`` without late rows is ``unchanged``, unless ``force``.
+    With ``reopen_from``, late rows of days before it, or after the newest requested day, are ``ignored``, unless the
+    day is requested.
     """
     logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
     late = {rows.day for rows, _, _ in _late_rows(targets, committed, seen)}
-    wanted = {day for day in requested if force or day not in seen or day in late}
+    wanted = {day for day in requested if force or day not in seen or day in late} | set(unproven)
     newest = max(requested, default=date.max)
     ignored = {day for day in late - wanted if reopen_from is not None and not reopen_from <= day <= newest}
     days = sorted((wanted | late) - ignored)
@@ -73,7 +63,7 @@ def plan_committed(
             DayPlan(
                 day=day,
                 version=seen[day].version + 1 if day in seen else 1,
-                reason="requested" if day in requested else "late",
+                reason=_reason(day, requested, unproven, scheduled=scheduled),
                 archived_rows=rows[day],
             )
             for day in days
@@ -82,8 +72,13 @@ def plan_committed(
         logs=tuple(log_plan for log_plan, _ in logs),
         slices=tuple(item for log_plan, sources in logs for item in _slices(log_plan, sources, set(days))),
         ignored=_ignored(targets, committed, {day: seen[day] for day in sorted(ignored)}),
-        batches=_planned_batches(targets, committed, days),
     )
+
+
+def _reason(day: date, requested: Collection[date], unproven: Collection[date], *, scheduled: bool) -> Reason:
+    if day in requested:
+        return "scheduled" if scheduled else "requested"
+    return "unproven" if day in unproven else "late"
 
 
 def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange], list[DataFile]]:
@@ -124,7 +119,9 @@ def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, 
         LogPlan(
             target=target,
             used=used,
-            gaps=tuple(gap for item in missing for gap in _gaps(item, target.log_start)),
+            gaps=tuple(
+                replace(gap, topic_deleted=target.deleted) for item in missing for gap in _gaps(item, target.log_start)
+            ),
             overlaps=overlaps(whole, ranges) if whole else (),
             holes=tuple(
                 hole
@@ -214,25 +211,6 @@ def _archived_rows(
                         span = _inside(rows.first_offset, rows.last_offset, target)
                         total[rows.day] += min(rows.rows, len(span)) if span else 0
     return total
-
-
-def _planned_batches(
-    targets: Sequence[Target], committed: Mapping[TopicPartition, Sequence[Committed]], days: Sequence[date]
-) -> tuple[PlannedBatches, ...]:
-    """For each day, how far each writer has archived rows of it inside the targets."""
-    last: dict[date, dict[str, int]] = {day: {} for day in days}
-    for target in targets:
-        for item in committed[target.log]:
-            for rows in (rows for file in item.files for rows in file.days if rows.day in last):
-                if _inside(rows.first_offset, rows.last_offset, target):
-                    known = last[rows.day].get(item.writer, -1)
-                    last[rows.day][item.writer] = max(known, item.batch, item.last_batch or 0)
-    return tuple(
-        PlannedBatches(
-            day=day, last=tuple(LastBatch(writer=writer, batch=batch) for writer, batch in sorted(own.items()))
-        )
-        for day, own in last.items()
-    )
 
 
 def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) -> Iterator[Slice]:

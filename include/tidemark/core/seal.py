@@ -12,7 +12,7 @@ from tidemark.core.cover import density
 from tidemark.core.errors import ConflictError, FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.offsets import TopicPartition, normalise
-from tidemark.core.plan import Gap, Hole, LastBatch, Used
+from tidemark.core.plan import Gap, Hole, LastBatch, Reason, Used
 from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
 FORMAT = 1
@@ -121,13 +121,14 @@ class Seal:
     - snapshot_id: snapshot of the published table. Null if the run published nothing to it.
     - quarantine_snapshot_id: snapshot of the quarantine table. Null if the run published nothing to it.
     - logs: the proof, by log.
-    - reason: why the day was rebuilt. Null for a rollback.
+    - reason: why the day was rebuilt: `unproven` if an earlier run had published it and not sealed it. Null for a
+      rollback.
     - rolled_back_to: of a rollback, the version whose rows, counts and proof this version repeats.
     - deduplicated: rows removed as duplicates by key. Null if the stream has no key.
     - difference: what changed since the version before. Null for version 1, and if those rows can't be read any more.
     - planned_at_us: when the run was planned, in µs since the epoch.
-    - last_batches: for each writer with rows of the day, the last such batch that was archived then. The counts include
-      no later one, whatever the clocks of the writers and of the run were.
+    - last_batches: the last batch of each writer that was in the archive then. This version has the day's rows of all
+      batches up to these, and counts no later copies. No clock decides.
     """
 
     stream: str
@@ -146,7 +147,7 @@ class Seal:
     snapshot_id: int | None
     quarantine_snapshot_id: int | None
     logs: tuple[SealedLog, ...]
-    reason: Literal["requested", "late"] | None
+    reason: Reason | None
     rolled_back_to: int | None = None
     deduplicated: Deduplicated | None = None
     difference: Difference | None = None

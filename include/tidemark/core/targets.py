@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from tidemark.core.errors import IncompleteError
+from tidemark.core.log_extents import LogExtents
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import LogPlan, Plan, Target
 from tidemark.core.seal import Seal
@@ -16,25 +17,28 @@ Extents = Mapping[TopicPartition, tuple[int, int]]
 class DayEnd:
     """The position where the last of the days ends in a log: the high watermark if no later record exists.
 
-    ``ahead``: the record there has a future timestamp (clock skew), so records of the day may well come after it.
-    ``hidden``: offsets before the day's end that committed readers do not get yet, because a transaction is open.
+    ``hidden``: offsets that committed readers do not get yet, because a transaction is open that began in the days.
     """
 
     log_start: int
     position: int
     high_watermark: int
-    ahead: bool
     hidden: OffsetRange | None
 
 
 def decide_targets(
-    stream: str, ends: Mapping[TopicPartition, DayEnd], archived: Extents, seals: Sequence[Seal]
+    stream: str,
+    ends: Mapping[TopicPartition, DayEnd],
+    archived: Extents,
+    seals: Sequence[Seal],
+    seen: LogExtents = (),
 ) -> tuple[Target, ...]:
-    """One target per log of ``ends``, and one per other log that is archived or sealed; in the order of the logs.
+    """One target per log of ``ends``, and one per other log that is archived, sealed or seen; in the order of the logs.
 
     A log ends where its days end, or where its archived or sealed offsets end if that is higher: later ranges may have
-    late rows of the days. If a log is not in ``ends`` (its topic was deleted or recreated), everything archived is the
-    target, and missing offsets are lost. A log without a seal was added since if its topic has one: it starts at 0.
+    late rows of the days. If a log is not in ``ends``, its topic was deleted or recreated: everything up to the last
+    end in ``seen`` is the target, and missing offsets are lost. What was seen of a topic that the stream neither reads
+    nor has read does not count. A log without a seal was added since if its topic has one: it starts at 0.
 
     Raises IncompleteError if an open transaction hides a part of the days, because it may still be committed, and if a
     log ends before its archived offsets end.
@@ -61,17 +65,18 @@ def decide_targets(
             Target(
                 log=log,
                 start=0 if added_since else min([found.log_start, *(start for start, _ in extents)]),
-                end=max(found.high_watermark if found.ahead else found.position, reached),
+                end=max(found.position, reached),
                 log_start=found.log_start,
                 high_watermark=found.high_watermark,
             )
         )
-    for log in (archived.keys() | sealed.keys()) - ends.keys():
-        extents = [found[log] for found in (archived, sealed) if log in found]
-        end = max(end for _, end in extents)
-        targets.append(
-            Target(log=log, start=min(start for start, _ in extents), end=end, log_start=end, high_watermark=end)
-        )
+    own_topics = {log.topic for log in (*ends, *archived, *sealed)}
+    in_kafka = {item.log: (item.range.start, item.range.end) for item in seen if item.log.topic in own_topics}
+    for log in (archived.keys() | sealed.keys() | in_kafka.keys()) - ends.keys():
+        extents = [found[log] for found in (archived, sealed) if log in found] or [in_kafka[log]]
+        end = max(end for _, end in (*extents, in_kafka.get(log, (0, 0))))
+        start = min(start for start, _ in extents)
+        targets.append(Target(log=log, start=start, end=end, log_start=end, high_watermark=end, deleted=True))
     return tuple(sorted(targets, key=lambda item: item.log))
 
 
@@ -102,7 +107,7 @@ def without_known_start(plan: Plan, seals: Iterable[Seal]) -> tuple[LogPlan, ...
 
 def first_requested(plan: Plan) -> date | None:
     """The first requested day that the plan rebuilds."""
-    return min((item.day for item in plan.days if item.reason == "requested"), default=None)
+    return min((item.day for item in plan.days if item.reason in {"requested", "scheduled"}), default=None)
 
 
 def reach_back(plan: Plan, first_us: Mapping[TopicPartition, int | None], start_us: int) -> tuple[Target, ...]:

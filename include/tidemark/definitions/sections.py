@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterBadDateError, croniter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tidemark.core.batch_size import ARCHIVE_OFFSETS, SPEED_OFFSETS
 from tidemark.core.renames import require_once
 
 
@@ -89,6 +90,14 @@ class FieldTime(Keys):
     )
     format: Literal["iso8601", "epoch_ms", "epoch_s"] = Field(
         default="iso8601", description="How the field writes a time.", examples=["epoch_ms"]
+    )
+    max_distance_days: int = Field(
+        default=31,
+        ge=1,
+        le=36_500,
+        description="How many days the field may lie before or after the timestamp of its Kafka record. Beyond, the"
+        " event time is that timestamp, so that wrong clocks open few days. Raise it before a replay of old events.",
+        examples=[400],
     )
 
 
@@ -187,6 +196,13 @@ class Archive(Keys):
         description="Most objects that one task writes at once. Rows of further folders wait on local disk.",
         examples=[50],
     )
+    max_folders: int = Field(
+        default=1_000,
+        ge=1,
+        description="Most folders that one micro-batch fills for one Kafka partition. The first ones in offset order"
+        " count. Rows of further folders share one, whose name contains `~overflow`.",
+        examples=[200],
+    )
     part_bytes: int = Field(
         default=25_000_000,
         ge=5 * 1024 * 1024,
@@ -204,7 +220,11 @@ class Archive(Keys):
         examples=[300],
     )
     max_offsets_per_trigger: int | None = Field(
-        default=None, ge=1, description="Most offsets in one micro-batch.", examples=[1_000_000]
+        default=None,
+        ge=1,
+        description=f"Most offsets in one micro-batch of all partitions. Without the key: {ARCHIVE_OFFSETS:,} for each"
+        " partition that the topic has at the start, but at least `min_offsets_per_trigger`.",
+        examples=[1_000_000],
     )
     on_loss: Literal["stop", "continue"] = Field(
         default="stop",
@@ -217,6 +237,13 @@ class Archive(Keys):
         ge=0,
         description="`tidemark health` raises an alarm if Kafka may delete the first unarchived record this soon.",
         examples=[48],
+    )
+    bounds_alarm_hours: float = Field(
+        default=24,
+        ge=0,
+        description="How long `tidemark health` raises an alarm after a batch had rows beyond `max_folders` or"
+        " `event_time.max_distance_days`. With `0` it never does.",
+        examples=[1],
     )
     storage: Storage = Storage()
 
@@ -255,7 +282,11 @@ class Speed(Keys):
     )
     trigger_seconds: float = Field(default=1, ge=0, description="Interval between micro-batches.", examples=[0.5])
     max_offsets_per_trigger: int | None = Field(
-        default=None, ge=1, description="Most offsets in one micro-batch.", examples=[200_000]
+        default=None,
+        ge=1,
+        description=f"Most offsets in one micro-batch of all partitions. Without the key: {SPEED_OFFSETS:,} for each"
+        " partition that the topic has at the start.",
+        examples=[200_000],
     )
     transaction_records: int = Field(
         default=100_000, ge=1, description="Most records in one transaction of `exactly_once`.", examples=[10_000]
@@ -323,7 +354,7 @@ class Batch(Keys):
     )
     accept_loss: bool = Field(
         default=False,
-        description="Whether a run may seal a day although retention deleted some of its records.",
+        description="Whether a run may seal a day although Kafka deleted records before they were archived.",
         examples=[True],
     )
     reopen_days: int | None = Field(

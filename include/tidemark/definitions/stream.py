@@ -157,7 +157,7 @@ class Stream(Keys):
         if by_field:  # these keys decide where the fields are
             keys |= {key for key in ("avro_schema", "avro_earlier_schemas", "renamed") if getattr(self, key)}
         part = self.model_dump(mode="json", include=keys)
-        rotation = {"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds"}
+        rotation = {"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds", "max_folders"}
         part |= self.archive.model_dump(mode="json", include=rotation)
         return digest(canonical_json(part))[:16]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from tidemark.core.days import day_end, day_of, day_spans, day_start, days_between, last_ended, micros
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 
 _DAY_CHARACTERS = len("2013-01-14")
 
@@ -18,7 +18,7 @@ class TimeSpan:
 
     def __post_init__(self) -> None:
         if self.end <= self.start:
-            raise ConfigError("a span ends before it starts", expected=f"an end after {self.start}", found=self.end)
+            raise RequestError("a span ends before it starts", expected=f"an end after {self.start}", found=self.end)
 
     @property
     def start_us(self) -> int:
@@ -51,7 +51,7 @@ def parse_span(start: str | None, end: str | None, zone: tzinfo, now: datetime) 
     """
     if start is None:
         if end is not None:
-            raise ConfigError("a span has an end and no start", expected="--from", found=f"--to {end}")
+            raise RequestError("a span has an end and no start", expected="--from", found=f"--to {end}")
         yesterday = last_ended(now, zone)
         return TimeSpan(start=day_start(yesterday, zone), end=day_end(yesterday, zone))
     first = _instant(start, zone, last=False)
@@ -67,7 +67,7 @@ def _instant(text: str, zone: tzinfo, *, last: bool) -> datetime:
             return day_end(day, zone) if last else day_start(day, zone)
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError(
+        raise RequestError(
             "neither a day nor a time", expected="such as 2013-01-14 or 2013-01-14T09:30", found=text
         ) from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)

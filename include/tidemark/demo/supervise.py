@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from tidemark.core.errors import ServiceError, StackError
+from tidemark.core.errors import DisplacedError, ServiceError, StackError
 from tidemark.demo.show import Show
 from tidemark.stack.airflow import MIGRATION
 from tidemark.stack.processes import Processes
@@ -35,7 +35,8 @@ class Supervisor:
         self._background.append(work)
 
     def check(self) -> None:
-        """Restart dead processes. Raises StackError for an essential process, and after too many restarts."""
+        """Restart dead processes. Raises StackError for an essential process or a displaced stream, and after too many
+        restarts."""
         for work in self._background:
             if work.done():
                 work.result()
@@ -44,6 +45,8 @@ class Supervisor:
         for managed in self._processes:
             if managed.name == MIGRATION or not managed.died:
                 continue
+            if managed.returncode == DisplacedError.exit_code:
+                raise managed.failure("another writer displaced a stream, and a restart would displace that one")
             if self._restarts[managed.name] >= RESTARTS_MAX:
                 raise managed.failure(f"a process died again after {RESTARTS_MAX} restarts")
             self._restarts[managed.name] += 1

@@ -24,7 +24,8 @@ class LayerHealth:
     """One layer of one stream. ``heartbeat`` is None if the layer never wrote one.
 
     ``alive``: the heartbeat is recent and its state is not failed. ``retention`` is about the records that wait for the
-    archive: None for other layers, an error if it is unknown.
+    archive: None for other layers, an error if it is unknown. ``exceeded``: records were beyond a bound of the archive,
+    and the alarm about them has not ended.
     """
 
     stream: str
@@ -33,13 +34,14 @@ class LayerHealth:
     age_seconds: float
     alive: bool
     retention: Retention | TidemarkError | None
+    exceeded: bool = False
 
     @property
     def healthy(self) -> bool:
-        """Alive, and Kafka still keeps the waiting records for longer than the alarm's limit."""
+        """Alive, within its bounds, and Kafka still keeps the waiting records for longer than the alarm's limit."""
         if isinstance(self.retention, TidemarkError):
             return False
-        return self.alive and not (self.retention is not None and self.retention.late)
+        return self.alive and not self.exceeded and not (self.retention is not None and self.retention.late)
 
 
 def read_health(
@@ -71,6 +73,9 @@ def read_health(
                     age_seconds=age,
                     alive=alive,
                     retention=retentions[stream] if layer == "archive" else None,
+                    exceeded=heartbeat is not None
+                    and heartbeat.alarm_until is not None
+                    and now < heartbeat.alarm_until,
                 )
             )
     return tuple(found)

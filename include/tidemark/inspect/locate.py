@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import require_manifest
 from tidemark.core.days import day_of
-from tidemark.core.errors import ConfigError, ConflictError, PositionError
+from tidemark.core.errors import ConflictError, PositionError, RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -98,12 +98,12 @@ class Located:
 def locate(settings: Settings, stream_name: str, topic: str, partition: int, offset: int) -> Located:
     """Find a record, by reading only the manifests that commit it. A recreated topic has the offset once per topic id.
 
-    Raises ConfigError for an unknown stream, topic or partition, PositionError for an offset outside the log or not
+    Raises RequestError for an unknown stream, topic or partition, PositionError for an offset outside the log or not
     archived, ConflictError for a missing object, FormatError for a damaged one.
     """
     stream = load_stream(stream_name, settings.streams_dir)
     if topic != stream.topic:
-        raise ConfigError("not the stream's topic", expected=stream.topic, found=topic, where=f"stream {stream.name}")
+        raise RequestError("not the stream's topic", expected=stream.topic, found=topic, where=f"stream {stream.name}")
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     history = read_archived(store, layout, stream).history()
     copies, times = [], set()
@@ -211,11 +211,11 @@ def _batch(copies: Sequence[RecordCopy], used: Used) -> int:
 
 def _explain_absence(
     settings: Settings, stream: Stream, archived: Mapping[TopicPartition, tuple[int, int]], partition: int, offset: int
-) -> ConfigError | PositionError:
+) -> RequestError | PositionError:
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     log = next((item for item in logs if item.partition == partition), None)
     if log is None:
-        return ConfigError("no such partition", expected=f"0 to {len(logs) - 1}", found=partition, where=stream.topic)
+        return RequestError("no such partition", expected=f"0 to {len(logs) - 1}", found=partition, where=stream.topic)
     (mark,) = watermarks(settings.kafka_bootstrap, [log])
     lowest, highest = archived.get(log, (mark.log_start, mark.log_start))
     if not min(lowest, mark.log_start) <= offset < max(highest, mark.high_watermark):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -62,11 +62,13 @@ def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: boo
 class Backlog:
     """The offsets between positions and a topic's end, and the timestamp of the oldest record there.
 
-    ``oldest_ms`` is in ms since the epoch; None if there is no readable record with a timestamp.
+    ``oldest_ms`` is in ms since the epoch; None if there is no readable record with a timestamp. ``extents`` are the
+    first and the next offset by partition.
     """
 
     offsets: int
     oldest_ms: int | None
+    extents: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout_s: float) -> Backlog:
@@ -79,17 +81,20 @@ def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout
         kafka_errors("Kafka could not return the backlog", f"{topic} at {bootstrap}"),
         open_consumer(bootstrap, _GROUP, _ONE_RECORD) as consumer,
     ):
-        unread = {}
+        unread, extents = {}, {}
         for number in _partitions(consumer, topic, timeout_s):
             partition = KafkaPartition(topic, number)
             left_s = max(deadline - time.monotonic(), 0.01)
             start, end = consumer.get_watermark_offsets(partition, timeout=left_s)
+            extents[number] = (start, end)
             first = max(positions.get(number, start), start)
             if first < end:
                 unread[number] = (first, end)
         found = _first_records(consumer, topic, {number: first for number, (first, _) in unread.items()}, deadline)
     times = [item.timestamp_ms for item in found.values() if item.timestamp_ms is not None]
-    return Backlog(offsets=sum(end - first for first, end in unread.values()), oldest_ms=min(times, default=None))
+    return Backlog(
+        offsets=sum(end - first for first, end in unread.values()), oldest_ms=min(times, default=None), extents=extents
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,8 @@ from tidemark.s3 import ObjectStore
 
 _READERS = 16
 _AT_ONCE = 1_000
+# Each try ends because another compaction committed first. Then that one does the work.
+TRIES = 10
 
 Progress = Callable[[int], object]  # called with the bytes read since the last call
 
@@ -98,13 +101,21 @@ class Compaction:
     def run(self) -> CompactedFiles:
         """Compact the archive. Safe beside streams, runs, readers and other compactions; can be killed and repeated.
 
-        Damaged inputs do not end it (see ``CompactedFiles.require_fit``). Raises ServiceError if S3 refuses, and what
-        ``read_archived`` raises. What was committed until then stays.
+        Damaged inputs do not end it (see ``CompactedFiles.require_fit``). Raises ServiceError if S3 refuses,
+        ConflictError if other compactions commit first ``TRIES`` times, and what ``read_archived`` raises. What was
+        committed until then stays.
         """
         done = CompactedFiles()
-        while not self._run(done):
-            pass
-        return done
+        for _ in range(TRIES):
+            if self._run(done):
+                return done
+        raise ConflictError(
+            "other compactions of this archive commit first",
+            expected="one compaction at a time",
+            found=f"{TRIES} manifests of others",
+            where=f"s3://{self.store.bucket}/{self.layout.manifest_prefix}{COMPACTION}/",
+            hint="Let the other maintenance of the stream finish, then run this one again. Nothing is lost",
+        )
 
     def _run(self, done: CompactedFiles) -> bool:
         """False if another compaction committed first, so that this one must read the archive again."""
@@ -115,18 +126,26 @@ class Compaction:
         done.unfit.clear()
         for group in self._groups(archived.history(), done):
             try:
-                files = self.write(group)
+                files, etags = self.write(group)
             except (ConflictError, FormatError, PositionError) as error:
                 done.unfit |= {file.key: f"{group.log} {group.range}: {error}" for file in group.files}
                 continue
-            body = self._manifest(group, files, batch, previous).to_json()
+            replaces = tuple(item.replaced_as(etags) for item in group.inputs)
+            body = self._manifest(group, files, batch, previous, replaces).to_json()
             if not self.store.put_if_absent(self.layout.manifest_key(COMPACTION, batch), body):
                 return False
             done.add(group, files)
             batch, previous = batch + 1, digest(body)
         return True
 
-    def _manifest(self, group: RangeGroup, files: Sequence[DataFile], batch: int, previous: str | None) -> Manifest:
+    def _manifest(
+        self,
+        group: RangeGroup,
+        files: Sequence[DataFile],
+        batch: int,
+        previous: str | None,
+        replaces: tuple[Replaced, ...],
+    ) -> Manifest:
         return Manifest(
             stream=self.stream.name,
             writer=COMPACTION,
@@ -137,7 +156,7 @@ class Compaction:
             previous=previous,
             ranges=(CommittedRange(log=group.log, range=group.range, rows=sum(file.rows for file in files)),),
             files=tuple(sorted(files, key=lambda file: file.key)),
-            replaces=tuple(item.replaced for item in group.inputs),
+            replaces=replaces,
         )
 
     def _groups(self, history: History, counts: CompactedFiles) -> Iterator[RangeGroup]:
@@ -161,7 +180,7 @@ class Compaction:
             batch=item.batch,
             log=log,
             range=item.range,
-            files=tuple((file.key, file.checksum) for file in files),
+            files=tuple((file.key, file.checksum, "") for file in files),
             digest=own,
         )
         return manifest, Input(replaced=replaced, files=files)
@@ -176,10 +195,11 @@ class Compaction:
             else:
                 yield item
 
-    def write(self, group: RangeGroup) -> tuple[DataFile, ...]:
+    def write(self, group: RangeGroup) -> tuple[tuple[DataFile, ...], dict[str, str]]:
         """Write the group's rows, with the file boundaries of a batch of its whole range, in the folders they are in.
 
-        Memory: one open file. Raises ConflictError, FormatError and PositionError for unfit inputs.
+        Returns the new files, and the ETag of each input as it was read. Memory: one open file. Raises ConflictError,
+        FormatError and PositionError for unfit inputs.
         """
         target = FileTarget(
             store=self.store,
@@ -189,8 +209,9 @@ class Compaction:
             storage=self.stream.archive.storage,
         )
         written: list[DataFile] = []
+        etags: dict[str, str] = {}
         for path, files in group.by_path(self.layout).items():
-            rows = (batch for file in files for batch in self._rows(file, path))
+            rows = (batch for file in files for batch in self._rows(file, path, etags))
             written += write_files(rows, [(group.log, group.range)], target, FileLimits.of(self.stream.archive))
         expected, found = _days(group.files), _days(written)
         if expected != found:
@@ -200,13 +221,13 @@ class Compaction:
                 found=found,
                 where=f"{group.log} {group.range}",
             )
-        return tuple(written)
+        return tuple(written), etags
 
-    def _rows(self, file: DataFile, path: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, file: DataFile, path: str, etags: dict[str, str]) -> Iterator[pa.RecordBatch]:
         """The file's rows with path and day; raises after the last one, before their new file is complete, if they are
         not the manifest's."""
         days = [item.day for item in file.days]
-        batches = object_batches(self.store, file.key, SCHEMA.names)
+        batches = object_batches(self.store, file.key, SCHEMA.names, partial(etags.__setitem__, file.key))
         if batches is None:
             raise ConflictError(
                 "a committed object is missing", expected=f"{file.bytes} bytes", found="no object", where=file.key

@@ -1,7 +1,7 @@
 """Which adjacent ranges are compacted into one. Pure: values in, values out."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import DataFile, Replaced
@@ -19,6 +19,11 @@ class Input:
 
     replaced: Replaced
     files: tuple[DataFile, ...]
+
+    def replaced_as(self, etags: Mapping[str, str]) -> Replaced:
+        """Its entry, with the ETags by key of the objects that were read."""
+        files = tuple((key, checksum, etags[key]) for key, checksum, _ in self.replaced.files)
+        return replace(self.replaced, files=files)
 
     @property
     def bytes(self) -> int:

@@ -4,7 +4,7 @@ A small object takes one request. Of a large one the footer is read first, then 
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,13 +27,20 @@ TAIL_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 65_536
 
 
-def object_batches(store: ObjectStore, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+def object_batches(
+    store: ObjectStore, key: str, columns: Sequence[str], see_etag: Callable[[str], object] = lambda _: None
+) -> Iterator[pa.RecordBatch] | None:
     """The object's rows in order, as batches of these columns; None if there is no object.
+
+    ``see_etag`` is called first, with the ETag of the version that all rows are from.
 
     Raises FormatError with the key if the object is damaged or lacks a column, and ServiceError if S3 refuses.
     """
     body = _SeekableBody(store, key)
-    return _parquet(body, columns) if body.open() else None
+    if not body.open():
+        return None
+    see_etag(body.etag)
+    return _parquet(body, columns)
 
 
 def checksum_of_rows(store: ObjectStore, key: str) -> str:
@@ -99,7 +106,7 @@ class _SeekableBody(io.RawIOBase):
         self._store = store
         self._at = 0
         self._size = 0
-        self._etag = ""
+        self.etag = ""
         self._tail = b""
 
     def open(self) -> bool:
@@ -112,7 +119,7 @@ class _SeekableBody(io.RawIOBase):
             if error_code(error) not in {"InvalidRange", "416"}:  # an empty object
                 raise self._store.refused("get", self.key, error) from error
         else:
-            self._etag = answer["ETag"]
+            self.etag = answer["ETag"].strip('"')
             self._size = int(answer.get("ContentRange", f"/{len(self._tail)}").rpartition("/")[2])
         return True
 
@@ -140,7 +147,7 @@ class _SeekableBody(io.RawIOBase):
         else:
             try:
                 # If-Match: all reads must be of the same object.
-                _, data = self._get(f"bytes={self._at}-{end - 1}", IfMatch=self._etag)
+                _, data = self._get(f"bytes={self._at}-{end - 1}", IfMatch=f'"{self.etag}"')
             except (ClientError, BotoCoreError) as error:
                 self.failure = self._store.refused("get", self.key, error)
                 raise self.failure from error

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidemark.core.errors import ConfigError, QualityError
+from tidemark.core.errors import ConfigError, QualityError, RequestError, TidemarkError
 from tidemark.orchestration.run_days import run_days
 from tidemark.orchestration.tasks import Request
 
@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 def request(stream_name: str, context: Any) -> Request:
-    """What the run is asked for; raises ConfigError where the run's form or its definition is wrong."""
+    """What the run is asked for. Raises RequestError where the run's form is wrong, ConfigError where its definition
+    is."""
     from tidemark.definitions.stream import load_stream
     from tidemark.settings import settings
 
@@ -27,13 +28,15 @@ def request(stream_name: str, context: Any) -> Request:
         interval=(start, end) if start and end else None,
         zone=stream.zone,
     )
-    return Request(days=days, force=params["force"])
+    by_schedule = context["dag_run"].run_type == "scheduled" and not params["from_day"]
+    return Request(days=days, force=params["force"], scheduled=by_schedule)
 
 
-def explained(action: Callable[[], T]) -> T:
+def explained(action: Callable[[], T], *final: type[TidemarkError]) -> T:
     """The action's result. A retry can't mend a wrong setting, definition or form, nor rows that failed their checks:
-    these errors fail the task for good."""
+    these errors, and the ``final`` ones, fail the task for good."""
+    pointless: tuple[type[TidemarkError], ...] = (ConfigError, RequestError, QualityError, *final)
     try:
         return action()
-    except (ConfigError, QualityError) as error:
+    except pointless as error:
         raise AirflowFailException(str(error)) from error

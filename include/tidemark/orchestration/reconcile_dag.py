@@ -84,9 +84,12 @@ def _dag(item: Reconcile) -> DAG:
     ) as dag:
         tasks = {step.name: _operator(step, item.name, stream) for step in STEPS}
         chain(*tasks.values())
-        # The report runs after a failure too. This task doesn't, and so decides whether the run succeeded.
         complete = PythonStep(task_id=LAST_TASK, step=LAST_TASK, stream=item.name, doc_md=LAST_HELP)
         chain([tasks["seal"], tasks["report"]], complete)
+        # Where a run is marked failed by hand, Airflow skips every task that waits, but a teardown: it still runs.
+        tasks["report"].as_teardown()
+        # The run's state is that of this task. As no teardown it would be skipped then, which counts as a success.
+        complete.as_teardown(on_failure_fail_dagrun=True)
     return dag
 
 
@@ -106,9 +109,7 @@ def _params() -> dict[str, Param]:
 
 def _operator(step: Step, stream_name: str, stream: Stream | None) -> BaseOperator:
     common: dict[str, Any] = {"task_id": step.name, "stream": stream_name, "doc_md": step.help}
-    if step.always:
-        common["trigger_rule"] = TriggerRule.ALL_DONE
-    elif step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
+    if step.name == FINALIZE_PLAN.name:  # comes after a refill that may have been skipped
         common["trigger_rule"] = TriggerRule.NONE_FAILED
     match step.kind:
         case "spark":

@@ -3,7 +3,7 @@
 from datetime import date, datetime, timedelta, tzinfo
 
 from tidemark.core.days import day_end, days_between, last_ended
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.orchestration.steps import SPAN_DAYS_MAX
 
 BACKFILL_RUNS_MAX = 1000  # Airflow maps a task over 1,024 values at most
@@ -14,12 +14,12 @@ def run_days(
 ) -> tuple[date, ...]:
     """The days of a run: those of its form, else those of its data interval, in the stream's time zone.
 
-    Raises ConfigError where the form is filled in by half, wrong or too wide, and where there is neither.
+    Raises RequestError where the form is filled in by half, wrong or too wide, and where there is neither.
     """
     if from_day or to_day:
         return form_days(from_day, to_day, days_max=SPAN_DAYS_MAX)
     if interval is None:
-        raise ConfigError(
+        raise RequestError(
             "the run says no days",
             expected="from_day and to_day, or a run with a data interval",
             found="neither",
@@ -40,10 +40,10 @@ def interval_days(start: datetime, end: datetime, zone: tzinfo) -> tuple[date, .
 
 
 def form_days(from_day: str | None, to_day: str | None, *, days_max: int) -> tuple[date, ...]:
-    """The days of a form, both ends included; raises ConfigError where one is missing or wrong, or too many."""
+    """The days of a form, both ends included; raises RequestError where one is missing or wrong, or too many."""
     days = days_between(_parse("from_day", from_day), _parse("to_day", to_day))
     if len(days) > days_max:
-        raise ConfigError(
+        raise RequestError(
             "the span of days is too wide for one run",
             expected=f"at most {days_max} days",
             found=f"{len(days)} days, {days[0]} to {days[-1]}",
@@ -55,10 +55,10 @@ def form_days(from_day: str | None, to_day: str | None, *, days_max: int) -> tup
 def backfill_chunks(
     from_day: str | None, to_day: str | None, *, size: int, now: datetime, zone: tzinfo
 ) -> list[tuple[date, ...]]:
-    """The days of a backfill's form in chunks of ``size``; raises ConfigError where the form is wrong."""
+    """The days of a backfill's form in chunks of ``size``; raises RequestError where the form is wrong."""
     days = days_between(_parse("from_day", from_day), _parse("to_day", to_day))
     if day_end(days[-1], zone) > now:
-        raise ConfigError(
+        raise RequestError(
             "the last day of the backfill is not over",
             expected=f"a to_day up to {last_ended(now, zone)}",
             found=days[-1],
@@ -66,7 +66,7 @@ def backfill_chunks(
         )
     chunks = [days[at : at + size] for at in range(0, len(days), size)]
     if len(chunks) > BACKFILL_RUNS_MAX:
-        raise ConfigError(
+        raise RequestError(
             "the backfill has too many runs",
             expected=f"at most {BACKFILL_RUNS_MAX} runs",
             found=f"{len(chunks)} runs for {len(days)} days, {days[0]} to {days[-1]}",
@@ -77,7 +77,7 @@ def backfill_chunks(
 
 def _parse(name: str, text: str | None) -> date:
     if not text:
-        raise ConfigError(
+        raise RequestError(
             "the span of days is incomplete",
             expected=f"a day in {name}",
             found="nothing",
@@ -86,4 +86,4 @@ def _parse(name: str, text: str | None) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError(f"{name} is not a day", expected="YYYY-MM-DD", found=text) from error
+        raise RequestError(f"{name} is not a day", expected="YYYY-MM-DD", found=text) from error

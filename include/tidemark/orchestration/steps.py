@@ -17,8 +17,8 @@ LEASE_TIMEOUT = timedelta(days=7)
 LEASE_STEP = "wait_for_lease"
 LAST_TASK = "complete"
 LAST_HELP = (
-    "Succeeds when the days are sealed and reported. Fails where late records are held back, because their days can't "
-    "be rebuilt or do not pass the checks."
+    "Succeeds when the days are sealed and reported. Fails where a step failed or was not reached, and where late "
+    "records are held back, because their days can't be rebuilt or do not pass the checks."
 )
 
 
@@ -100,7 +100,8 @@ STEPS = (
     Step(
         name=REPORT.name,
         kind="python",
-        help="Write the run's report, also of a run that failed, and let the stream's next run begin.",
+        help="Write the run's report, also of a run that failed or that a person marked failed, and let the stream's "
+        "next run begin.",
         timeout=timedelta(minutes=30),
         always=True,
         leased=False,

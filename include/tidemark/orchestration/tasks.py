@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from tidemark.core.errors import QualityError
+from tidemark.core.errors import IncompleteError, QualityError
 from tidemark.core.outcome import RunStep
 from tidemark.orchestration.steps import LEASED
 from tidemark.reconcile.results import (
@@ -25,13 +25,19 @@ from tidemark.reconcile.results import (
 if TYPE_CHECKING:
     from tidemark.run import Run
 
+NOT_ENDED = frozenset({"failed", "unfinished"})  # a report's verdicts on a run that has not done every step
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a run is asked for: the days, and whether to rebuild those that did not change."""
+    """What a run is asked for: the days, and whether to rebuild those that did not change.
+
+    ``scheduled``: the schedule asks for them, not a person.
+    """
 
     days: tuple[date, ...]
     force: bool
+    scheduled: bool = False
 
 
 def take_lease(stream: str, run_id: str, has_ended: Callable[[str, str], bool | None]) -> str | None:
@@ -71,7 +77,7 @@ def plan(stream: str, run_id: str, request: Request) -> None:
     """Step ``plan``."""
     from tidemark.reconcile.plan.step import plan_run
 
-    plan_run(_run(stream, run_id), request.days, request.force)
+    plan_run(_run(stream, run_id), request.days, request.force, scheduled=request.scheduled)
 
 
 def finalize_plan(stream: str, run_id: str) -> None:
@@ -101,8 +107,12 @@ def report(stream: str, run_id: str) -> None:
 
 
 def complete(stream: str, run_id: str) -> None:
-    """The last step; raises QualityError where the run has held back days."""
+    """The last step. Raises IncompleteError where a step failed or was not reached, QualityError where the run has held
+    back days."""
     run = _run(stream, run_id)
+    verdict = run.require(REPORT)["verdict"]
+    if verdict["status"] in NOT_ENDED:
+        raise IncompleteError(verdict["title"], found=verdict["sentences"][0], where=run.key(REPORT.name))
     audit = run.require(AUDIT)
     if audit.held:
         days = tuple(item.day for item in audit.held)

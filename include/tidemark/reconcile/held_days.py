@@ -5,13 +5,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import date
 
-from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError
+from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, TidemarkError, TransformError
 from tidemark.core.plan import Plan
 from tidemark.reconcile.results import FINALIZE_PLAN, HeldDay
 from tidemark.run import Run
-from tidemark.spark.failures import FAILS_ON_RECORD
 from tidemark.tables.reader import load_table
-from tidemark.tables.seals import unsealed_publication
+from tidemark.tables.seals import unsealed_publications
 
 _logger = logging.getLogger(__name__)
 
@@ -32,9 +31,8 @@ def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
 def without_version(run: Run, days: Collection[date]) -> str:
     """Why days can't be held back: readers see rows of them that are not sealed. Empty where they are sealed."""
     table = load_table(run.settings, run.stream.table) if days else None
-    for day in sorted(days):
-        seen = unsealed_publication(run, table, day)
-        if seen is not None:
+    for day, seen in unsealed_publications(run.store, run.layout, table).items():
+        if day in days:
             return (
                 f"{day} can't keep its version meanwhile: readers see rows of run {seen.run}, which are not sealed."
                 " Repeat that run's step seal, or mend what did not pass"
@@ -59,7 +57,7 @@ def days_to_hold_back(run: Run, plan: Plan, error: TidemarkError) -> list[HeldDa
     """
     may = may_wait(run, {item.day for item in plan.days})
     about = _days_of(plan, error)
-    if not about and (isinstance(error, IncompleteError) or error.problem == FAILS_ON_RECORD):
+    if not about and isinstance(error, IncompleteError | TransformError):
         about = {day for day, wait in may.items() if wait}
     if not about or not all(may[day] for day in about) or about == may.keys():
         return []

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.days import micros
-from tidemark.core.errors import ConfigError, ConflictError, IncompleteError
+from tidemark.core.errors import ConflictError, IncompleteError, RequestError
 from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
 from tidemark.reconcile.lease import check_lease, holding
@@ -47,7 +47,7 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     The result is the seal of the day's latest version: of this rollback, or the one that has these rows already. A
     repeat finishes what was cut off, whatever the name of the repeat's run.
 
-    It holds the stream's lease meanwhile. Raises ConfigError for a version that was never sealed, ConflictError where
+    It holds the stream's lease meanwhile. Raises RequestError for a version that was never sealed, ConflictError where
     another run holds the lease, where the version's snapshots have expired, or where the day's rows are not the latest
     version's or moved meanwhile, IncompleteError where the earlier rows are not as many as its seal says, and
     FormatError or ServiceError where they can't be read. Readers then keep what they see.
@@ -77,7 +77,7 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
 def _version(run: Run, seals: Sequence[Seal], day: date, version: int) -> Seal:
     found = next((seal for seal in seals if seal.version == version), None)
     if found is None:
-        raise ConfigError(
+        raise RequestError(
             "the day has no such version",
             expected=", ".join(str(seal.version) for seal in seals) or "a day that was sealed",
             found=version,

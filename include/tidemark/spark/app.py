@@ -16,7 +16,10 @@ class RunStream(Protocol):
 
 
 def stream_app(run: RunStream, about: str | None) -> None:
-    """Run a layer of the stream named on the command line; a TidemarkError becomes one line and exit code 1."""
+    """Run a layer of the stream named on the command line.
+
+    A TidemarkError becomes one line on standard error and its exit code.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("stream", help="name of the stream's definition")
     parser.add_argument("--available-now", action="store_true", help="process the current records, then end")
@@ -25,4 +28,5 @@ def stream_app(run: RunStream, about: str | None) -> None:
         connections = settings()
         run(load_stream(arguments.stream, connections.streams_dir), connections, available_now=arguments.available_now)
     except TidemarkError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # the application's answer
+        sys.exit(error.exit_code)

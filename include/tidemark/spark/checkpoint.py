@@ -14,6 +14,7 @@ from tidemark.core.checkpoint import (
     parse_query_id,
 )
 from tidemark.core.errors import FormatError
+from tidemark.core.markers import CheckpointPosition
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
 
@@ -45,19 +46,38 @@ class Checkpoint:
 
     def position(self) -> dict[int, int] | None:
         """Where the next or the interrupted batch starts, by partition; None before the first batch."""
-        folder = f"{self.prefix}offsets/"
-        names = (item.key.removeprefix(folder) for item in self.store.list(folder))
-        batches = [int(name) for name in names if name.isdigit()]
-        if not batches:
+        newest = self._newest()
+        if newest is None:
             return None
-        newest = max(batches)
-        done = self.store.get(self.prefix + commit_name(newest)) is not None
-        return self._end(newest) if done else self._start(newest)
+        return self._end(newest) if self._is_done(newest) else self._start(newest)
+
+    def at_start(self) -> CheckpointPosition | None:
+        """The positions that a start of the query finds; None before the first batch."""
+        newest = self._newest()
+        if newest is None:
+            return None
+        end = self._end(newest)
+        start = end if self._is_done(newest) else self._start(newest)
+        return CheckpointPosition(initial=self.initial(), start=start, end=end)
+
+    def interrupted(self) -> dict[int, OffsetRange]:
+        """The offsets of the batch that began and was not committed, by partition; empty if there is none."""
+        newest = self._newest()
+        return {} if newest is None or self._is_done(newest) else self.ranges(newest)
 
     def initial(self) -> dict[int, int]:
         """Where the first batch starts, by partition; a partition that was added later starts at 0."""
         body = self._body(INITIAL_OFFSETS)
         return parse_initial_offsets(body, topic=self.topic, where=self._where(INITIAL_OFFSETS))
+
+    def _newest(self) -> int | None:
+        """The last batch that Spark planned."""
+        folder = f"{self.prefix}offsets/"
+        names = (item.key.removeprefix(folder) for item in self.store.list(folder))
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _is_done(self, batch: int) -> bool:
+        return self.store.get(self.prefix + commit_name(batch)) is not None
 
     def _start(self, batch: int) -> dict[int, int]:
         return self._end(batch - 1) if batch > 0 else self.initial()

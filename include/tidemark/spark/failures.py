@@ -2,12 +2,20 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException
 
 from tidemark.core import errors
-from tidemark.core.errors import ConfigError, ConflictError, FormatError, ServiceError, TidemarkError
+from tidemark.core.errors import (
+    ConfigError,
+    ConflictError,
+    FormatError,
+    ServiceError,
+    TidemarkError,
+    TransformError,
+)
 
 _OURS = re.compile(r"tidemark\.core\.errors\.(\w+): (.*)")
 _KAFKAS = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
@@ -24,8 +32,15 @@ _OF_MACHINE = re.compile(
     r"|(?:Connect|Timeout)\w*Error)\b|RuntimeError: can't start new thread"
 )
 # After the indented lines of the frames.
-_RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
-FAILS_ON_RECORD = "the transformation fails on a record"
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
+_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+# Spark's advice to compute something else instead.
+_SETTINGS = re.compile(r' If necessary set "[\w.]+" to "\w+" to bypass this error\.')
+# Where a column's expression was written, and the frames of a Python function that raised.
+_CALLED_FROM = re.compile(r"was called from\n(.+?):(\d+)$", re.MULTILINE)
+_FRAME = re.compile(r'File "(.+?)", line (\d+)')
+# Spark raises this platform's own error of a row (``tidemark.speed.output``) like one of the transformation.
+TOO_LARGE_FOR_BOTH = "a record is too large for both output topics"
 WITHOUT_OBJECT = (
     "Restore it from a copy of the bucket. Only if Kafka still holds everything that its manifest lists, and the writer"
     " is not 'compact': delete the manifest and its objects, rebuild the ledger (tidemark maintain STREAM"
@@ -92,17 +107,20 @@ _MEANINGS = (
 )
 
 
-def task_error(error: Exception, *, where: str) -> TidemarkError:
+def task_error(error: Exception, *, where: str, code: Path | None = None) -> TidemarkError:
     """The TidemarkError that a task raised, found in Spark's text; or an explanation of Kafka's or any other error.
 
-    ConfigError and ConflictError need an action; a ServiceError may be over at the next start.
+    ConfigError and ConflictError need an action; a ServiceError may be over at the next start. With the ``code`` of a
+    transformation that the rows went through, an error of a row is a TransformError.
     """
-    text = str(error)
+    text = _said(error)
     if ours := _OURS.findall(text):
         kind = getattr(errors, ours[-1][0], TidemarkError)
         raised = kind(ours[-1][1].strip())
         assert isinstance(raised, TidemarkError)
         return raised
+    if code is not None and fails_on_a_row(error):
+        return _transform_error(text, code)
     # The last one is the innermost cause. A time-out explains least.
     causes = _KAFKAS.findall(text)
     specific = [cause for cause in causes if cause[0] != "TimeoutException"] or causes
@@ -131,23 +149,39 @@ def _unread(file: str, cause: str) -> TidemarkError:
     )
 
 
-def rebuild_error(error: Exception, *, archive: str, code: str) -> TidemarkError:
+def _said(error: Exception) -> str:
+    """Spark's text without the state of a streaming query, whose plan has the constants of our own expressions."""
+    return str(error).partition("=== Streaming Query ===")[0]
+
+
+def fails_on_a_row(error: Exception) -> bool:
+    """Whether Spark's error is of a row's value or of a function of the user: not of the machine, a file or ours."""
+    text = _said(error)
+    if _OURS.search(text) or _UNREAD_FILE.search(text) or TOO_LARGE_FOR_BOTH in text:
+        return False
+    return bool(_OF_ROWS.search(text)) and not _OF_MACHINE.match(cause_line(text))
+
+
+def _transform_error(text: str, code: Path) -> TransformError:
+    places = [int(line) for file, line in (*_CALLED_FROM.findall(text), *_FRAME.findall(text)) if file == str(code)]
+    return TransformError(
+        "the transformation fails on a record",
+        expected="a row, or a reason in column 'reject'",
+        found=_SETTINGS.sub("", cause_line(text)),
+        # The last frame is the innermost one.
+        where=f"{code}, line {places[-1]}" if places else str(code),
+        hint="Return null instead of failing (try_cast, try_divide, …), and set a reason: the record then goes to the"
+        " dead-letter topic and the quarantine. Start again afterwards: nothing is lost",
+    )
+
+
+def rebuild_error(error: Exception, *, archive: str, code: Path) -> TidemarkError:
     """Why Spark could not transform archived rows: an error in the ``code``, or what ``task_error`` finds."""
-    text = str(error)
-    if _OURS.search(text) is None and _UNREAD_FILE.search(text) is None:
-        if _OF_ROWS.search(text) and not _OF_MACHINE.match(cause_line(text)):
-            return ConfigError(
-                FAILS_ON_RECORD,
-                expected="a row, or a reason in column 'reject'",
-                found=cause_line(text),
-                where=code,
-                hint="Return null instead of failing (try_cast, try_divide, …), and set a reason: the record then goes"
-                " to the quarantine",
-            )
-        if isinstance(error, AnalysisException):
-            hint = "If it is about the transformation, run 'tidemark streams' to test it"
-            return ConfigError("Spark refuses a query of the rebuild", found=cause_line(text), where=archive, hint=hint)
-    return task_error(error, where=archive)
+    text = _said(error)
+    if isinstance(error, AnalysisException) and not (_OURS.search(text) or _UNREAD_FILE.search(text)):
+        hint = "If it is about the transformation, run 'tidemark streams' to test it"
+        return ConfigError("Spark refuses a query of the rebuild", found=cause_line(text), where=archive, hint=hint)
+    return task_error(error, where=archive, code=code)
 
 
 def cause_line(text: str) -> str:
@@ -159,4 +193,4 @@ def cause_line(text: str) -> str:
         return str(raised[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    return (causes or _LOST_TASK.findall(text) or lines[:1] or [""])[-1]
+    return _QUERY.sub("", (causes or _LOST_TASK.findall(text) or lines[:1] or [""])[-1])

@@ -10,9 +10,10 @@ from tidemark.settings import Settings
 
 
 def source_options(settings: Settings) -> dict[str, str]:
-    """The options of every read of a topic: brokers, committed records only, headers included, and fetch sizes."""
+    """The options of every read of a topic: brokers, group, committed records only, headers included, fetch sizes."""
     return {
         "kafka.bootstrap.servers": settings.kafka_bootstrap,
+        "groupIdPrefix": settings.client_prefix,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         # After every poll, by default of 500 records, Spark requests both ends of the log.

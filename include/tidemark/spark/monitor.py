@@ -3,15 +3,19 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Self
 
-from tidemark.core.errors import ServiceError
-from tidemark.core.heartbeat import Heartbeat, State
+from tidemark.core.errors import DisplacedError, FormatError, ServiceError
+from tidemark.core.heartbeat import Heartbeat, State, parse_heartbeat
 from tidemark.core.layout import Layout
+from tidemark.core.log_extents import LogExtents, widen
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import backlog
+from tidemark.kafka.topics import logs_of
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
 from tidemark.spark import telemetry
@@ -47,14 +51,18 @@ class BatchFigures:
     open_files: int = 0
     upload_seconds: tuple[float, ...] = ()
     retries: int = 0
+    overflow_rows: int = 0
+    out_of_bounds_rows: int = 0
 
 
 class Monitor:
     """One run of one layer, as a context manager: the heartbeat's state is running, then stopped, or failed with the
-    error.
+    error. A displaced writer leaves the heartbeat to the other one.
 
     ``batch`` may be called on another thread, everything else only on the driver's main thread. Nothing here stops the
     stream: a failed write of the heartbeat is logged, and an unknown lag is left out.
+
+    A heartbeat keeps the extents of the one before: no other place may know the end of a topic that was deleted since.
     """
 
     def __init__(self, stream: Stream, settings: Settings, *, layer: str) -> None:
@@ -68,6 +76,11 @@ class Monitor:
         self._batch: int | None = None
         self._positions: dict[int, int] = {}
         self._lag = Lag(records=None, seconds=None)
+        self._topic_id: str | None = None
+        self._extents: LogExtents = ()
+        self._extents_read = False
+        self._overflow_rows = self._out_of_bounds_rows = 0
+        self._alarm_until: datetime | None = None
         self._news = False
         self._beaten_at = 0.0
 
@@ -78,14 +91,18 @@ class Monitor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if kind is None:
             self._write("stopped")
-        else:
+        elif not isinstance(error, DisplacedError):  # the heartbeat is the other writer's now
             self._write("failed", f"{kind.__name__}: {error}")
         self._telemetry.close()
 
-    def started(self, writer: str, positions: Mapping[int, int]) -> None:
-        """The query has started at these next offsets by partition; a partition without one is unread."""
+    def started(self, writer: str, positions: Mapping[int, int], topic_id: str | None = None) -> None:
+        """The query has started at these next offsets by partition; a partition without one is unread.
+
+        With its topic's id, heartbeats say which offsets Kafka has of that topic.
+        """
         with self._lock:
             self._writer = writer
+            self._topic_id = topic_id
             self._positions = {**positions, **self._positions}
             self._news = True
 
@@ -100,11 +117,17 @@ class Monitor:
         record(telemetry.FILES, figures.files)
         record(telemetry.OPEN_FILES, figures.open_files)
         record(telemetry.RETRIES, figures.retries)
+        record(telemetry.OVERFLOW_ROWS, figures.overflow_rows)
+        record(telemetry.OUT_OF_BOUNDS_ROWS, figures.out_of_bounds_rows)
         for seconds in figures.upload_seconds:
             record(telemetry.UPLOAD_DURATION, seconds)
         with self._lock:
             self._batch = figures.batch
             self._positions.update(figures.ends)
+            if figures.overflow_rows or figures.out_of_bounds_rows:
+                self._overflow_rows += figures.overflow_rows
+                self._out_of_bounds_rows += figures.out_of_bounds_rows
+                self._alarm_until = datetime.now(UTC) + timedelta(hours=self._stream.archive.bounds_alarm_hours)
             self._news = True
         return self._measure()
 
@@ -128,15 +151,60 @@ class Monitor:
             lag = Lag(records=found.offsets, seconds=round(age, 3))
             self._telemetry.record(telemetry.LAG_RECORDS, found.offsets)
             self._telemetry.record(telemetry.LAG_TIME, age)
+            self._see(found.extents)
         with self._lock:
             self._lag = lag
         return lag
 
+    def _see(self, extents: Mapping[int, tuple[int, int]]) -> None:
+        """Keep what Kafka has of the topic, unless it was recreated: the id is asked for after the offsets."""
+        if self._topic_id is None:
+            return
+        try:
+            logs = logs_of(self._settings.kafka_bootstrap, self._stream.topic)
+        except ServiceError:
+            return  # the next beat asks again
+        seen = []
+        for log in logs:
+            start, end = extents.get(log.partition, (0, 0))
+            if log.topic_id == self._topic_id and start < end:
+                seen.append(LogRange(log=log, range=OffsetRange(start=start, end=end)))
+        with self._lock:
+            self._extents = widen(self._extents, seen)
+
+    def _read_extents(self) -> None:
+        """Those of the heartbeat before, which the next one replaces."""
+        body = self._store.get(self._key)
+        try:
+            before = () if body is None else parse_heartbeat(body, where=self._key).extents
+        except FormatError as error:
+            before = ()
+            log_event(
+                "heartbeat not read", level="warning", layer=self._layer, stream=self._stream.name, error=str(error)
+            )
+        with self._lock:
+            self._extents, self._extents_read = widen(self._extents, before), True
+
     def _write(self, state: State, error: str | None = None) -> None:
         self._beaten_at = time.monotonic()
+        self._news = False
+        try:
+            if not self._extents_read:
+                self._read_extents()
+            self._store.put(self._key, self._heartbeat(state, error).to_json(), content_type="application/json")
+        except ServiceError as refused:
+            log_event(
+                "heartbeat not written",
+                level="warning",
+                layer=self._layer,
+                stream=self._stream.name,
+                error=str(refused),
+            )
+
+    def _heartbeat(self, state: State, error: str | None) -> Heartbeat:
         with self._lock:
-            self._news = False
-            heartbeat = Heartbeat(
+            return Heartbeat(
+                deployment=self._settings.deployment,
                 stream=self._stream.name,
                 layer=self._layer,
                 state=state,
@@ -147,15 +215,9 @@ class Monitor:
                 positions=tuple(sorted(self._positions.items())),
                 lag_records=self._lag.records,
                 lag_seconds=self._lag.seconds,
+                overflow_rows=self._overflow_rows,
+                out_of_bounds_rows=self._out_of_bounds_rows,
+                alarm_until=self._alarm_until,
                 error=error,
-            )
-        try:
-            self._store.put(self._key, heartbeat.to_json(), content_type="application/json")
-        except ServiceError as refused:
-            log_event(
-                "heartbeat not written",
-                level="warning",
-                layer=self._layer,
-                stream=self._stream.name,
-                error=str(refused),
+                extents=self._extents,
             )

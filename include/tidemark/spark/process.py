@@ -40,9 +40,14 @@ class Processed:
     rejected: DataFrame
 
 
+def code_file(stream: Stream, folder: Path) -> Path:
+    """The file with the stream's transformation."""
+    return folder / f"{stream.name}.py"
+
+
 def load_transform(stream: Stream, folder: Path) -> Transform:
     """``transform`` of ``folder/<stream>.py``; a ConfigError if it is missing or does not load."""
-    path = folder / f"{stream.name}.py"
+    path = code_file(stream, folder)
     spec = importlib.util.spec_from_file_location(f"tidemark_stream_{stream.name}", path)
     if spec is None or spec.loader is None or not path.exists():
         raise ConfigError("a stream has no transformation", expected=f"a file {path}", where=stream.name)

@@ -83,18 +83,53 @@ def event_time(stream: Stream) -> Column:
     """The event time of a source row; the record's timestamp if the field has none.
 
     A time without a zone is UTC. A time outside the years 1 to 9999 counts as none, because it has no calendar day. A
-    record's timestamp outside counts as the nearest moment inside. Null if a row has no timestamp either.
+    time further than ``max_distance_days`` from the record's timestamp counts as none, if the record has one. A
+    record's timestamp outside the years counts as the nearest moment inside. Null if a row has no timestamp either.
     """
-    earliest, latest = (F.lit(moment).cast("timestamp") for moment in (EARLIEST, LATEST))
-    # Where a row has no timestamp, `greatest` would pass the null over, and the row would land in the year 1.
-    bounded = F.least(F.greatest(F.col("timestamp"), earliest), latest)
-    timestamp = F.when(F.col("timestamp").isNotNull(), bounded)
+    timestamp = _bounded_timestamp()
     match stream.event_time:
         case RecordTime():
             return timestamp
-        case FieldTime():
-            parsed = _field_time(stream, stream.event_time)
-            return F.when(parsed.between(earliest, latest), parsed).otherwise(timestamp)
+        case FieldTime() as wanted:
+            parsed = _field_time(stream, wanted)
+            field = F.when(parsed.between(*_calendar()), parsed)
+            # Kafka's value for a record without a timestamp is -1 ms.
+            near = timestamp.isNull() | (F.unix_micros(timestamp) < 0) | (_distance(field, timestamp) <= _limit(wanted))
+            return F.when(field.isNotNull() & near, field).otherwise(timestamp)
+
+
+def out_of_bounds(stream: Stream) -> Column | None:
+    """Whether a row of ARCHIVE_SCHEMA has its record's timestamp because its field lies too far from it.
+
+    None if the event time is no field.
+    """
+    if not isinstance(stream.event_time, FieldTime):
+        return None
+    timestamp = _bounded_timestamp()
+    # Only rows that have their record's timestamp are parsed again.
+    far = _distance(_field_time(stream, stream.event_time), timestamp) > _limit(stream.event_time)
+    return F.when(F.col("event_time") == timestamp, F.coalesce(far, F.lit(False))).otherwise(False)
+
+
+def _bounded_timestamp() -> Column:
+    """The record's timestamp, or the nearest moment with a calendar day; null without one."""
+    earliest, latest = _calendar()
+    # Where a row has no timestamp, `greatest` would pass the null over, and the row would land in the year 1.
+    return F.when(F.col("timestamp").isNotNull(), F.least(F.greatest(F.col("timestamp"), earliest), latest))
+
+
+def _calendar() -> tuple[Column, Column]:
+    earliest, latest = (F.lit(moment).cast("timestamp") for moment in (EARLIEST, LATEST))
+    return earliest, latest
+
+
+def _distance(one: Column, other: Column) -> Column:
+    """µs between two moments. As doubles: the difference of two times of 64 bits may not fit in 64 bits."""
+    return F.abs(F.unix_micros(one).cast("double") - F.unix_micros(other).cast("double"))
+
+
+def _limit(wanted: FieldTime) -> Column:
+    return F.lit(wanted.max_distance_days * 86_400_000_000)
 
 
 def _field_time(stream: Stream, wanted: FieldTime) -> Column:

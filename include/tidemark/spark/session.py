@@ -18,6 +18,11 @@ from tidemark.spark.conf import AVRO_LIMITS, jars, loopback, session_conf, spark
 from tidemark.spark.java import jvm
 
 DAEMON = "tidemark.spark.daemon"
+# They log the stack trace of a failed task again, which TaskSetManager logs, too, wherever the task ran.
+_REPEATING = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
+)
 
 
 def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "512m") -> SparkSession:
@@ -25,9 +30,7 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
 
     The JVM's log is dropped. Raises StackError with its last line if the session does not start.
     """
-    # They print pages of Java stack trace for each exception, even a caught one.
-    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    _without_python_traces()
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = {
@@ -39,6 +42,12 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
         "spark.ui.showConsoleProgress": "false",
     }
     return _quietly(SparkSession.builder.appName(name).config(map={**conf}).getOrCreate)
+
+
+def _without_python_traces() -> None:
+    """Switch off loggers that print pages of Java stack trace for each exception, even a caught one."""
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
 
 
 def quiet_session(settings: Settings, name: str) -> SparkSession:
@@ -95,6 +104,7 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
 
     Raises ConfigError without the jars, ServiceError if the JVM ends during its start.
     """
+    _without_python_traces()
     os.environ.update(submit_environment(settings))
     defaults = {
         "spark.master": settings.spark_master,
@@ -118,4 +128,7 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
     for key, value in AVRO_LIMITS.items():  # Avro reads them when it first decodes a value
         jvm(session).java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")
+    log4j = jvm(session).org.apache.logging.log4j
+    for logger in _REPEATING:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
     return session

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -61,7 +62,7 @@ def kafka_source(
     options = {
         **source_options(settings),
         "subscribe": stream.topic,
-        "groupIdPrefix": f"tidemark-{stream.name}",
+        "groupIdPrefix": f"{settings.client_prefix}-{stream.name}",
         "startingOffsets": json.dumps({stream.topic: starting}) if starting else "earliest",
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
@@ -140,12 +141,14 @@ def await_stop(
     on_batch: BatchHook | None = None,
     on_poll: Callable[[], object] | None = None,
     in_hand: Callable[[], bool] | None = None,
+    code: Path | None = None,
 ) -> None:
     """Wait until the query ends or a signal requests a stop; then the running batch is given up, and nothing is lost.
 
     With ``in_hand``, which returns whether a batch runs, a stop first waits up to 20 s for the batch. ``on_batch`` is
     called once per batch, in order, on this thread; an error in it stops the query and is raised. ``on_poll`` is called
-    about every second. Raises ``task_error`` of the cause if the query failed, ServiceError if the JVM died.
+    about every second. Raises ``task_error`` of the cause and the ``code`` if the query failed, ServiceError if the JVM
+    died.
     """
     last, name = -1, query.name
     try:
@@ -162,7 +165,7 @@ def await_stop(
     except StreamingQueryException as error:
         if in_hand is not None and _stop.is_set():  # the stop refused or ended the batch
             return
-        raise task_error(error, where=f"stream {name}") from error
+        raise task_error(error, where=f"stream {name}", code=code) from error
     except (Py4JError, OSError) as error:
         raise ServiceError("Spark's JVM died", found=error, where=name) from error
     finally:

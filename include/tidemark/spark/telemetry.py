@@ -35,11 +35,32 @@ UPLOAD_DURATION = Instrument(
     "tidemark.s3.upload.duration", "histogram", "s", "Time per uploading call, retries included"
 )
 RETRIES = Instrument("tidemark.s3.retries", "counter", "{retry}", "S3 requests repeated")
+OVERFLOW_ROWS = Instrument(
+    "tidemark.overflow.records", "counter", "{record}", "Records in the overflow folder, beyond `archive.max_folders`"
+)
+OUT_OF_BOUNDS_ROWS = Instrument(
+    "tidemark.out_of_bounds.records",
+    "counter",
+    "{record}",
+    "Records whose time field lay beyond `event_time.max_distance_days`",
+)
 LAG_RECORDS = Instrument(
     "tidemark.lag.records", "gauge", "{record}", "Offsets between the position and the topic's end"
 )
 LAG_TIME = Instrument("tidemark.lag.time", "gauge", "s", "Age of the oldest unread record, 0 without one")
-_BATCH_INSTRUMENTS = (BATCHES, RECORDS, DEAD_LETTERS, IO, FILES, OPEN_FILES, BATCH_DURATION, UPLOAD_DURATION, RETRIES)
+_BATCH_INSTRUMENTS = (
+    BATCHES,
+    RECORDS,
+    DEAD_LETTERS,
+    IO,
+    FILES,
+    OPEN_FILES,
+    BATCH_DURATION,
+    UPLOAD_DURATION,
+    RETRIES,
+    OVERFLOW_ROWS,
+    OUT_OF_BOUNDS_ROWS,
+)
 INSTRUMENTS = (*_BATCH_INSTRUMENTS, LAG_RECORDS, LAG_TIME)
 
 

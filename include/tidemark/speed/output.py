@@ -10,6 +10,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON
+from tidemark.spark.failures import TOO_LARGE_FOR_BOTH
 from tidemark.spark.process import PLATFORM_COLUMNS
 from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS, stream_text
 
@@ -102,7 +103,7 @@ def _dead(stream: Stream, topic_id: str, coordinates: Column, limits: RecordLimi
     room = _room({**_names(stream, topic_id), "reason": "", "exception": "undecodable", "attempt": "0"})
     size = _bytes("source.key") + _bytes("source.value") + _bytes(REASON) + original + room
     error = F.concat(
-        F.lit("a record is too large for both output topics: partition "),
+        F.lit(f"{TOO_LARGE_FOR_BOTH}: partition "),
         F.col("source.partition").cast("string"),
         F.lit(" offset "),
         F.col("source.offset").cast("string"),

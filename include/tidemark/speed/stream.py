@@ -6,7 +6,7 @@ the timestamp of the source record, so that duplicates can be found and records 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -16,16 +16,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.core.errors import ServiceError, TidemarkError
+from tidemark.core.batch_size import SPEED_OFFSETS, offsets_per_batch
+from tidemark.core.errors import ServiceError, TidemarkError, TransformError
 from tidemark.core.layout import Layout
+from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import Watermarks, watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.failing_record import with_record
+from tidemark.spark.kafka_source import read_ranges
+from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
-from tidemark.spark.process import classify, load_transform
+from tidemark.spark.process import Transform, classify, code_file, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import (
     await_stop,
@@ -39,16 +44,15 @@ from tidemark.spark.streaming import (
 )
 from tidemark.spark.time_zone import require_same_clocks
 from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, same_logs, sink_of
-from tidemark.speed.exactly_once.marker import delivered_until, ensure_markers
-from tidemark.speed.exactly_once.mode_change import change_delivery_mode
+from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
+from tidemark.speed.exactly_once.start import set_delivery_mode
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
 from tidemark.speed.topics import diagnosed, findings
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
 ID_CHECK_S = 10.0
-_EARLIEST = -2  # in Spark's starting offsets
 LIMIT, RETENTION = "max.message.bytes", "retention.ms"
 # The smallest limit of a new dead-letter topic: the source's limit counts compressed bytes, but dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
@@ -69,8 +73,8 @@ def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False
     """Run the stream until SIGTERM, or with ``available_now`` until all existing records are delivered.
 
     Creates missing output topics. Raises ConfigError for a transformation that breaks its contract or cannot be
-    delivered exactly once, ConflictError for a recreated topic, PositionError if checkpoint and markers contradict each
-    other, ServiceError if Kafka or S3 refuses.
+    delivered exactly once, ConflictError for a recreated topic, DisplacedError if another writer of the stream started,
+    PositionError if checkpoint and markers contradict each other, ServiceError if Kafka or S3 refuses.
     """
     with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
         speed(spark, stream, settings, available_now=available_now)
@@ -84,32 +88,31 @@ def speed(spark: SparkSession, stream: Stream, settings: Settings, *, available_
 
 
 def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
-    require_same_clocks(spark, stream)
-    exactly_once = stream.speed.delivery == "exactly_once"
-    transform = load_transform(stream, settings.streams_dir)
-    if exactly_once:
-        require_exactly_once(spark, stream, transform)
+    transform = _transform(spark, stream, settings)
     logs = describe_topic(settings.kafka_bootstrap, stream.topic)
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     url = bind_checkpoint(store, layout, LAYER, logs[0])
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
-    position = checkpoint.position() or {}
     limits = prepare_topics(stream, settings, partitions=len(logs))
     sink = sink_of(stream, settings, logs[0].topic_id, limits)
-    change_delivery_mode(checkpoint, stream.speed.delivery, logs, sink, stream.name)
+    check_lease = LeasePoll(Lease.take(store, checkpoint.prefix), settings)
+    position = checkpoint.at_start()
+    markers = set_delivery_mode(stream, checkpoint, position, watermarks(settings.kafka_bootstrap, logs), sink)
     # Without a checkpoint, batches from the log's start would end before the markers.
-    starting = delivered_until(sink, logs) if exactly_once and not position else {}
+    starting = markers if position is None else {}
     # The speed layer does not stop for records that retention deleted; Watch reports them.
     source = kafka_source(
         spark,
         stream,
         settings,
         fail_on_data_loss=False,
-        starting={log.partition: starting.get(log.partition, _EARLIEST) for log in logs} if starting else None,
-        max_offsets_per_trigger=stream.speed.max_offsets_per_trigger,
+        starting=starting or None,
+        max_offsets_per_trigger=offsets_per_batch(
+            stream.speed.max_offsets_per_trigger, partitions=len(logs), default=SPEED_OFFSETS
+        ),
     )
     batches: TransactionBatches | None = None
-    if exactly_once:
+    if stream.speed.delivery == "exactly_once":
         batches = TransactionBatches(
             stream=stream,
             settings=settings,
@@ -122,41 +125,74 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
         )
         writer = source.writeStream.foreachBatch(batches.deliver)
     else:
-        rows = output(
-            classify(records(source, stream), stream, transform), stream, logs[0].topic_id, record_limits=limits
-        )
-        writer = _spark_sink(rows, stream.speed.dead_letter_topic, settings, limits)
-    writer = (
+        rows = classify(records(source, stream), stream, transform)
+        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
+        writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
+    query = start_query(
+        spark,
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
-        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))
+        .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now)),
     )
-    query = start_query(spark, writer)
-    log_event(
-        "started",
-        layer=LAYER,
-        stream=stream.name,
-        topic_id=logs[0].topic_id,
-        query=str(query.id),
-        delivery=stream.speed.delivery,
-    )
-    monitor.started(str(query.id), {**starting, **position})
-    _await(query, batches, Watch(stream, settings, logs[0].topic_id, starting), monitor)
+    started = {"topic_id": logs[0].topic_id, "query": str(query.id), "delivery": stream.speed.delivery}
+    log_event("started", layer=LAYER, stream=stream.name, **started)
+    monitor.started(str(query.id), starting if position is None else position.start)
+    watch = Watch(stream, settings, logs[0].topic_id, starting)
+    try:
+        _await(query, batches, watch, monitor, check_lease)
+    except TidemarkError as error:
+        check_lease(now=True)  # another writer is a usual cause
+        cause = error if batches is None or batches.failure is None else batches.failure
+        if isinstance(cause, TransformError):
+            raise _of_a_record(cause, spark, stream, settings, checkpoint) from error
+        raise watch.diagnosed(cause) from error
 
 
-def _await(query: StreamingQuery, batches: TransactionBatches | None, watch: "Watch", monitor: Monitor) -> None:
-    """Report each batch until the query ends. Raises its error, with what is wrong with the output topics."""
+def _transform(spark: SparkSession, stream: Stream, settings: Settings) -> Transform:
+    """The stream's transformation, after the checks that need neither Kafka nor S3."""
+    require_same_clocks(spark, stream)
+    transform = load_transform(stream, settings.streams_dir)
+    if stream.speed.delivery == "exactly_once":
+        require_exactly_once(spark, stream, transform)
+    return transform
+
+
+def _of_a_record(
+    error: TransformError, spark: SparkSession, stream: Stream, settings: Settings, checkpoint: Checkpoint
+) -> TransformError:
+    """The error with the record of the interrupted batch that it is about."""
+    transform = load_transform(stream, settings.streams_dir)
+
+    def transformed(part: LogRange) -> DataFrame:
+        return classify(records(read_ranges(spark, settings, {part.log: part.range}), stream), stream, transform)
+
+    try:
+        ranges, logs = checkpoint.interrupted(), describe_topic(settings.kafka_bootstrap, stream.topic)
+    except TidemarkError:  # the transformation's error matters more
+        return error
+    spans = [LogRange(log=log, range=ranges[log.partition]) for log in logs if log.partition in ranges]
+    return with_record(error, spark, spans, transformed)
+
+
+def _await(
+    query: StreamingQuery,
+    batches: TransactionBatches | None,
+    watch: "Watch",
+    monitor: Monitor,
+    check_lease: Callable[[], None],
+) -> None:
+    """Report each batch until the query ends. Raises its error."""
 
     def on_batch(progress: Mapping[str, Any]) -> None:
         counted = progress if batches is None else batches.with_counts(progress, LAYER)
         monitor.batch(figures(counted))
         watch(counted)
 
-    try:
-        await_stop(query, on_batch, monitor.beat, None if batches is None else batches.busy.is_set)
-    except TidemarkError as error:
-        cause = error if batches is None or batches.failure is None else batches.failure
-        raise watch.diagnosed(cause) from error
+    def on_poll() -> None:
+        monitor.beat()
+        check_lease()
+
+    await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set, watch.code)
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
@@ -206,6 +242,7 @@ class Watch:
         self, stream: Stream, settings: Settings, topic_id: str, starting: Mapping[int, int] = MappingProxyType({})
     ) -> None:
         """``starting``: the first batch's start offsets by partition, where known; Spark does not report them."""
+        self.code = code_file(stream, settings.streams_dir)
         self._stream = stream
         self._settings = settings
         self._topic_id = topic_id

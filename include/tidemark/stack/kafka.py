@@ -35,7 +35,8 @@ class Node:
 
     ``voters`` are the ports of the cluster's controllers, by node id. ``port`` is the broker's, None for a controller
     without a broker. ``replicas`` is the number of replicas of Kafka's own topics; above 1, a majority must acknowledge
-    every write. ``settings`` are added to the server's properties, and override them.
+    every write. ``settings`` are added to the server's properties, and override them. ``essential`` as in
+    ``Processes.start``.
     """
 
     voters: Mapping[int, int]
@@ -47,6 +48,7 @@ class Node:
     ready_s: float = 60
     heap: str = "512m"
     settings: Mapping[str, str] = field(default_factory=dict)
+    essential: bool = False
 
 
 def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, log: Path) -> Managed:
@@ -59,7 +61,9 @@ def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, l
         _format(config, jars, node.cluster_id)
     argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties=LOGGING)
     ready = _listens(node.voters[node.id]) if node.port is None else _answers(f"127.0.0.1:{node.port}", node.id)
-    return processes.start(node.name, argv, env={}, ready=ready, timeout_s=node.ready_s, log=log, cwd=folder)
+    return processes.start(
+        node.name, argv, env={}, ready=ready, timeout_s=node.ready_s, log=log, cwd=folder, essential=node.essential
+    )
 
 
 def _config(folder: Path, node: Node) -> dict[str, str]:

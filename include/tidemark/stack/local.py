@@ -111,7 +111,7 @@ class LocalStack:
         start_kafka(
             self.processes,
             self.folder / "kafka",
-            Node(port=kafka, voters={1: controller}),
+            Node(port=kafka, voters={1: controller}, essential=True),
             jars=self.jars / "kafka",
             log=self.logs / "kafka.log",
         )

@@ -21,6 +21,7 @@ from tidemark.stack import guard
 
 POLL_S = 0.1
 LOG_LINES = 15
+_DIED = "a process of the local stack died"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -34,6 +35,7 @@ class Managed:
     timeout_s: float
     log: Path
     cwd: Path | None
+    essential: bool
     owner: "Processes"
     _process: subprocess.Popen[bytes] | None = None
     _wanted: bool = False
@@ -88,6 +90,9 @@ class Managed:
         while not self.ready():
             if self.died:
                 raise self.failure("a process ended before it was ready")
+            # It may wait for a dead server until its time is up.
+            if death := self.owner.essential_death():
+                raise death
             if time.monotonic() > deadline:
                 raise self.failure(f"a process was not ready within {self.timeout_s:g} s")
             time.sleep(POLL_S)
@@ -159,9 +164,23 @@ class Processes:
         timeout_s: float,
         log: Path,
         cwd: Path | None = None,
+        essential: bool = False,
     ) -> Managed:
-        """Start a process and wait until ``ready()``; ``env`` is added to this process's environment."""
-        managed = Managed(name=name, argv=argv, env=env, ready=ready, timeout_s=timeout_s, log=log, cwd=cwd, owner=self)
+        """Start a process and wait until ``ready()``; ``env`` is added to this process's environment.
+
+        Once an ``essential`` process has died, no other one becomes ready: the wait for it ends at once.
+        """
+        managed = Managed(
+            name=name,
+            argv=argv,
+            env=env,
+            ready=ready,
+            timeout_s=timeout_s,
+            log=log,
+            cwd=cwd,
+            essential=essential,
+            owner=self,
+        )
         managed.launch()
         self._managed.append(managed)
         return managed
@@ -170,7 +189,11 @@ class Processes:
         """Raise StackError if a process died, with its exit code, log and last log lines."""
         for managed in self._managed:
             if managed.died:
-                raise managed.failure("a process of the local stack died")
+                raise managed.failure(_DIED)
+
+    def essential_death(self) -> StackError | None:
+        """The error of ``check`` for an essential process; None while all of them run."""
+        return next((item.failure(_DIED) for item in self._managed if item.essential and item.died), None)
 
     def stop(self, grace_s: float = 30) -> None:
         """Stop every process, the last started first, and the guard."""

@@ -42,7 +42,14 @@ def start_s3proxy(
         properties={"logback.configurationFile": str(logback)},
     )
     return processes.start(
-        "s3proxy", argv, env={}, ready=lambda: _answers(settings), timeout_s=READY_S, log=log, cwd=folder
+        "s3proxy",
+        argv,
+        env={},
+        ready=lambda: _answers(settings),
+        timeout_s=READY_S,
+        log=log,
+        cwd=folder,
+        essential=True,
     )
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tidemark.core.errors import ServiceError
 from tidemark.definitions.stream import load_stream
 from tidemark.kafka.topics import ensure_topic
 from tidemark.stack.local import PROJECT, LocalStack
@@ -23,9 +24,16 @@ def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
     started = []
     for name in names:
         stream = load_stream(name, stack.settings.streams_dir)
-        ensure_topic(
-            stack.settings.kafka_bootstrap, stream.topic, partitions=SOURCE_PARTITIONS, config={"retention.ms": "-1"}
-        )
+        try:
+            ensure_topic(
+                stack.settings.kafka_bootstrap,
+                stream.topic,
+                partitions=SOURCE_PARTITIONS,
+                config={"retention.ms": "-1"},
+            )
+        except ServiceError:
+            stack.processes.check()  # a dead broker says more
+            raise
         started += [_start(stack, name, layer) for layer in APPS]
     return started
 

@@ -15,7 +15,7 @@ from tidemark.core.manifest import digest
 from tidemark.core.seal import Seal, parse_seal
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
-from tidemark.tables.snapshots import LastPublication, last_publication
+from tidemark.tables.snapshots import LastPublication, last_publications
 
 _READERS = 16
 
@@ -71,12 +71,21 @@ def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> di
         return dict(zip(wanted, pool.map(partial(day_seals, store, layout), wanted), strict=True))
 
 
-def unsealed_publication(run: Run, table: Table | None, day: date) -> LastPublication | None:
-    """The publication of a day that readers see, if no seal of the day names it."""
-    seen = last_publication(table, day)
-    if seen is None or seen.snapshot_id in {item.snapshot_id for item in day_seals(run.store, run.layout, day)}:
-        return None
-    return seen
+def unsealed_publications(
+    store: ObjectStore, layout: Layout, table: Table | None, *, known: Iterable[Seal] = ()
+) -> dict[date, LastPublication]:
+    """The publications that readers see and that no seal of their day names, by day.
+
+    Seals that are ``known`` save reading others: a day's latest one mostly names what readers see.
+    """
+    named = {(seal.day, seal.snapshot_id) for seal in known}
+    seen = {day: item for day, item in last_publications(table).items() if (day, item.snapshot_id) not in named}
+    seals = seals_by_day(store, layout, seen)
+    return {
+        day: item
+        for day, item in sorted(seen.items())
+        if item.snapshot_id not in {seal.snapshot_id for seal in seals[day]}
+    }
 
 
 def previous_digest(run: Run, day: date, version: int) -> str | None:

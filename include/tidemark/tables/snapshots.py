@@ -1,6 +1,7 @@
 """A table's snapshots: which run published a day, and which files a day has."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import NamedTuple
@@ -105,10 +106,26 @@ class LastPublication(NamedTuple):
 
 def last_publication(table: Table | None, day: date) -> LastPublication | None:
     """The publication of a day that readers see; None if no snapshot left has published it."""
-    snapshot = table.current_snapshot() if table else None
-    while table is not None and snapshot is not None:
+    return next((item for days, item in _publications(table) if day in days), None)
+
+
+def last_publications(table: Table | None) -> dict[date, LastPublication]:
+    """``last_publication`` of every day that a snapshot left has published."""
+    found: dict[date, LastPublication] = {}
+    for days, item in _publications(table):
+        found = {**dict.fromkeys(days, item), **found}
+    return found
+
+
+def _publications(table: Table | None) -> Iterator[tuple[tuple[date, ...], LastPublication]]:
+    """The publications in the history of main, each with its days, the newest first."""
+    if table is None:
+        return
+    snapshots = {item.snapshot_id: item for item in table.metadata.snapshots}
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        if day.isoformat() in json.loads(summary.get(DAYS_PROPERTY, "[]")):
-            return LastPublication(summary[RUN_PROPERTY], snapshot.snapshot_id, summary[INPUTS_PROPERTY])
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
-    return None
+        if days := json.loads(summary.get(DAYS_PROPERTY, "[]")):
+            item = LastPublication(summary[RUN_PROPERTY], snapshot.snapshot_id, summary[INPUTS_PROPERTY])
+            yield tuple(map(date.fromisoformat, days)), item
+        snapshot = snapshots.get(snapshot.parent_snapshot_id or 0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
@@ -34,7 +34,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """Every version of a day, in order. ``unsealed`` is the run whose rows readers see without a seal."""
+    """The sealed versions of a day, in order. ``unsealed`` is the run whose rows readers see without a seal."""
 
     stream: str
     day: date
@@ -43,19 +43,19 @@ class Versions:
 
 
 def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
-    """The day's versions by seals and tables. Raises ConfigError for a day that was never sealed."""
+    """The day's versions by seals and tables. Raises RequestError for a day that was never sealed nor published."""
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     seals = day_seals(store, layout, day)
-    if not seals:
-        raise ConfigError(
+    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
+    seen = last_publication(table, day)
+    if not seals and seen is None:
+        raise RequestError(
             "the day was never sealed",
             expected=f"an object below {layout.seal_prefix}{day}/",
             found="none",
             where=f"stream {stream.name}",
             hint="A reconcile run seals it",
         )
-    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
-    seen = last_publication(table, day)
     shown = max((seal.version for seal in seals if seen is None or seen.snapshot_id == seal.snapshot_id), default=None)
     return Versions(
         stream=stream.name,

@@ -29,11 +29,13 @@ _AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRange:
-    """A committed range of a manifest."""
+    """A committed range of a manifest. ``of_day`` are offsets from the first to the last row of the day, per object."""
 
     range: OffsetRange
     rows: int
     replaced: bool
+    committed_at_us: int = 0
+    of_day: OffsetSet = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class ArchiveReader:
                 if not any(rows.day == self._day for rows in file.days):
                     continue
                 # Several manifests list one object if a stream lost its checkpoint, or if two runs refilled a range.
-                # The object is part of the version by the used one, and as old as the first one.
+                # The object is part of the version if one of them is.
                 _, known = todo.get(file.key, (file, manifest))
                 todo[file.key] = (file, min(known, manifest, key=partial(basis.rank, file.log)))
         for log in found.batches:
@@ -178,12 +180,24 @@ class ArchiveReader:
             known = found.batches.setdefault(before.log, {}).setdefault(before.writer, {})
             known.setdefault(before.batch, ListedRange(range=before.range, rows=len(before.range), replaced=True))
         rows: dict[tuple[TopicPartition, OffsetRange], int] = {}
+        of_day: dict[TopicPartition, list[OffsetRange]] = {}
         for file in manifest.files:
             rows[file.log, file.range] = rows.get((file.log, file.range), 0) + file.rows
+            of_day.setdefault(file.log, []).extend(
+                OffsetRange(start=item.first_offset, end=item.last_offset + 1)
+                for item in file.days
+                if item.day == self._day
+            )
         for item in manifest.ranges:
             batches = found.batches.setdefault(item.log, {}).setdefault(manifest.writer, {})
             replaced = lineage.replaced((manifest.writer, manifest.batch, item.log))
-            batches[manifest.batch] = ListedRange(range=item.range, rows=item.rows, replaced=replaced)
+            batches[manifest.batch] = ListedRange(
+                range=item.range,
+                rows=item.rows,
+                replaced=replaced,
+                committed_at_us=manifest.committed_at_us,
+                of_day=normalise(of_day.get(item.log, ())),
+            )
             listed = rows.pop((item.log, item.range), 0)
             check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)
         for log, span in rows:

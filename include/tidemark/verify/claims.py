@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from tidemark.core.errors import ConfigError, TidemarkError
+from tidemark.core.errors import RequestError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, range_or_none, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, range_or_none, subtract
 from tidemark.core.plan import Hole, Used
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.s3 import ObjectStore
@@ -37,7 +37,7 @@ def read_claims(
 ) -> Claims:
     """The seal of a version, the latest by default, and its place in the day's chain.
 
-    Raises ConfigError for a day or version that was never sealed.
+    Raises RequestError for a day or version that was never sealed.
     """
     bodies = {}
     for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"):
@@ -45,7 +45,7 @@ def read_claims(
     wanted = version if version is not None else max(bodies, default=1)
     key = layout.seal_key(day, wanted)
     if wanted not in bodies:
-        raise ConfigError(
+        raise RequestError(
             "there is no such seal",
             expected=f"one of the versions {', '.join(map(str, sorted(bodies)))}" if bodies else "a sealed day",
             found=f"{day} version {wanted}",
@@ -74,7 +74,7 @@ def read_claims(
         version=wanted,
         seal=seal,
         before=seals.get(wanted - 1),
-        basis=_basis(basis) if basis is not None else Basis(until_us=0),
+        basis=_basis(basis) if basis is not None else Basis(planned_at_us=0),
         latest=wanted == max(bodies),
         snapshots=frozenset(item.snapshot_id for item in seals.values()),
     )
@@ -86,7 +86,7 @@ def _basis(seal: Seal) -> Basis:
         for part in item.used:
             batches.setdefault((part.writer, item.log), set()).add((part.batch, part.last))
     return Basis(
-        until_us=seal.planned_at_us,
+        planned_at_us=seal.planned_at_us,
         batches={key: sorted(spans) for key, spans in batches.items()},
         last={item.writer: item.batch for item in seal.last_batches},
     )
@@ -131,12 +131,31 @@ def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPar
         for span in holes:
             where = f"{item.log}, offsets {span}"
             check.differs("a hole of no used range", expected="a used range", found=span, where=where)
-    for log, bits in archive.rows.items():
-        sealed = seal.log(log)
-        where = f"topic id {log.topic_id}"
-        if sealed is None and len(bits):
-            check.differs("a log with rows of the day", expected=f"{log} in the seal", found="not in it", where=where)
     check.derived_from = f"{sum(len(item.used) for item in seal.logs):,} used ranges of {len(seal.logs):,} logs"
+
+
+def compare_reach(seal: Seal, basis: Basis, archive: Derived, check: ProofPart) -> None:
+    """The seal has the offsets of every row of the day that was archived before its plan.
+
+    A rollback repeats the seal of the version that it restores, so that version's plan counts.
+    """
+    for log, writers in archive.batches.items():
+        sealed = seal.log(log)
+        whole = range_or_none(sealed.start, sealed.end) if sealed is not None else None
+        archived = normalise(
+            span
+            for writer, own in writers.items()
+            for number, batch in own.items()
+            if basis.precedes(writer, number, batch.committed_at_us)
+            for span in batch.of_day
+        )
+        check.ranges(
+            "rows of the day were archived before the plan",
+            subtract(archived, [whole] if whole is not None else []),
+            expected="offsets of the seal",
+            found="none",
+            log=log,
+        )
 
 
 def proven_by_seal(sealed: SealedLog | None, holes: OffsetSet) -> OffsetSet:

@@ -23,7 +23,7 @@ from tidemark.tables.reader import load_table
 from tidemark.tables.snapshot_summary import RUN_PROPERTY
 from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.claims import Claims, compare_ranges, read_claims
+from tidemark.verify.claims import Claims, compare_ranges, compare_reach, read_claims
 from tidemark.verify.kafka_check import KafkaSide
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.result import ProofPart, Verification
@@ -49,7 +49,7 @@ def verify_day(
 ) -> Verification:
     """Recompute the proof of a day and compare it with the seal of a version, the latest by default.
 
-    Raises ConfigError for an unknown stream and for a day or version that was never sealed, ServiceError if S3 does not
+    Raises ConfigError for an unknown stream, RequestError for what was never sealed, ServiceError if S3 does not
     answer. If Kafka does not answer, its checks are unknown.
     """
     stream = load_stream(stream_name, settings.streams_dir)
@@ -64,6 +64,7 @@ def verify_day(
     _set_aside(claims.seal, archive)
     ranges = ProofPart(name="ranges")
     compare_ranges(claims.seal, archive, layout, ranges)
+    compare_reach(claims.seal, claims.basis, archive, ranges)
     losses = ProofPart(name="losses")
     compare_losses(settings, stream, claims.seal, archive, losses)
     table, readers = ProofPart(name="tables"), ProofPart(name="readers")
@@ -94,12 +95,11 @@ def _result(stream: Stream, day: date, claims: Claims, checks: list[ProofPart]) 
 
 
 def _set_aside(seal: Seal, archive: Derived) -> None:
-    """Rows at offsets that the seal did not use came after its plan: they are late."""
+    """Rows at offsets that the seal did not use are no part of it: they are late, or ``compare_reach`` names them."""
     for log, bits in archive.rows.items():
         sealed = seal.log(log)
-        if sealed is not None:
-            for span in subtract([bits.window], [used.range for used in sealed.used]):
-                archive.late += bits.clear(span)
+        for span in subtract([bits.window], [used.range for used in sealed.used] if sealed is not None else []):
+            archive.late += bits.clear(span)
 
 
 def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> _Sides:

@@ -3,11 +3,14 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from operator import itemgetter
 
 from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.verify.result import ProofPart
+
+CLOCK_SKEW_MAX = timedelta(minutes=10)  # between a writer's machine and the run's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +19,10 @@ class Basis:
     it used. The clocks of writers and of the run do not matter.
 
     ``batches`` are the used ranges by writer and log, in order: the first and the last batch of adjacent ones.
-    ``until_us`` is when the run was planned.
+    ``planned_at_us`` is when the run was planned.
     """
 
-    until_us: int
+    planned_at_us: int
     last: Mapping[str, int] = field(default_factory=dict)
     batches: Mapping[tuple[str, TopicPartition], Sequence[tuple[int, int]]] = field(default_factory=dict)
 
@@ -29,15 +32,27 @@ class Basis:
         at = bisect_right(spans, batch, key=itemgetter(0)) - 1
         return at >= 0 and batch <= spans[at][1]
 
+    def named(self, writer: str, batch: int) -> bool:
+        """Whether the plan knew a batch by its number."""
+        return batch <= self.last.get(writer, -1)
+
     def has(self, identity: Identity) -> bool:
         """Whether a range is part of the version."""
         writer, batch, _ = identity
-        return batch <= self.last.get(writer, -1) or self.used(identity)
+        return self.named(writer, batch) or self.used(identity)
 
-    def rank(self, log: TopicPartition, manifest: Manifest) -> tuple[bool, bool, int]:
-        """Of several manifests of one object, the lowest rank is the version's."""
-        identity = manifest.writer, manifest.batch, log
-        return not self.used(identity), not self.has(identity), manifest.committed_at_us
+    def precedes(self, writer: str, batch: int, committed_at_us: int) -> bool:
+        """Whether a batch was archived before the plan, so that no row of it may be missing from the version.
+
+        A plan that overlooked batches did not name them either. So one that is older by more than any two clocks
+        differ counts, whatever its number.
+        """
+        until_us = self.planned_at_us - CLOCK_SKEW_MAX // timedelta(microseconds=1)
+        return self.named(writer, batch) or committed_at_us < until_us
+
+    def rank(self, log: TopicPartition, manifest: Manifest) -> bool:
+        """Of several manifests of one object, the lowest rank is the version's, if any is."""
+        return not self.has((manifest.writer, manifest.batch, log))
 
 
 class Lineage:
@@ -84,7 +99,8 @@ class Lineage:
                 where=place,
             )
             files = sorted((file.key, file.checksum) for file in manifest.files if file.log == item.log)
-            check.equal("the files of a replaced range", expected=sorted(item.files), found=files, where=place)
+            replaced = sorted((key, checksum) for key, checksum, _ in item.files)
+            check.equal("the files of a replaced range", expected=replaced, found=files, where=place)
 
     def late(self, manifest: Manifest, file: DataFile, basis: Basis) -> tuple[OffsetRange, ...]:
         """The ranges of the file that the version's plan did not know, traced back through compactions."""

@@ -18,7 +18,7 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
     Each loss is noted. One that has been archived since holds too: the next run adds its records.
     """
     lost = [(item.log, gap) for item in seal.logs for gap in item.gaps]
-    check.derived_from = f"{count(gap.range for _, gap in lost):,} offsets lost to retention, in {len(lost):,} ranges"
+    check.derived_from = f"{count(gap.range for _, gap in lost):,} offsets lost, in {len(lost):,} ranges"
     if not lost:
         return
     bootstrap = settings.kafka_bootstrap
@@ -38,7 +38,8 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
                 where=f"{log}, offsets {gap.range}",
             )
             continue
-        deleted = "" if start is not None else "; its topic was deleted or recreated since, with all of its records"
+        since = start is None and not gap.topic_deleted
+        deleted = "; its topic was deleted or recreated since, with all of its records" if since else ""
         check.notes.append(f"known loss: {loss_text(log, gap, stream.zone)}{deleted}")
         batches = archive.batches.get(log, {}).values()
         there = subtract([gap.range], subtract([gap.range], [one.range for own in batches for one in own.values()]))

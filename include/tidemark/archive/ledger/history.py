@@ -7,7 +7,7 @@ selected here with numpy, in time linear in the history. The decisions are in th
 whose cost then depends on what is new and what is read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -221,13 +221,14 @@ class History:
         *,
         transactional: Spans | None = None,
         force: bool = False,
+        unproven: Collection[date] = (),
     ) -> dict[TopicPartition, list[Committed]]:
         """The input of ``plan_committed`` per target: the ranges inside it, with their files of the affected days.
 
         Sorted by range, writer and batch. Ranges outside their target are left out; those of the ``transactional``
         spans that seals prove come as one.
         """
-        days = self._late_days(targets, seen) | {day for day in requested if force or day not in seen}
+        days = self._late_days(targets, seen) | {day for day in requested if force or day not in seen} | set(unproven)
         files = self._files(days, {target.log for target in targets})
         spans = transactional or {}
         return {target.log: self._ranges(target, files, spans.get(target.log, {})) for target in targets}
@@ -333,6 +334,7 @@ class History:
                     max_timestamp_us=raw["max_us"],
                     days=parts[file],
                     checksum=raw["checksum"],
+                    out_of_bounds_rows=raw["out_of_bounds"],
                 )
             )
         return {at: tuple(files) for at, files in found.items()}

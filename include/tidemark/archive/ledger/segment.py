@@ -33,7 +33,7 @@ _INT = pa.int64()
 RANGES = pa.schema([(name, _INT) for name in ("log", "writer", "batch", "start", "end", "rows")])
 FILES = pa.schema(
     [(name, _INT) for name in ("range", "bytes", "rows", "first_offset", "last_offset", "min_us", "max_us")]
-    + [("key", pa.string()), ("checksum", pa.string())]
+    + [("key", pa.string()), ("checksum", pa.string()), ("out_of_bounds", _INT)]
 )
 DAYS = pa.schema([(name, _INT) for name in ("range", "file", "day", "rows", "first_offset", "last_offset")])
 REPLACED = pa.schema([(name, _INT) for name in ("log", "writer", "batch")])
@@ -260,6 +260,7 @@ def _file_row(at: int, file: DataFile) -> tuple[Any, ...]:
         file.max_timestamp_us,
         file.key,
         file.checksum,
+        file.out_of_bounds_rows,
     )
 
 

@@ -1,1 +1,1 @@
-"""The stream that archives a topic: driver, micro-batches, lease, schedule."""
+"""The stream that archives a topic: driver, micro-batches, schedule."""

@@ -4,7 +4,6 @@ Spark fixes a batch's range in its write-ahead log. The tasks upload the objects
 Spark commits. After a crash the same range is repeated, and finds the objects that are there already.
 """
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.archive.loss import require_held
 from tidemark.archive.manifests import last_manifest
 from tidemark.archive.stream.conditional_writes import require_conditional_writes
-from tidemark.archive.stream.lease import Lease
 from tidemark.archive.stream.micro_batches import Batches, require_same_topic
 from tidemark.archive.stream.schedule import Alarm
+from tidemark.core.batch_size import ARCHIVE_OFFSETS, offsets_per_batch
 from tidemark.core.errors import ConflictError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
@@ -27,6 +26,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
+from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.streaming import (
     bind_checkpoint,
@@ -40,7 +40,6 @@ from tidemark.spark.streaming import (
 from tidemark.spark.time_zone import require_same_clocks
 
 POLL_S = 1
-LEASE_CHECK_S = 5  # between batches
 
 # Spark's error class for a file of its write-ahead log that exists already.
 _PLANNED_TWICE = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -78,8 +77,10 @@ class _Driver:
     monitor: Monitor
     checkpoint: Checkpoint
     url: str
+    topic_id: str
     lease: Lease
     batches: Batches
+    partitions: int
     start_logged: bool = False
 
     @classmethod
@@ -103,8 +104,10 @@ class _Driver:
             monitor=monitor,
             checkpoint=checkpoint,
             url=url,
+            topic_id=logs[0].topic_id,
             lease=lease,
             batches=Batches(stream, settings, checkpoint, lease, monitor),
+            partitions=len(logs),
         )
 
     def run_until_stopped(self, alarm: Alarm | None) -> None:
@@ -126,7 +129,7 @@ class _Driver:
         position = self.checkpoint.position() or {}
         self.batches.begin()
         query = self._query(everything=everything)
-        self.monitor.started(str(query.id), position)
+        self.monitor.started(str(query.id), position, self.topic_id)
         if not self.start_logged:
             self.start_logged = True
             log_event(
@@ -156,7 +159,12 @@ class _Driver:
             self.stream,
             self.settings,
             fail_on_data_loss=archive.on_loss == "stop",
-            max_offsets_per_trigger=archive.max_offsets_per_trigger,
+            max_offsets_per_trigger=offsets_per_batch(
+                archive.max_offsets_per_trigger,
+                partitions=self.partitions,
+                default=ARCHIVE_OFFSETS,
+                least=archive.min_offsets_per_trigger,
+            ),
             # Even with availableNow Spark would leave a rest below the minimum unread.
             min_offsets_per_trigger=None if everything else archive.min_offsets_per_trigger,
             max_trigger_delay_seconds=archive.max_trigger_delay_seconds,
@@ -171,13 +179,10 @@ class _Driver:
 
     def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
         """Wait until the query ends, or until it shall stop and no batch runs."""
-        batches, checked_at = self.batches, time.monotonic()
+        batches, check_lease = self.batches, LeasePoll(self.lease, self.settings)
         while not query.awaitTermination(POLL_S):
             self.monitor.beat()
-            if time.monotonic() - checked_at >= LEASE_CHECK_S:
-                checked_at = time.monotonic()
-                with suppress(ServiceError):  # the next batch checks it too, and fails without an answer
-                    self.lease.check()
+            check_lease()
             if alarm is not None and alarm.rings():
                 batches.pause.set()
             ending = stop_requested() or batches.pause.is_set()

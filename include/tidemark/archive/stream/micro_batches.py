@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame
 
 from tidemark.archive.loss import RangeOfLog, log_starts, split_at
 from tidemark.archive.manifests import commit_batch, find_manifest, last_manifest
-from tidemark.archive.stream.lease import Lease
 from tidemark.archive.stream.progress import BatchProgress
 from tidemark.archive.write.sink import write_range
 from tidemark.core.errors import ConflictError, PositionError, ServiceError, TidemarkError
@@ -21,6 +20,7 @@ from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.kafka_tasks import ranges_read
+from tidemark.spark.lease import Lease
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.records import records
 from tidemark.spark.streaming import log_event, stop_requested
@@ -44,7 +44,7 @@ class Batches:
         self._store, self._layout = checkpoint.store, Layout(prefix=settings.prefix, stream=stream.name)
         self._checkpoint = checkpoint
         self._lease = lease
-        self._progress = BatchProgress(checkpoint.store, monitor)
+        self._progress = BatchProgress(checkpoint.store, self._layout, monitor)
         self._writer: str | None = None
         self._start_checked = False  # Spark continues where the archived batch ends
 

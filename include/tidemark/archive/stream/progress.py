@@ -2,7 +2,9 @@
 
 from statistics import median
 
+from tidemark.archive.write.folders import in_overflow
 from tidemark.archive.write.metrics import TaskMeter, TaskMetrics
+from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest
 from tidemark.s3 import ObjectStore
 from tidemark.spark.monitor import BatchFigures, Monitor
@@ -12,8 +14,8 @@ from tidemark.spark.streaming import log_event
 class BatchProgress:
     """Reports one stream's batches. Called on Spark's thread, after a batch's manifest is written."""
 
-    def __init__(self, store: ObjectStore, monitor: Monitor) -> None:
-        self._monitor = monitor
+    def __init__(self, store: ObjectStore, layout: Layout, monitor: Monitor) -> None:
+        self._layout, self._monitor = layout, monitor
         self._tasks: list[TaskMetrics] = []
         self._driver = TaskMeter()
         self._driver.listen(store.client)
@@ -27,6 +29,8 @@ class BatchProgress:
         tasks, self._tasks = self._tasks, []
         uploads = tuple(second for task in tasks for second in task.upload_seconds)
         records, size = sum(item.rows for item in manifest.ranges), sum(file.bytes for file in manifest.files)
+        overflow = sum(file.rows for file in manifest.files if in_overflow(self._layout, file))
+        outside = sum(file.out_of_bounds_rows for file in manifest.files)
         figures = BatchFigures(
             batch=manifest.batch,
             ends={item.log.partition: item.range.end for item in manifest.ranges},
@@ -37,6 +41,8 @@ class BatchProgress:
             open_files=max((task.open_files for task in tasks), default=0),
             upload_seconds=uploads,
             retries=sum(task.retries for task in tasks) + self._driver.take().retries,
+            overflow_rows=0 if repeated else overflow,
+            out_of_bounds_rows=0 if repeated else outside,
         )
         lag = self._monitor.batch(figures)
         log_event(
@@ -54,10 +60,22 @@ class BatchProgress:
             upload_ms_p50=_ms(median(uploads)) if uploads else None,
             upload_ms_max=_ms(max(uploads)) if uploads else None,
             retries=figures.retries,
+            overflow_rows=overflow,
+            out_of_bounds_rows=outside,
             lag=lag.records,
             lag_seconds=lag.seconds,
             repeated=repeated,
         )
+        if overflow or outside:
+            log_event(
+                "bounds exceeded",
+                level="warning",
+                layer="archive",
+                stream=manifest.stream,
+                batch=manifest.batch,
+                overflow_rows=overflow,
+                out_of_bounds_rows=outside,
+            )
 
 
 def _ms(seconds: float) -> float:

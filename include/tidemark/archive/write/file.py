@@ -84,11 +84,17 @@ class OpenFile:
         self._encoder = Encoder(self._upload)
         self._checksum = RowChecksum(SCHEMA.names)
         self._days = _Days()
+        self._out_of_bounds = 0
         self._offsets: tuple[int, int] | None = None
         self._timestamps: tuple[int, int] | None = None
 
-    def add(self, batch: pa.RecordBatch, days: npt.NDArray[np.int32], payload_bytes: int) -> None:
-        """Append rows of SCHEMA with the day of each; raises PositionError unless their offsets ascend."""
+    def add(
+        self, batch: pa.RecordBatch, days: npt.NDArray[np.int32], payload_bytes: int, out_of_bounds: int = 0
+    ) -> None:
+        """Append rows of SCHEMA with the day of each; raises PositionError unless their offsets ascend.
+
+        ``out_of_bounds`` of them have their record's timestamp because their time field lies too far from it.
+        """
         offsets = batch.column("offset").to_numpy()
         before = self._offsets[1] if self._offsets else -1
         if offsets[0] <= before or (np.diff(offsets) <= 0).any():
@@ -105,6 +111,7 @@ class OpenFile:
         self._days.add(days, offsets)
         self._checksum.add(batch)
         self.rows += batch.num_rows
+        self._out_of_bounds += out_of_bounds
         self.payload_bytes += payload_bytes
         self._encoder.add(batch, payload_bytes)
 
@@ -149,6 +156,7 @@ class OpenFile:
             max_timestamp_us=self._timestamps[1],
             days=self._days.value(),
             checksum=footer.checksum,
+            out_of_bounds_rows=self._out_of_bounds,
         )
 
     def abort(self) -> None:

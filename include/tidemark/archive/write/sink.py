@@ -6,7 +6,7 @@ in ``tidemark.archive.write.task``.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
-from tidemark.core.maintenance_ages import KEPT_FOR, MIN_AGE
+from tidemark.core.maintenance_ages import REUSED_FOR
 from tidemark.core.manifest import COMPACTION, DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
@@ -32,14 +32,10 @@ from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.paths import partition_path
-from tidemark.spark.records import day
+from tidemark.spark.records import day, out_of_bounds
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _ROWS = "file string, task string"  # a row per file, and one per task
-# A deletion at the same time may not see the batch's manifest. It deletes objects that are MIN_AGE + KEPT_FOR old. So a
-# batch reuses no object that could reach that age before the manifest lists it. Two days allow for the duration of the
-# batch and for clocks that differ.
-REUSED_FOR = MIN_AGE + KEPT_FOR - timedelta(days=2)
 
 
 def write_range(
@@ -65,7 +61,9 @@ def write_range(
     names = [name for name in SCHEMA.names if name != "topic"]
     path = partition_path(stream, clock_us)
     paths = [] if path is None else [path.alias("path")]
-    frame = split(records.select(*names, *paths, day(stream).alias("day")))
+    outside = out_of_bounds(stream)
+    counted = [] if outside is None else [outside.alias("out_of_bounds")]
+    frame = split(records.select(*names, *paths, day(stream).alias("day"), *counted))
     try:
         rows = _written(frame, tuple(ranges.items()), stream, settings)
     except ConflictError as conflict:

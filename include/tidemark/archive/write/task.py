@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.archive.write.file import FileTarget, OpenFile
+from tidemark.archive.write.folders import FolderBound, Key, overflow_folder
 from tidemark.archive.write.spill import BUCKETS, Spill
 from tidemark.core.errors import PositionError
 from tidemark.core.layout import DataName
@@ -28,7 +29,6 @@ CHUNK_BYTES = 16 * 1024 * 1024
 WAITING_BYTES = 128 * 1024 * 1024
 _FOREVER_US = 2**63 - 1
 
-Key = tuple[str, int, str]  # topic, partition, path
 _Logs = Mapping[tuple[str, int], tuple[TopicPartition, OffsetRange]]
 
 
@@ -38,13 +38,15 @@ class FileLimits:
 
     A file ends after the row with which its rows reach ``flush_size``, or its keys and values ``max_bytes``. It ends
     before a row whose event time is ``rotate_interval_us`` or more after that of the file's first row. A row with an
-    earlier event time, however late, ends no file.
+    earlier event time, however late, ends no file. The rows of a log fill ``max_folders`` and the folder ``overflow``.
     """
 
     flush_size: int
     max_bytes: int
     rotate_interval_us: int | None
     max_open_files: int
+    max_folders: int
+    overflow: str
 
     @classmethod
     def of(cls, archive: Archive) -> Self:
@@ -55,6 +57,8 @@ class FileLimits:
             max_bytes=archive.max_bytes,
             rotate_interval_us=None if seconds is None else max(round(seconds * 1_000_000), 1),
             max_open_files=archive.max_open_files,
+            max_folders=archive.max_folders,
+            overflow=overflow_folder(archive.partitioner),
         )
 
 
@@ -64,20 +68,22 @@ def write_files(
     target: FileTarget,
     limits: FileLimits,
 ) -> list[DataFile]:
-    """Write one task's rows: the columns of SCHEMA, ``path`` and ``day``. On failure every open upload is aborted.
+    """Write one task's rows: the columns of SCHEMA, ``path``, ``day``, and perhaps ``out_of_bounds``.
+
+    On failure every open upload is aborted.
 
     Rows of the first ``limits.max_open_files`` paths are written as they come. Rows of further paths wait on local disk
     until those files are finished, so no file ends early because there are too many paths.
     """
     logs = {(log.topic, log.partition): (log, item) for log, item in ranges}
-    return list(_write(batches, logs, target, limits))
+    return list(_write(batches, logs, target, limits, FolderBound(most=limits.max_folders, overflow=limits.overflow)))
 
 
 def _write(
-    batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, limits: FileLimits
+    batches: Iterable[pa.RecordBatch], logs: _Logs, target: FileTarget, limits: FileLimits, folders: FolderBound
 ) -> Iterator[DataFile]:
     with Spill() as spill:
-        task = _Pass(logs, target, limits, spill)
+        task = _Pass(logs, target, limits, spill, folders)
         try:
             for chunk in _chunks(batches):
                 task.add(chunk)
@@ -86,20 +92,21 @@ def _write(
             task.abort()
             raise
         for rows in spill.drain():
-            yield from _write(rows, logs, target, limits)
+            yield from _write(rows, logs, target, limits, folders)
 
 
 class _Pass:
     """The files of the first ``max_open_files`` paths; rows of other paths go to ``spill``."""
 
-    def __init__(self, logs: _Logs, target: FileTarget, limits: FileLimits, spill: Spill) -> None:
-        self._logs, self._target, self._limits, self._spill = logs, target, limits, spill
+    def __init__(self, logs: _Logs, target: FileTarget, limits: FileLimits, spill: Spill, folders: FolderBound) -> None:
+        self._logs, self._target, self._limits, self._spill, self._folders = logs, target, limits, spill, folders
         self._paths: dict[Key, _Path] = {}
         self._buckets: dict[Key, int] = {}  # of the waiting paths
 
     def add(self, rows: pa.RecordBatch) -> None:
         keys, codes = _keys(rows)
         self._check(rows, keys, codes)
+        keys, codes = self._folders.apply(keys, codes)
         if len(keys) == 1:
             buckets = np.array([self._bucket(keys[0])])
             if buckets[0] < 0:
@@ -185,6 +192,7 @@ class _Path:
 
     def add(self, rows: pa.RecordBatch) -> None:
         days = rows.column("day").cast(pa.int32()).to_numpy()
+        outside = np.cumsum(_out_of_bounds(rows))
         batch = _conform(rows)
         times = batch.column("event_time").view(pa.int64()).to_numpy()
         total = np.cumsum(_payload_sizes(batch))
@@ -200,7 +208,8 @@ class _Path:
                 rows_of_file = batch.slice(start, end - start)
                 if start and end == len(times):  # a copy: a waiting slice would keep the whole batch in memory
                     rows_of_file = pa.concat_batches([rows_of_file])
-                file.add(rows_of_file, days[start:end], int(total[end - 1]) - before)
+                counted = int(outside[end - 1]) - (int(outside[start - 1]) if start else 0)
+                file.add(rows_of_file, days[start:end], int(total[end - 1]) - before, counted)
             if end < full or file.rows >= self._limits.flush_size or file.payload_bytes >= self._limits.max_bytes:
                 self.close()
             start = end
@@ -296,6 +305,14 @@ def _conform(rows: pa.RecordBatch) -> pa.RecordBatch:
         ],
         schema=SCHEMA,
     )
+
+
+def _out_of_bounds(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows have a time field that lies too far from their timestamp; none if the stream has no such field."""
+    if "out_of_bounds" not in rows.schema.names:
+        return np.zeros(rows.num_rows, dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = rows.column("out_of_bounds").to_numpy(zero_copy_only=False)
+    return found
 
 
 def _payload_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -11,7 +11,7 @@ from tidemark.archive.retention import read_retention
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.hole_evidence import KnownEvidence
 from tidemark.core.loss_text import loss_text
-from tidemark.core.plan import LogRange, Plan, Target
+from tidemark.core.plan import LastBatch, LogRange, Plan, Target
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, seen_days
 from tidemark.core.transaction_holes import spans
@@ -29,15 +29,17 @@ from tidemark.reconcile.results import (
     RetentionNote,
 )
 from tidemark.run import Run
-from tidemark.tables.seals import latest_seals
+from tidemark.tables.reader import load_table
+from tidemark.tables.seals import latest_seals, unsealed_publications
 from tidemark.tables.snapshots import main_snapshots
 
 _logger = logging.getLogger(__name__)
 
 
-def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
+def plan_run(run: Run, days: Sequence[date], force: bool, *, scheduled: bool = False) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
+    A day that an earlier run published and did not seal is planned too, whatever days this run is for.
     The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
     run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
     retention the archive would lack those for good. Raises what ``read_archived``, ``make_targets`` and
@@ -49,8 +51,11 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         main = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        planner = _Planner(run, archived.history(), requested, seals, force)
-        targets = make_targets(run.stream, run.settings, requested, planner.history, seals)
+        unproven = unsealed_publications(run.store, run.layout, load_table(run.settings, run.stream.table), known=seals)
+        for day, seen in unproven.items():
+            _logger.warning("%s is published by run %s and not proven: this run rebuilds and seals it", day, seen.run)
+        planner = _Planner(run, archived.history(), requested, seals, force, scheduled, tuple(unproven))
+        targets = make_targets(run, requested, planner.history, seals)
         plan = planner.plan(targets)
         if (reaching := find_earlier_losses(run, plan, seals)) != targets:
             plan = planner.plan(reaching)
@@ -67,6 +72,8 @@ def plan_run(run: Run, days: Sequence[date], force: bool) -> Plan:
         attempt.result = PlanResult(
             requested=requested,
             force=force,
+            scheduled=scheduled,
+            unproven=planner.unproven,
             main=main,
             plan=plan,
             archive=_state(archived),
@@ -91,7 +98,9 @@ def finalize_plan_run(run: Run) -> Plan:
         assert planned_at is not None
         seals = latest_seals(run.store, run.layout)
         archived = read_and_compact(run.store, run.layout, run.stream)
-        planner = _Planner(run, archived.history(), planned.requested, seals, planned.force)
+        planner = _Planner(
+            run, archived.history(), planned.requested, seals, planned.force, planned.scheduled, planned.unproven
+        )
         targets = [item.target for item in planned.plan.logs]
         plan = planner.plan(targets)
         if _unfilled(plan):  # retention may have taken them since they were planned: then they are lost
@@ -122,6 +131,8 @@ class _Planner:
     requested: Sequence[date]
     seals: Sequence[Seal]
     force: bool
+    scheduled: bool
+    unproven: tuple[date, ...]
 
     def plan(self, targets: Sequence[Target]) -> Plan:
         stream = self.run.stream
@@ -134,17 +145,30 @@ class _Planner:
             requested=self.requested,
             targets=targets,
             committed=self.history.committed(
-                targets, self.requested, seen, transactional=transactional, force=self.force
+                targets,
+                self.requested,
+                seen,
+                transactional=transactional,
+                force=self.force,
+                unproven=self.unproven,
             ),
             seen=seen,
             force=self.force,
+            scheduled=self.scheduled,
+            unproven=self.unproven,
             reopen_from=None if back is None else max(self.requested) - timedelta(days=back),
         )
         return bound_losses(self.run, plan)
 
 
 def _state(archived: Archived) -> ArchiveState:
-    return ArchiveState(manifests=archived.manifests, broken_links=tuple(archived.broken_links))
+    return ArchiveState(
+        manifests=archived.manifests,
+        broken_links=archived.broken_links,
+        last_batches=tuple(
+            LastBatch(writer=writer, batch=item.batch) for writer, item in sorted(archived.positions.items())
+        ),
+    )
 
 
 def _unfilled(plan: Plan) -> list[LogRange]:

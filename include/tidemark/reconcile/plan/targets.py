@@ -1,15 +1,14 @@
 """What a run must prove of each log, and whether the archive has come that far."""
 
-import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
 from tidemark.core.days import day_end, last_ended, micros
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
@@ -17,47 +16,48 @@ from tidemark.core.seal import Seal
 from tidemark.core.targets import DayEnd, decide_targets, seal_extents
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.log_reader import LogReader
-from tidemark.kafka.positions import Watermarks, positions_at, watermarks
+from tidemark.kafka.positions import first_records, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic, logs_of
+from tidemark.reconcile.plan.log_extents import record_extents
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
-_logger = logging.getLogger(__name__)
+READ_MAX = 1_000_000  # records of a log: a few seconds
 _A_BATCH = timedelta(minutes=5)
+_THREADS = 8
 
 
-def make_targets(
-    stream: Stream, settings: Settings, days: Sequence[date], history: History, seals: Sequence[Seal]
-) -> tuple[Target, ...]:
+def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequence[Seal]) -> tuple[Target, ...]:
     """Ask Kafka where the days end in each log, then decide (``tidemark.core.targets.decide_targets``).
 
-    In Kafka a day ends at the first offset whose timestamp is after it. Records of the day after that offset that are
-    not archived yet are late and will reopen the day. A record with a future timestamp (clock skew) is ignored when
-    looking for the end of the day: everything that Kafka holds is the target then. Where a field of the value gives the
+    In Kafka a day ends after the last record with a timestamp before the day's end. A producer whose clock is fast ends
+    no day: what is not archived yet is read for such a record (``_with_tail``). Where a field of the value gives the
     day, no timestamp ends it: the target is everything with a timestamp until a moment ago, because a running stream
-    may not have archived what is newer.
+    may not have archived what is newer. Records of the day that come to Kafka later are late and will reopen the day.
 
     ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
     here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
-    day on which it was archived last (``_earlier_ends``).
+    day on which it was archived last (``_earlier_ends``). What Kafka has of the stream's topic is recorded for the time
+    when that topic is deleted (``record_extents``).
 
-    Raises ConfigError for no day or a day that is not over, ServiceError where the topic does not exist, and what
+    Raises RequestError for no day or a day that is not over, ServiceError where the topic does not exist, and what
     ``decide_targets`` raises.
     """
-    archived = history.extents()
-    ends = _day_ends(stream, settings, days)
-    ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | seal_extents(seals).keys())
-    targets = decide_targets(stream.name, ends, archived, seals)
-    for item in targets:
-        if item.log in ends and ends[item.log].ahead:
-            _logger.warning(
-                "%s: the record at offset %d, where the days end, has a future timestamp. The target is everything up"
-                " to offset %d. Check the clocks of its producers",
-                item.log,
-                ends[item.log].position,
-                item.end,
-            )
-    return targets
+    stream, settings = run.stream, run.settings
+    archived, sealed = history.extents(), seal_extents(seals)
+    moment, end = _moments(stream, days)
+
+    def with_tail(item: tuple[TopicPartition, DayEnd]) -> tuple[TopicPartition, DayEnd]:
+        log, found = item
+        reached = max((known[log][1] for known in (archived, sealed) if log in known), default=0)
+        return log, _with_tail(settings.kafka_bootstrap, log, found, reached, moment)
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="tails") as pool:
+        ends = dict(pool.map(with_tail, _topic_ends(stream, settings, moment, end).items()))
+    seen = record_extents(run, ends)
+    ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
+    return decide_targets(stream.name, ends, archived, seals, seen)
 
 
 def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -76,33 +76,39 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
     """Whether the archive holds a range that reaches the end of the last of the days, in every partition, and no open
     transaction hides a part of them.
 
-    A record with a future timestamp ends a day here like any other. The refill fetches what is after it: waiting for
-    the high watermark, which moves, would take too long.
+    The first record after that end counts here, also one of a producer whose clock is fast: the plan step looks for
+    records of the days after it, and the refill fetches them.
     """
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
     return all(
         found.hidden is None and archived.get(log, (found.log_start, found.log_start))[1] >= found.position
-        for log, found in _day_ends(stream, settings, days).items()
+        for log, found in _topic_ends(stream, settings, *_moments(stream, days)).items()
     )
 
 
-def _day_ends(stream: Stream, settings: Settings, days: Sequence[date]) -> dict[TopicPartition, DayEnd]:
+def _moments(stream: Stream, days: Sequence[date]) -> tuple[datetime, datetime]:
+    """The time up to which records are a run's, and the end of its days."""
     if not days:
-        raise ConfigError("a run needs at least one day", expected="a day", found="none", where=stream.name)
+        raise RequestError("a run needs at least one day", expected="a day", found="none", where=stream.name)
     now = datetime.now(UTC)
     last = max(days)
-    moment = end = day_end(last, stream.zone)
+    end = day_end(last, stream.zone)
     if end > now:
-        raise ConfigError(
+        raise RequestError(
             "a day is not over yet",
             expected=f"a day up to {last_ended(now, stream.zone)}",
             found=last,
             where=f"{stream.name}, now {now.astimezone(stream.zone).isoformat(timespec='seconds')} {stream.time_zone}",
         )
-    if stream.event_time.extractor != "record":  # then no timestamp shows where the day ends
-        moment = max(end, now - _a_moment(stream))
-    return _ends(settings.kafka_bootstrap, describe_topic(settings.kafka_bootstrap, stream.topic), moment, end)
+    if stream.event_time.extractor == "record":
+        return end, end
+    return max(end, now - _a_moment(stream)), end  # no timestamp shows where the day ends
+
+
+def _topic_ends(stream: Stream, settings: Settings, moment: datetime, end: datetime) -> dict[TopicPartition, DayEnd]:
+    bootstrap = settings.kafka_bootstrap
+    return _ends(bootstrap, describe_topic(bootstrap, stream.topic), moment, end)
 
 
 def _earlier_ends(
@@ -130,25 +136,49 @@ def _earlier_ends(
 def _ends(
     bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, end: datetime
 ) -> dict[TopicPartition, DayEnd]:
-    """Where the logs end for days up to ``end``: by the records' timestamps, at ``moment``."""
+    """Where the logs end for days up to ``end``: at the first record with a timestamp at or after ``moment``."""
     positions = positions_at(bootstrap, logs, moment)
-    future = positions_at(bootstrap, logs, datetime.now(UTC))
-    # Of the days' end in any case: a log with a transaction open at any time would never be ready.
-    whole = _whole_ends(bootstrap, logs, end)
-    ends = {}
+    whole = {mark.log: mark.high_watermark for mark in watermarks(bootstrap, logs, committed=False)}
     # Read after those, because a transaction that ends meanwhile hides its records no more.
-    for mark in watermarks(bootstrap, logs):
-        position = positions[mark.log]
+    marks = watermarks(bootstrap, logs)
+    undecided = {mark.log: mark.high_watermark for mark in marks if mark.high_watermark < whole[mark.log]}
+    # Only of transactions that began in the days: a log with one open at any time would never be ready.
+    began = first_records(bootstrap, undecided, committed=False)
+    ends = {}
+    for mark in marks:
+        log, position = mark.log, positions[mark.log]
         # A position found by time may be after the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
-        ends[mark.log] = DayEnd(
+        first = began[log].timestamp_ms if log in began else None
+        hides = log in undecided and (first is None or first < _milliseconds(end))
+        ends[log] = DayEnd(
             log_start=mark.log_start,
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
-            ahead=position is not None and position == future[mark.log],
-            hidden=_hidden(bootstrap, mark, whole[mark.log], end),
+            hidden=OffsetRange(start=mark.high_watermark, end=whole[log]) if hides else None,
         )
     return ends
+
+
+def _with_tail(bootstrap: str, log: TopicPartition, found: DayEnd, reached: int, moment: datetime) -> DayEnd:
+    """The end after the last record before ``moment`` that Kafka holds and that is not archived.
+
+    Without such a record ``found`` stays as it is. A long tail is not read: then everything that Kafka holds counts.
+    """
+    start = max(found.position, reached)
+    if start >= found.high_watermark:
+        return found
+    tail = OffsetRange(start=start, end=found.high_watermark)
+    if len(tail) > READ_MAX:
+        return replace(found, position=tail.end)
+    with LogReader(bootstrap, log, committed=True) as reader:
+        offsets, timestamps, _ = reader.read(tail)
+    own = offsets[timestamps < _milliseconds(moment)]
+    return replace(found, position=int(own[-1]) + 1) if len(own) else found
+
+
+def _milliseconds(moment: datetime) -> int:
+    return micros(moment) // 1000
 
 
 def _a_moment(stream: Stream) -> timedelta:
@@ -156,39 +186,3 @@ def _a_moment(stream: Stream) -> timedelta:
     archive = stream.archive
     held_back = archive.max_trigger_delay_seconds if archive.min_offsets_per_trigger is not None else 0
     return _A_BATCH + timedelta(seconds=archive.trigger_seconds + held_back)
-
-
-class _Whole(NamedTuple):
-    """Where the days end among the records of all transactions, open ones too; ``ahead`` as in ``DayEnd``."""
-
-    end: int
-    ahead: bool
-
-
-def _whole_ends(bootstrap: str, logs: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, _Whole]:
-    """Per log the first record after the moment; the log's end if there is none, or if it is ``ahead``."""
-    positions = positions_at(bootstrap, logs, moment, committed=False)
-    future = positions_at(bootstrap, logs, datetime.now(UTC), committed=False)
-    found = {}
-    for mark in watermarks(bootstrap, logs, committed=False):
-        position = positions[mark.log]
-        ahead = position is not None and position == future[mark.log]
-        end = mark.high_watermark if position is None or ahead else position
-        found[mark.log] = _Whole(end=end, ahead=ahead)
-    return found
-
-
-def _hidden(bootstrap: str, mark: Watermarks, whole: _Whole, moment: datetime) -> OffsetRange | None:
-    """The undecided offsets before the days' end.
-
-    Where a record with a future timestamp moves that end to the log's own, the first undecided record must be of the
-    days: a log with a transaction open at any time would never be ready.
-    """
-    if mark.high_watermark >= whole.end:
-        return None
-    if whole.ahead:
-        with LogReader(bootstrap, mark.log, committed=False) as reader:
-            _, timestamps, _ = reader.read(OffsetRange(start=mark.high_watermark, end=mark.high_watermark + 1))
-        if len(timestamps) and timestamps[0] >= micros(moment) // 1000:
-            return None
-    return OffsetRange(start=mark.high_watermark, end=whole.end)

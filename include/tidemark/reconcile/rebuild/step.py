@@ -21,9 +21,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.archive.read import Step, as_they_are, read_slices, together
-from tidemark.core.errors import IncompleteError, TidemarkError
+from tidemark.core.errors import IncompleteError, TidemarkError, TransformError
 from tidemark.core.offsets import TopicPartition, count
-from tidemark.core.plan import Plan, Slice
+from tidemark.core.plan import LogRange, Plan, Slice
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.fingerprints import plan_fingerprint, rows_fingerprint
 from tidemark.reconcile.held_days import days_to_hold_back, without
@@ -38,8 +38,9 @@ from tidemark.reconcile.rebuild.version_diff import version_differences
 from tidemark.reconcile.results import REBUILD, DeduplicatedBy, HeldDay, RebuildResult, StagedRows, final_plan
 from tidemark.run import Run
 from tidemark.spark import records
+from tidemark.spark.failing_record import with_record
 from tidemark.spark.failures import rebuild_error
-from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
+from tidemark.spark.process import PLATFORM_COLUMNS, classify, code_file, load_transform, process
 from tidemark.spark.time_zone import require_same_clocks
 from tidemark.tables.columns import DAY, QUARANTINE_SCHEMA, branch_name, identity
 from tidemark.tables.deduplicate import Duplicates, find_duplicates, keyed
@@ -47,6 +48,7 @@ from tidemark.tables.iceberg import IcebergTable
 
 ROWS_PER_TASK = 500_000
 FILES_MAX = 64
+SEARCH_S = 180.0  # for the record that the transformation fails on, among all of the days
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,8 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
     without it: readers keep the version they have.
 
     Raises IncompleteError when rows were lost or multiplied on the way, ConfigError when the transformation breaks
-    its contract, fails on a record or no longer fits the table, FormatError when an object of the archive is damaged.
+    its contract or no longer fits the table, TransformError when it fails on a record, FormatError when an object of
+    the archive is damaged.
     """
     with run.step(REBUILD) as attempt:
         require_same_clocks(spark, run.stream)
@@ -101,7 +104,7 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
             if not left.days:
                 return
             try:
-                with _as_our_error(run):
+                with _as_our_error(run, spark, left):
                     rebuilt = attempt.result = _rebuild(run, spark, left, started, columns_changed)
                     require_conserved(rebuilt)
                     differences = version_differences(
@@ -160,12 +163,22 @@ def _rebuild(
 
 
 @contextmanager
-def _as_our_error(run: Run) -> Iterator[None]:
+def _as_our_error(run: Run, spark: SparkSession, plan: Plan) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        code = str(run.settings.streams_dir / f"{run.stream.name}.py")
-        raise rebuild_error(error, archive=f"archive of {run.stream.name}", code=code) from error
+        code = code_file(run.stream, run.settings.streams_dir)
+        cause = rebuild_error(error, archive=f"archive of {run.stream.name}", code=code)
+        if isinstance(cause, TransformError):
+            cause = with_record(cause, spark, plan.spans, partial(_transformed, run, spark, plan), seconds=SEARCH_S)
+        raise cause from error
+
+
+def _transformed(run: Run, spark: SparkSession, plan: Plan, part: LogRange) -> DataFrame:
+    """The transformed rows of the plan's days that a part of a log has in the archive."""
+    within = partial(_within, day=records.day(run.stream), days=tuple(item.day for item in plan.days))
+    rows = read_slices(spark, run.settings, plan.slices_of(part), lambda _: within)
+    return classify(rows, run.stream, load_transform(run.stream, run.settings.streams_dir))
 
 
 def _sources(run: Run, spark: SparkSession, plan: Plan, days: tuple[date, ...]) -> list[Source]:

@@ -92,7 +92,7 @@ def draw(log: Mapping[str, Any], colours: Mapping[str, str]) -> Drawing:
         for start, end, writer, ranges in _merged(log["used"])
     ]
     for name, title in (
-        ("lost", "lost to retention"),
+        ("lost", "lost"),
         ("unfilled", "not refilled"),
         ("pending", "after this run's end"),
     ):

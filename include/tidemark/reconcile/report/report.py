@@ -126,7 +126,12 @@ def _log(item: LogPlan, outcomes: Outcomes, zone: tzinfo) -> dict[str, Any]:
         ],
         "refilled": _spans(refilled),
         "lost": [
-            {**_span(gap.range), "time": time_text(gap.neighbours, zone), **encode(gap.neighbours or Neighbours())}
+            {
+                **_span(gap.range),
+                "topic_deleted": gap.topic_deleted,
+                "time": time_text(gap.neighbours, zone),
+                **encode(gap.neighbours or Neighbours()),
+            }
             for gap in lost
         ],
         "unfilled": _spans(unfilled),

@@ -23,8 +23,8 @@ def _failed(states: Sequence[Entry], days: Sequence[Entry]) -> dict[str, Any] | 
     failed = next((item for item in states if item["status"] == "failed"), None)
     if failed is None:
         return None
-    late = {"late": " (reopened by late records)"}
-    named = ", ".join(f"{item['day']}{late.get(item['reason'], '')}" for item in days) or "The run"
+    why = {"late": " (reopened by late records)", "unproven": " (published before, and not sealed)"}
+    named = ", ".join(f"{item['day']}{why.get(item['reason'], '')}" for item in days) or "The run"
     before = next(item for item in states if item["name"] == PUBLISH.name)["status"] == "not reached"
     stays = ["Nothing was published: readers still see the days as they were before this run."] if before else []
     return {
@@ -72,7 +72,7 @@ def _complete(
     sentences += _ignored(plan)
     if lost:
         status, title = "complete with losses", f"{names} {verb} sealed with a known loss"
-        sentences = [f"Retention took {lost:,} offsets before they were archived.", *_losses(logs), *sentences]
+        sentences = [f"Kafka deleted {lost:,} offsets before they were archived.", *_losses(logs), *sentences]
     elif holes:
         status, title = "complete with holes", f"{names} {verb} published, with {holes:,} unexplained offsets"
         sentences.insert(0, f"{holes:,} offsets inside archived ranges gave no record, and nothing proves why.")
@@ -150,6 +150,7 @@ def _losses(logs: Sequence[Entry]) -> Iterator[str]:
     for log, item in lost[:_LOSSES_MAX]:
         number = item["end"] - item["start"]
         where = f"{log['topic']}-{log['partition']} [{item['start']}, {item['end']})"
-        yield f"Lost: {where}, {number:,} offsets, {item['time']}."
+        how, most = ("Lost with its deleted topic", "at most ") if item["topic_deleted"] else ("Lost", "")
+        yield f"{how}: {where}, {most}{number:,} offsets, {item['time']}."
     if len(lost) > _LOSSES_MAX:
         yield f"{len(lost) - _LOSSES_MAX:,} more lost ranges are named with their logs."

@@ -28,7 +28,7 @@ from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
 from tidemark.spark.kafka_tasks import tasks_read
 from tidemark.spark.large_rows import bounded_batches, join, split
-from tidemark.spark.process import Transform, classify
+from tidemark.spark.process import Transform, classify, code_file
 from tidemark.spark.records import records
 from tidemark.spark.streaming import stop_requested
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
@@ -42,17 +42,19 @@ from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 RECEIPT = "delivered string"
 # The client's default.
 _BATCH_BYTES = 1_000_000
+ANY_LIMITS = RecordLimits(live=_BATCH_BYTES, dead_letter=_BATCH_BYTES)
 
 
-def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits) -> Sink:
-    """The sink of the stream's records and markers; ``topic_id`` is the source's."""
+def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits = ANY_LIMITS) -> Sink:
+    """The sink of the stream's records and markers; ``topic_id`` is the source's. Markers need no ``limits``."""
     return Sink(
         bootstrap=settings.speed_bootstrap,
-        group=f"tidemark-speed-{stream.name}-{topic_id}",
+        group=f"{settings.client_prefix}-speed-{stream.name}-{topic_id}",
         marker_topic=marker_topic(stream),
         records=stream.speed.transaction_records,
         timeout_s=TRANSACTION_TIMEOUT_S,
         batch_bytes=min(_BATCH_BYTES, limits.live, limits.dead_letter),
+        set_marker=f"tidemark markers {stream.name} --set PARTITION=OFFSET",
     )
 
 
@@ -150,7 +152,8 @@ class TransactionBatches:
             with bounded_batches(sent.sparkSession):
                 return receipts(split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), RECEIPT))
         except (PySparkException, Py4JJavaError) as error:
-            raise task_error(error, where=f"speed stream {self.stream.name}") from error
+            code = code_file(self.stream, self.settings.streams_dir)
+            raise task_error(error, where=f"speed stream {self.stream.name}", code=code) from error
 
     def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
         """The task's range. It is the log's first one as long as the log's position never moved."""

@@ -7,12 +7,12 @@ does not know. So the marker is an offset of an empty topic on the live cluster 
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where its stub is
@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewPartitions  # where its stub is
 from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import open_consumer
-from tidemark.kafka.topics import TIMEOUT_S, describe_topic, ensure_topic
+from tidemark.kafka.topics import TIMEOUT_S, describe_topic, ensure_topic, kafka_errors
 
 # The group's coordinator is starting, moving, or loading the group's offsets.
 _COORDINATOR_BUSY = {
@@ -55,7 +55,8 @@ class Sink:
     """The destination of records and markers.
 
     ``records`` is the maximum per transaction, ``timeout_s`` the time-out of a transaction and of each call.
-    ``batch_bytes`` must not exceed any topic's max.message.bytes, which limits whole batches.
+    ``batch_bytes`` must not exceed any topic's max.message.bytes, which limits whole batches. ``set_marker`` is the
+    command by which a person sets a marker: Kafka's own tool accepts no offset that its empty topic does not hold.
     """
 
     bootstrap: str
@@ -64,6 +65,7 @@ class Sink:
     records: int
     timeout_s: float
     batch_bytes: int = 1_000_000
+    set_marker: str = "tidemark markers STREAM --set PARTITION=OFFSET"
 
     def transactional_id(self, log: TopicPartition) -> str:
         """The id that fences: only the last producer that started with it can write."""
@@ -72,7 +74,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """Every source offset below ``position`` is delivered; ``batch`` is None if a person set the marker."""
+    """Every source offset below ``position`` is delivered; ``batch`` is None if a start or a person set it."""
 
     position: int
     batch: int | None
@@ -119,8 +121,7 @@ def _contradiction(found: Marker | None, span: TaskRange, sink: Sink, problem: s
         expected=f"a marker in the range [{span.start}, {span.until}] of the checkpoint's batch {span.batch}",
         found=f"marker {position}",
         where=f"source {log} with topic id {log.topic_id}; group {sink.group} at {sink.bootstrap}",
-        hint=f"{hint}: kafka-consumer-groups.sh --bootstrap-server {sink.bootstrap} --group {sink.group}"
-        f" --reset-offsets --topic {sink.marker_topic}:{log.partition} --to-offset OFFSET --execute",
+        hint=f"{hint}: {sink.set_marker.replace('PARTITION', str(log.partition))}",
     )
 
 
@@ -178,6 +179,33 @@ def marker_offset(span: TaskRange, sink: Sink, position: int) -> KafkaPartition:
     """The marker at ``position``, ready to be committed."""
     metadata = json.dumps({"batch": span.batch, "topic_id": span.log.topic_id})
     return KafkaPartition(sink.marker_topic, span.log.partition, position, metadata)
+
+
+def fence(sink: Sink, log: TopicPartition) -> Producer:
+    """A producer with the id of the log's task: it fences the log's earlier tasks."""
+    producer = Producer(
+        {
+            "bootstrap.servers": sink.bootstrap,
+            "transactional.id": sink.transactional_id(log),
+            "transaction.timeout.ms": int(sink.timeout_s * 1000),
+            "log_level": 3,
+        }
+    )
+    with kafka_errors("Kafka refused a producer of markers", f"{sink.transactional_id(log)} at {sink.bootstrap}"):
+        producer.init_transactions(sink.timeout_s)
+    return producer
+
+
+def commit_markers(producer: Producer, sink: Sink, positions: Mapping[int, int]) -> None:
+    """Set these markers in one transaction."""
+    offsets = [KafkaPartition(sink.marker_topic, partition, offset) for partition, offset in positions.items()]
+    with (
+        kafka_errors("Kafka refused markers", f"group {sink.group} at {sink.bootstrap}"),
+        marker_reader(sink) as consumer,
+    ):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), sink.timeout_s)
+        producer.commit_transaction(sink.timeout_s)
 
 
 def ensure_markers(bootstrap: str, topic: str, partitions: int) -> None:

@@ -89,7 +89,8 @@ def next_range(
             expected=f"offset {before}, where the last replay ended",
             found=f"offset {marker}",
             where=where,
-            hint=f"Reset the group's offset to {before}: otherwise dead letters are replayed twice or never",
+            hint="Otherwise dead letters are replayed twice or never. Set the marker back: tidemark markers STREAM"
+            f" --replay --set {log.partition}={before}",
         )
     start = next((found for found in (marker, before) if found is not None), 0)
     if end < start:

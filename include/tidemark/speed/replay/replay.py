@@ -8,6 +8,7 @@ source record. A record that is still bad goes back to the dead-letter topic wit
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from threading import Event, Thread
 from typing import Any
@@ -21,19 +22,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.core.errors import IncompleteError
+from tidemark.core.errors import IncompleteError, TransformError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.outcome import RunStep
+from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import open_consumer, watermarks
 from tidemark.kafka.topics import describe_topic, topic_config
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.failing_record import with_record
 from tidemark.spark.failures import task_error
-from tidemark.spark.process import Transform, classify, load_transform
+from tidemark.spark.process import Transform, classify, code_file, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.exactly_once.batches import RECEIPT, receipt, receipts
+from tidemark.speed.exactly_once.batches import ANY_LIMITS, RECEIPT, receipt, receipts
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, delivered_until, ensure_markers
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.output import RecordLimits, output
@@ -101,6 +104,19 @@ def replay(
     return done + work.run(work.begin(last))
 
 
+def replay_sink(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits = ANY_LIMITS) -> Sink:
+    """As ``sink_of``; ``topic_id`` is the dead-letter topic's."""
+    return Sink(
+        bootstrap=settings.speed_bootstrap,
+        group=f"{settings.client_prefix}-replay-{stream.name}-{topic_id}",
+        marker_topic=f"{stream.speed.dead_letter_topic}.markers",
+        records=stream.speed.transaction_records,
+        timeout_s=TIMEOUT_S,
+        batch_bytes=min(limits.live, limits.dead_letter, ANY_LIMITS.live),
+        set_marker=f"tidemark markers {stream.name} --replay --set PARTITION=OFFSET",
+    )
+
+
 class _Replay:
     """One stream, its logs at the start of the replay, and the sink."""
 
@@ -115,14 +131,7 @@ class _Replay:
         topic_id = self._logs[0].topic_id
         limits = {name: int(topic_config(bootstrap, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
         self._limits = RecordLimits(live=limits[stream.speed.topic], dead_letter=limits[topic])
-        self._sink = Sink(
-            bootstrap=bootstrap,
-            group=f"tidemark-replay-{stream.name}-{topic_id}",
-            marker_topic=f"{topic}.markers",
-            records=stream.speed.transaction_records,
-            timeout_s=TIMEOUT_S,
-            batch_bytes=min(1_000_000, *limits.values()),
-        )
+        self._sink = replay_sink(stream, settings, topic_id, self._limits)
         ensure_markers(bootstrap, self._sink.marker_topic, len(self._logs))
         layout = Layout(prefix=settings.prefix, stream=stream.name)
         self.plans = ReplayPlans(ObjectStore(settings), layout, topic_id)
@@ -163,7 +172,12 @@ class _Replay:
             with self._progress(plan):
                 done = self._deliver(plan, available)
         except (PySparkException, Py4JJavaError) as error:
-            raise task_error(error, where=f"replay of {self._stream.name}") from error
+            code = code_file(self._stream, self._settings.streams_dir)
+            cause = task_error(error, where=f"replay of {self._stream.name}", code=code)
+            if isinstance(cause, TransformError):
+                parts = [LogRange(log=log, range=span) for log, span in available.items()]
+                cause = with_record(cause, self._spark, parts, partial(self._transformed, spans=plan.ranges))
+            raise cause from error
         self.plans.finish(plan)
         return done + Replayed(plans=(plan.number,), lost=lost)
 
@@ -187,6 +201,13 @@ class _Replay:
 
     def _dead_letters(self, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         return read_dead_letters(self._spark, self._stream, self._settings, self._source_id, ranges)
+
+    def _transformed(self, part: LogRange, *, spans: Iterable[TaskRange]) -> DataFrame:
+        """The rows of the dead letters at these offsets of the dead-letter topic."""
+        dead_letters = self._dead_letters({part.log: part.range})
+        wanted = select_copies(dead_letters, {item.log.partition: item.start for item in spans})
+        rows = records(source_rows(dead_letters, wanted, self._stream), self._stream)
+        return classify(rows, self._stream, self._transform)
 
     def _write(
         self, dead_letters: DataFrame, wanted: DataFrame, spans: Mapping[int, TaskRange]

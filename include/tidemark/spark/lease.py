@@ -1,19 +1,26 @@
 """The lease of a checkpoint: only the writer that started last may use it.
 
-A lease is an object in the checkpoint's folder. Every start replaces it by a conditional write. A writer checks it
-before and after it reads a batch, and before Spark may commit the batch. Between two checks a writer can do no harm: a
-manifest is written once, lists what its writer read, and has the ranges of the write-ahead log.
+A lease is an object in the checkpoint's folder. Every start replaces it by a conditional write. The archive stream
+checks it before and after it reads a batch, and before Spark may commit the batch. Between two checks it can do no
+harm: a manifest is written once, lists what its writer read, and has the ranges of the write-ahead log. The speed
+stream checks it every few seconds. Between two checks an at-least-once writer may repeat records, and an exactly-once
+writer is fenced by its transactions.
 """
 
 import json
 import os
 import socket
-from dataclasses import dataclass
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.errors import ConflictError, DisplacedError, FormatError, ServiceError
 from tidemark.core.manifest import canonical_json
-from tidemark.s3 import ObjectStore
+from tidemark.s3 import ObjectStore, s3_client
+from tidemark.settings import Settings
+
+CHECK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Lease:
         return cls(store=store, key=key, epoch=_epoch(body, where=where), body=body)
 
     def check(self) -> None:
-        """Raise ConflictError if another writer has taken the checkpoint, or if the lease is missing."""
+        """Raise DisplacedError if another writer has taken the checkpoint, ConflictError if the lease is missing."""
         found = self.store.get(self.key)
         if found == self.body:
             return
@@ -51,9 +58,9 @@ class Lease:
                 expected=_describe(self.body),
                 found="no lease",
                 where=where,
-                hint="Start the stream again: it reads the topic from its start, and planning trims the overlap",
+                hint="Start the stream again: it starts as a stream without a checkpoint does",
             )
-        raise ConflictError(
+        raise DisplacedError(
             "another writer has taken the checkpoint",
             expected=_describe(self.body),
             found=_describe(found),
@@ -61,6 +68,25 @@ class Lease:
             hint="The writer that started last continues, and nothing is lost. A stream needs one writer: find out what"
             " started the other one, and start this one again only after that one is stopped",
         )
+
+
+class LeasePoll:
+    """Checks a lease every ``CHECK_S`` while the stream's main thread waits. Call it about every second.
+
+    It raises as ``Lease.check``. If S3 does not answer, the next check decides, and the thread is not kept waiting.
+    ``now``: check it, whenever the last check was.
+    """
+
+    def __init__(self, lease: Lease, settings: Settings) -> None:
+        quick = ObjectStore(settings, s3_client(settings, attempts=1, read_timeout_s=10))
+        self._lease = replace(lease, store=quick)
+        self._checked_at = time.monotonic()
+
+    def __call__(self, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._checked_at >= CHECK_S:
+            self._checked_at = time.monotonic()
+            with suppress(ServiceError):
+                self._lease.check()
 
 
 def _epoch(body: bytes, *, where: str) -> int:

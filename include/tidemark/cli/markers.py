@@ -1,0 +1,43 @@
+"""``tidemark markers``: the markers of exactly-once delivery, read and set by a person."""
+
+from collections.abc import Sequence
+
+from tidemark.cli.connect import connect
+from tidemark.cli.output import make_table, open_console, plain
+from tidemark.core.errors import ConfigError
+from tidemark.definitions.stream import load_stream
+from tidemark.speed.manual_markers import ManualMarkers
+
+
+def print_markers(
+    stack: str | None, name: str, wanted: Sequence[str], *, copy_from: str | None = None, replay: bool = False
+) -> None:
+    """Copy and set markers, and print all of them. ``wanted`` are texts PARTITION=OFFSET."""
+    settings = connect(stack)
+    stream = load_stream(name, settings.streams_dir)
+    positions = dict(map(_parse, wanted))
+    markers = ManualMarkers.open(stream, settings, replay=replay)
+    if copy_from is not None:
+        other = ManualMarkers.open(stream, settings.model_copy(update={"deployment": copy_from}), replay=replay)
+        copied = other.read()
+        if not copied:
+            raise ConfigError("a deployment has no markers", found=copy_from, where=f"group {other.sink.group}")
+        positions = {**copied, **positions}
+    markers.set(positions)
+    found = markers.read()
+    console = open_console()
+    console.print(plain(f"group {markers.sink.group}, topic {markers.sink.marker_topic}"))
+    table = make_table("Topic", "Partition", "Log", "Marker", numbers=("Partition", "Marker"), fold=("Topic",))
+    for item in markers.logs:
+        held = f"[{item.log_start}, {item.high_watermark})"
+        marker = found.get(item.log.partition)
+        row = (item.log.topic, str(item.log.partition), held, "none" if marker is None else str(marker))
+        table.add_row(*map(plain, row))
+    console.print(table)
+
+
+def _parse(text: str) -> tuple[int, int]:
+    partition, _, offset = text.partition("=")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise ConfigError("not a marker", expected="PARTITION=OFFSET", found=text)
+    return int(partition), int(offset)
