@@ -9,7 +9,7 @@ from tidemark.core.layout import DataName, Layout
 from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, DayRows, Manifest, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import Evidence, Gap, Hole, Neighbours, Used
+from tidemark.core.plan import Evidence, Gap, Hole, LastBatch, Neighbours, Used
 from tidemark.core.seal import Seal, SealedLog
 from tidemark.objects.checksum import ALGORITHM
 from tidemark.objects.footer import Footer
@@ -131,6 +131,7 @@ SEALED = Seal(
     ),
     reason="requested",
     planned_at_us=START_US + 24 * HOUR_US,
+    last_batches=(LastBatch(writer=WRITER, batch=1),),
 )
 FOOTER = Footer(
     rows=500,

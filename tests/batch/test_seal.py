@@ -9,7 +9,7 @@ import pytest
 from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.core.worlds import span
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
-from tidemark.core.plan import DayPlan
+from tidemark.core.plan import DayPlan, LastBatch
 from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.fingerprints import plan_fingerprint
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
@@ -93,6 +93,7 @@ def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     assert (monday.rows_read, monday.rows_published, monday.rows_quarantined) == (10, 9, 1)
     assert (monday.refilled_offsets, monday.duplicates_trimmed, monday.quality) == (5, 2, "warnings")
     assert (monday.snapshot_id, monday.quarantine_snapshot_id, monday.run, monday.previous) == (77, 88, "run-1", None)
+    assert monday.last_batches == tuesday.last_batches == (LastBatch(writer="query-a", batch=0),)
     plan = final_plan(run)
     assert [(item.log, item.start, item.end, item.used) for item in monday.logs] == [
         (item.target.log, item.target.start, item.target.end, item.used) for item in plan.logs

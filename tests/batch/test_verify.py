@@ -33,6 +33,7 @@ from tidemark.verify.lineage import Basis
 from tidemark.verify.result import ProofPart
 
 pytestmark = pytest.mark.conformance(48)
+EVERYTHING = dict.fromkeys(("query-a", "query-b"), 2**62)  # of both writers
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +140,27 @@ def test_a_deleted_manifest_is_found_as_a_gap_of_its_ranges(day: Log) -> None:
         f"no manifest commits offsets that the seal proves: expected a committed range, found none [{where}]" in lines
     )
     assert "tables: rows published that the archive does not have: expected 0, found 10" in lines
+
+
+def test_a_copy_archived_after_the_plan_by_a_slow_clock_does_not_disprove_the_seal(day: Log) -> None:
+    """The clock of the second writer is slow by a second, so its manifest looks older than the plan."""
+    (manifest,) = day.manifests()
+    sealed = read_seal(day.store, day.layout, MONDAY, 1)
+    assert sealed is not None
+    files = tuple(replace(file, key=f"{file.key}.copy.parquet") for file in manifest.files)
+    copy = replace(
+        manifest, writer="query-slow", previous=None, files=files, committed_at_us=sealed.planned_at_us - 1_000_000
+    )
+    keys = [file.key for file in files]
+    bodies = [day.store.get(file.key) or b"" for file in manifest.files]
+    written = {**dict(zip(keys, bodies, strict=True)), day.layout.manifest_key("query-slow", 0): copy.to_json()}
+    for key, body in written.items():
+        day.store.put(key, body)
+    found = verify(day)
+    for key in written:
+        day.store.delete(key)
+    assert (found.verdict, differences(found)) == ("proven", "")
+    assert any(note.startswith("18 archived rows of the day are not part") for note in check(found, "counts").notes)
 
 
 def test_an_altered_manifest_is_found_by_its_objects(day: Log) -> None:
@@ -336,7 +358,7 @@ def derived(log: Log) -> tuple[Derived, ProofPart, ProofPart]:
     """What the archive alone says of Monday, with the checks of its manifests and objects."""
     chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(log.store, log.layout, MONDAY, log.stream.zone)
-    return reader.derive(Basis(until_us=2**62), chains, files, lambda _: None), chains, files
+    return reader.derive(Basis(planned_at_us=0, last=EVERYTHING), chains, files, lambda _: None), chains, files
 
 
 def test_copies_of_a_row_count_once_and_rows_of_other_days_not_at_all(log: Log) -> None:

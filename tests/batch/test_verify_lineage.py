@@ -1,11 +1,12 @@
 """What ``verify`` derives of a compacted archive, on the real S3 server; Kafka and tables are not asked."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from tests.archive.small import NOW, START, Small, micros
+from tests.archive.small import NOW, START, Small
 from tests.archive.test_compaction import compaction, delete, make
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
@@ -14,6 +15,7 @@ from tidemark.verify.lineage import Basis, Lineage
 from tidemark.verify.result import Mismatch, ProofPart
 
 WEEK = timedelta(days=7)
+EVERYTHING = dict.fromkeys(("query-a", "query-b", "refill-1", "compact"), 2**62)
 
 
 def describe(item: Mismatch) -> str:
@@ -21,13 +23,18 @@ def describe(item: Mismatch) -> str:
 
 
 def derived(
-    small: Small, until_us: int = 2**62, used: tuple[tuple[str, int, int], ...] = ()
+    small: Small, last: Mapping[str, int] | None = None, used: tuple[tuple[str, int, int], ...] = ()
 ) -> tuple[Derived, list[str], str]:
-    """The first day's archive, its differences, and their source. ``used``: writer, first and last batch."""
+    """The first day's archive, its differences, and their source, for a version that knows the writers' ``last``
+    batches, by default all. ``used``: writer, first and last batch."""
     chains, files = ProofPart(name="manifests"), ProofPart(name="objects")
     reader = ArchiveReader(small.store, small.layout, START.date(), small.stream.zone)
     found = reader.derive(
-        Basis(until_us=until_us, batches={(writer, small.log()): [(first, last)] for writer, first, last in used}),
+        Basis(
+            planned_at_us=0,
+            last=EVERYTHING if last is None else last,
+            batches={(writer, small.log()): [(first, last)] for writer, first, last in used},
+        ),
         chains,
         files,
         lambda _: None,
@@ -54,7 +61,8 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
     for start in range(0, 30, 2):
         small.commit(start, start + 2, at=sealed + timedelta(days=1 if start >= 16 else -1))
     small.commit(3, 7, writer="refill-1", at=sealed)  # rows twice: those ranges stay as they are
-    before, wrong, derived_from = derived(small, micros(sealed))
+    known = {"query-a": 7, "refill-1": 0}
+    before, wrong, derived_from = derived(small, known)
     assert (wrong, derived_from) == ([], "16 manifests")
     owner = small.log()
     assert (list(before.rows[owner].ranges()), before.copies[owner], before.late) == (
@@ -64,7 +72,7 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
     )
     assert compaction(small, NOW - 2 * WEEK).run().ranges == 11
     for objects in (11, 0):
-        found, wrong, derived_from = derived(small, micros(sealed))
+        found, wrong, derived_from = derived(small, known)
         assert (wrong, derived_from) == ([], "17 manifests, 11 ranges compacted since")
         assert (list(found.rows[owner].ranges()), found.copies, found.late) == (
             list(before.rows[owner].ranges()),
@@ -75,6 +83,36 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
         assert delete(small, NOW).objects == objects
     everything, wrong, _ = derived(small)
     assert (wrong, list(everything.rows[owner].ranges()), everything.late) == ([], [OffsetRange(start=0, end=24)], 0)
+
+
+@pytest.mark.parametrize("days", [-1, 0, 1])
+def test_a_batch_is_of_the_version_by_its_number_whatever_its_writers_clock_says(store: ObjectStore, days: int) -> None:
+    """Of eight batches the version knows five, and the clock of the writer is a day slow, right or a day fast."""
+    small = make(store)
+    sealed = NOW - 3 * WEEK
+    for number in range(8):
+        small.commit(2 * number, 2 * number + 2, at=sealed + timedelta(days=days))
+    small.commit(0, 4, writer="query-b", at=sealed + timedelta(days=days))  # a second copy that it knows
+    small.commit(2, 6, writer="query-c", at=sealed + timedelta(days=days))  # and one that came later
+    found, wrong, _ = derived(small, {"query-a": 4, "query-b": 0})
+    assert wrong == []
+    assert list(found.rows[small.log()].ranges()) == [OffsetRange(start=0, end=10)]
+    assert (found.copies[small.log()], found.late) == (14, 10)
+
+
+def test_a_compaction_of_known_and_later_compactions_is_as_late_as_its_inputs(store: ObjectStore) -> None:
+    small = make(store)
+    for start in range(0, 6, 2):
+        small.commit(start, start + 2)
+    compaction(small).run()
+    known = {"compact": 0}  # the plan saw the compaction, and no batch of query-a in use
+    for start in range(6, 10, 2):
+        small.commit(start, start + 2)
+    for compacted in (False, True):
+        found, wrong, _ = derived(small, known)
+        assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=6)], 4)
+        if not compacted:
+            assert compaction(small).run().ranges > 0
 
 
 @pytest.mark.parametrize("writers", [("query-a", "query-b"), ("query-b", "query-a")])
@@ -89,7 +127,7 @@ def test_an_object_that_a_later_manifest_lists_again_is_as_old_as_it_was(
         for writer, days in zip(writers, (-1, 1), strict=True)
     ]
     assert [item.key for item in manifests[0].files] == [item.key for item in manifests[1].files]
-    found, wrong, _ = derived(small, micros(sealed))
+    found, wrong, _ = derived(small, {writers[0]: 0})
     assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 0)
 
 
@@ -100,7 +138,7 @@ def test_a_range_that_the_version_used_is_part_of_it_however_late_its_manifest_s
         small.commit(start, start + 2, at=sealed + timedelta(seconds=2))
     used = (("query-a", 0, 1),)
     for compacted in (False, True):
-        found, wrong, _ = derived(small, micros(sealed), used)
+        found, wrong, _ = derived(small, {}, used)
         assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 2)
         if not compacted:
             assert compaction(small, NOW - 2 * WEEK).run().ranges == 3
@@ -114,7 +152,7 @@ def test_an_object_that_two_runs_refilled_is_part_of_the_version_that_used_eithe
     planned = NOW - 3 * WEEK
     for at, writer in enumerate(("refill-run-2", "refill-run-1"), start=1):
         small.commit(0, 4, writer=writer, at=planned + timedelta(seconds=at))
-    found, wrong, _ = derived(small, micros(planned), ((used, 0, 0),))
+    found, wrong, _ = derived(small, {}, ((used, 0, 0),))
     assert (wrong, list(found.rows[small.log()].ranges()), found.late) == ([], [OffsetRange(start=0, end=4)], 0)
 
 

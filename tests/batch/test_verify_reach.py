@@ -8,7 +8,8 @@ from tests.core.worlds import DAYS, log, seal_of, sealed_log, span
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.seal import SealedLog
 from tidemark.verify.archive import Derived, ListedRange
-from tidemark.verify.claims import CLOCK_SKEW_MAX, compare_reach
+from tidemark.verify.claims import compare_reach
+from tidemark.verify.lineage import CLOCK_SKEW_MAX, Basis
 from tidemark.verify.result import ProofPart
 
 pytestmark = pytest.mark.conformance(48)
@@ -17,8 +18,11 @@ PLANNED = timedelta(days=20_000)
 OTHER = log(1)
 
 
-def missing(*logs: SealedLog, archived: dict[TopicPartition, list[tuple[OffsetRange, timedelta]]]) -> list[str]:
-    """The places of the rows that the seal lacks; ``archived`` has the day's rows with the age of their manifest."""
+def missing(
+    *logs: SealedLog, archived: dict[TopicPartition, list[tuple[OffsetRange, timedelta]]], last: int = -1
+) -> list[str]:
+    """The places of the rows that the seal lacks; ``archived`` has the day's rows with the age of their manifest.
+    ``last`` is the last batch that the seal names."""
     derived = Derived()
     for owner, batches in archived.items():
         derived.batches[owner] = {
@@ -34,7 +38,8 @@ def missing(*logs: SealedLog, archived: dict[TopicPartition, list[tuple[OffsetRa
             }
         }
     check = ProofPart(name="ranges")
-    compare_reach(seal_of(DAYS[0], logs), PLANNED // timedelta(microseconds=1), derived, check)
+    basis = Basis(planned_at_us=PLANNED // timedelta(microseconds=1), last={"query-a": last})
+    compare_reach(seal_of(DAYS[0], logs), basis, derived, check)
     assert {item.what for item in check.differences} <= {"rows of the day were archived before the plan"}
     return [item.where for item in check.differences]
 
@@ -44,6 +49,14 @@ def test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later(age: t
     rows = [(span(0, 10), timedelta(days=2)), (span(10, 20), age)]
     assert missing(sealed_log(log(), 0, 10), archived={log(): rows}) == found
     assert missing(sealed_log(log(), 0, 20), archived={log(): rows}) == []
+
+
+@pytest.mark.parametrize("age", [timedelta(days=-1), timedelta(0), timedelta(seconds=1)])
+def test_a_batch_that_the_seal_names_is_never_late(age: timedelta) -> None:
+    """Its writer's clock is fast by a day, or the plan was made a moment later."""
+    rows = [(span(0, 10), age), (span(10, 20), age), (span(20, 30), age)]
+    assert missing(sealed_log(log(), 0, 10), archived={log(): rows}, last=1) == ["flights-0, offsets [10, 20)"]
+    assert missing(sealed_log(log(), 0, 20), archived={log(): rows}, last=1) == []
 
 
 def test_rows_before_a_seals_start_and_of_a_log_that_it_does_not_know_disprove_it() -> None:

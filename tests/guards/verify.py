@@ -84,4 +84,40 @@ GUARDS = (
         new="    for start, end in spans[:1]:\n        found |=",
         tests=("tests/batch/test_calendar.py::test_verify_counts_the_rows_of_the_day_and_no_others",),
     ),
+    Guard(
+        name="version-by-batch-numbers",
+        promise="Which copies a version counts depends on the writers' batch numbers, and on no clock.",
+        path="include/tidemark/verify/lineage.py",
+        old="return self.named(writer, batch) or self.used(identity)",
+        new="return self.used(identity)",
+        tests=(
+            "tests/batch/test_verify_lineage.py::test_a_batch_is_of_the_version_by_its_number_whatever_its_writers_clock_says",
+        ),
+    ),
+    Guard(
+        name="last-batches-sealed",
+        promise="A seal names the last batch of each writer that was archived before the run's targets were fixed.",
+        path="include/tidemark/reconcile/seal.py",
+        old="last_batches=run.require(PLAN).archive.last_batches",
+        new="last_batches=run.require(FINALIZE_PLAN).archive.last_batches",
+        tests=("tests/batch/test_seal.py::test_every_rebuilt_day_gets_a_seal_with_what_was_proven",),
+    ),
+    Guard(
+        name="verified-reach-by-number",
+        promise="Verification disproves a seal that lacks rows of a batch it names, whatever the writer's clock says.",
+        path="include/tidemark/verify/lineage.py",
+        old="return self.named(writer, batch) or committed_at_us < until_us",
+        new="return committed_at_us < until_us",
+        tests=("tests/batch/test_verify_reach.py::test_a_batch_that_the_seal_names_is_never_late",),
+    ),
+    Guard(
+        name="verified-reach-by-time",
+        promise="Verification disproves a seal whose run overlooked old batches, and so named none of them.",
+        path="include/tidemark/verify/lineage.py",
+        old="return self.named(writer, batch) or committed_at_us < until_us",
+        new="return self.named(writer, batch)",
+        tests=(
+            "tests/batch/test_verify_reach.py::test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later",
+        ),
+    ),
 )

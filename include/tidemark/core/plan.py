@@ -207,6 +207,18 @@ class LateDay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastBatch:
+    """How far a writer had archived when a run was planned: by its own numbers, and by no clock.
+
+    - writer: the writer.
+    - batch: its last batch.
+    """
+
+    writer: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A run's work. ``slices`` are the objects with rows of ``days``. ``unchanged`` are requested days that are sealed
     and have no late records, ``ignored`` are sealed days with late records that are not reopened."""

@@ -12,7 +12,7 @@ from tidemark.core.cover import density
 from tidemark.core.errors import ConflictError, FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.offsets import TopicPartition, normalise
-from tidemark.core.plan import Gap, Hole, Reason, Used
+from tidemark.core.plan import Gap, Hole, LastBatch, Reason, Used
 from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
 FORMAT = 1
@@ -126,7 +126,9 @@ class Seal:
     - rolled_back_to: of a rollback, the version whose rows, counts and proof this version repeats.
     - deduplicated: rows removed as duplicates by key. Null if the stream has no key.
     - difference: what changed since the version before. Null for version 1, and if those rows can't be read any more.
-    - planned_at_us: this version has everything that was archived before this time, in µs since the epoch.
+    - planned_at_us: when the run was planned, in µs since the epoch.
+    - last_batches: the last batch of each writer that was in the archive then. This version has the day's rows of all
+      batches up to these, and counts no later copies. No clock decides.
     """
 
     stream: str
@@ -150,6 +152,7 @@ class Seal:
     deduplicated: Deduplicated | None = None
     difference: Difference | None = None
     planned_at_us: int
+    last_batches: tuple[LastBatch, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidemark.core.manifest_chain import BrokenLink
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.outcome import RunStep
-from tidemark.core.plan import DayPlan, LogRange, MainSnapshots, Plan
+from tidemark.core.plan import DayPlan, LastBatch, LogRange, MainSnapshots, Plan
 from tidemark.core.seal import Difference
 from tidemark.reconcile.audit.checks import CheckOutcome
 
@@ -60,10 +60,12 @@ class HoleSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveState:
-    """What a plan was made from: the number of manifests, and each broken link in a writer's chain of them."""
+    """What a plan was made from: the number of manifests, each broken link in a writer's chain of them, and the last
+    batch of each writer."""
 
     manifests: int
     broken_links: tuple[BrokenLink, ...]
+    last_batches: tuple[LastBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from tidemark.reconcile.lease import check_lease
 from tidemark.reconcile.results import (
     AUDIT,
     FINALIZE_PLAN,
+    PLAN,
     PUBLISH,
     REBUILD,
     REFILL,
@@ -133,6 +134,7 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 else None,
                 difference=difference.rows if difference else None,
                 planned_at_us=planned_at,
+                last_batches=run.require(PLAN).archive.last_batches,
             )
         )
     return seals

@@ -111,8 +111,7 @@ def write_seal(run: Run, seal: Seal) -> Seal:
     if run.store.put_if_absent(key, seal.to_json()):
         return seal
     there = read_seal(run.store, run.layout, seal.day, seal.version)
-    # When a run planned and sealed the day does not matter.
-    if there is None or replace(there, sealed_at_us=seal.sealed_at_us, planned_at_us=seal.planned_at_us) != seal:
+    if there is None or _timeless(there) != _timeless(seal):
         raise ConflictError(
             "the day is already sealed, by another run or with other rows",
             expected=_summary(seal),
@@ -121,6 +120,11 @@ def write_seal(run: Run, seal: Seal) -> Seal:
             hint="Start a new run of the day: it makes the next version if there is anything new",
         )
     return there
+
+
+def _timeless(seal: Seal) -> Seal:
+    """The seal without what says when the run planned and sealed the day: that does not matter."""
+    return replace(seal, sealed_at_us=0, planned_at_us=0, last_batches=())
 
 
 def _summary(seal: Seal) -> str:

@@ -117,7 +117,7 @@ class ArchiveReader:
                 if not any(rows.day == self._day for rows in file.days):
                     continue
                 # Several manifests list one object if a stream lost its checkpoint, or if two runs refilled a range.
-                # The object is part of the version by the used one, and as old as the first one.
+                # The object is part of the version if one of them is.
                 _, known = todo.get(file.key, (file, manifest))
                 todo[file.key] = (file, min(known, manifest, key=partial(basis.rank, file.log)))
         for log in found.batches:

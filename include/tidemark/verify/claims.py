@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 
 from tidemark.core.errors import RequestError, TidemarkError
 from tidemark.core.layout import Layout
@@ -15,8 +15,6 @@ from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import Derived, ListedRange
 from tidemark.verify.lineage import Basis
 from tidemark.verify.result import ProofPart
-
-CLOCK_SKEW_MAX = timedelta(minutes=10)  # between the archive's machine and the run's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ def read_claims(
         version=wanted,
         seal=seal,
         before=seals.get(wanted - 1),
-        basis=_basis(basis) if basis is not None else Basis(until_us=0),
+        basis=_basis(basis) if basis is not None else Basis(planned_at_us=0),
         latest=wanted == max(bodies),
         snapshots=frozenset(item.snapshot_id for item in seals.values()),
     )
@@ -88,8 +86,9 @@ def _basis(seal: Seal) -> Basis:
         for part in item.used:
             batches.setdefault((part.writer, item.log), set()).add((part.batch, part.last))
     return Basis(
-        until_us=seal.planned_at_us,
+        planned_at_us=seal.planned_at_us,
         batches={key: sorted(spans) for key, spans in batches.items()},
+        last={item.writer: item.batch for item in seal.last_batches},
     )
 
 
@@ -135,18 +134,21 @@ def compare_ranges(seal: Seal, archive: Derived, layout: Layout, check: ProofPar
     check.derived_from = f"{sum(len(item.used) for item in seal.logs):,} used ranges of {len(seal.logs):,} logs"
 
 
-def compare_reach(seal: Seal, planned_at_us: int, archive: Derived, check: ProofPart) -> None:
+def compare_reach(seal: Seal, basis: Basis, archive: Derived, check: ProofPart) -> None:
     """The seal has the offsets of every row of the day that was archived before its plan.
 
-    A rollback repeats the seal of the version that it restores, so that version's plan counts. The times are of two
-    machines: a range that was committed shortly before the plan may be late.
+    A rollback repeats the seal of the version that it restores, so that version's plan counts.
     """
-    until_us = planned_at_us - CLOCK_SKEW_MAX // timedelta(microseconds=1)
     for log, writers in archive.batches.items():
         sealed = seal.log(log)
         whole = range_or_none(sealed.start, sealed.end) if sealed is not None else None
-        batches = [batch for own in writers.values() for batch in own.values()]
-        archived = normalise(span for batch in batches if batch.committed_at_us < until_us for span in batch.of_day)
+        archived = normalise(
+            span
+            for writer, own in writers.items()
+            for number, batch in own.items()
+            if basis.precedes(writer, number, batch.committed_at_us)
+            for span in batch.of_day
+        )
         check.ranges(
             "rows of the day were archived before the plan",
             subtract(archived, [whole] if whole is not None else []),

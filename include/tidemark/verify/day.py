@@ -64,7 +64,7 @@ def verify_day(
     _set_aside(claims.seal, archive)
     ranges = ProofPart(name="ranges")
     compare_ranges(claims.seal, archive, layout, ranges)
-    compare_reach(claims.seal, claims.basis.until_us, archive, ranges)
+    compare_reach(claims.seal, claims.basis, archive, ranges)
     losses = ProofPart(name="losses")
     compare_losses(settings, stream, claims.seal, archive, losses)
     table, readers = ProofPart(name="tables"), ProofPart(name="readers")

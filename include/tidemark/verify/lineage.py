@@ -3,22 +3,27 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from operator import itemgetter
 
 from tidemark.core.manifest import DataFile, Identity, Manifest, Replaced, digest, replaced_by
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise, subtract
 from tidemark.verify.result import ProofPart
 
+CLOCK_SKEW_MAX = timedelta(minutes=10)  # between a writer's machine and the run's
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What a version is made of: everything committed until a moment, and all ranges it used.
+    """What a version is made of: every batch of a writer up to the ``last`` one that its plan knew, and all ranges that
+    it used. The clocks of writers and of the run do not matter.
 
-    Clocks of machines differ, so a used range may look too late.
     ``batches`` are the used ranges by writer and log, in order: the first and the last batch of adjacent ones.
+    ``planned_at_us`` is when the run was planned.
     """
 
-    until_us: int
+    planned_at_us: int
+    last: Mapping[str, int] = field(default_factory=dict)
     batches: Mapping[tuple[str, TopicPartition], Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def used(self, identity: Identity) -> bool:
@@ -27,9 +32,27 @@ class Basis:
         at = bisect_right(spans, batch, key=itemgetter(0)) - 1
         return at >= 0 and batch <= spans[at][1]
 
-    def rank(self, log: TopicPartition, manifest: Manifest) -> tuple[bool, int]:
-        """Of several manifests of one object, the lowest rank is the version's."""
-        return not self.used((manifest.writer, manifest.batch, log)), manifest.committed_at_us
+    def named(self, writer: str, batch: int) -> bool:
+        """Whether the plan knew a batch by its number."""
+        return batch <= self.last.get(writer, -1)
+
+    def has(self, identity: Identity) -> bool:
+        """Whether a range is part of the version."""
+        writer, batch, _ = identity
+        return self.named(writer, batch) or self.used(identity)
+
+    def precedes(self, writer: str, batch: int, committed_at_us: int) -> bool:
+        """Whether a batch was archived before the plan, so that no row of it may be missing from the version.
+
+        A plan that overlooked batches did not name them either. So one that is older by more than any two clocks
+        differ counts, whatever its number.
+        """
+        until_us = self.planned_at_us - CLOCK_SKEW_MAX // timedelta(microseconds=1)
+        return self.named(writer, batch) or committed_at_us < until_us
+
+    def rank(self, log: TopicPartition, manifest: Manifest) -> bool:
+        """Of several manifests of one object, the lowest rank is the version's, if any is."""
+        return not self.has((manifest.writer, manifest.batch, log))
 
 
 class Lineage:
@@ -46,7 +69,6 @@ class Lineage:
         for manifest in known:
             for item in manifest.replaces:
                 self._expected.setdefault((item.writer, item.batch), []).append((item, manifest))
-        self._committed_at_us: dict[tuple[str, int], int] = {}  # of manifests with replaced ranges
 
     @property
     def derived_from(self) -> str:
@@ -65,7 +87,6 @@ class Lineage:
         expected = self._expected.get((manifest.writer, manifest.batch))
         if expected is None:
             return
-        self._committed_at_us[manifest.writer, manifest.batch] = manifest.committed_at_us
         own = digest(manifest.to_json())
         ranges = {item.log: (item.range, item.rows) for item in manifest.ranges}
         for item, by in expected:
@@ -82,16 +103,12 @@ class Lineage:
             check.equal("the files of a replaced range", expected=replaced, found=files, where=place)
 
     def late(self, manifest: Manifest, file: DataFile, basis: Basis) -> tuple[OffsetRange, ...]:
-        """The ranges of the file that were committed too late for a version, traced back through compactions."""
-        if basis.used((manifest.writer, manifest.batch, file.log)):
+        """The ranges of the file that the version's plan did not know, traced back through compactions."""
+        if basis.has((manifest.writer, manifest.batch, file.log)):
             return ()
         if not manifest.replaces:
-            return (file.range,) if manifest.committed_at_us > basis.until_us else ()
-        return tuple(
-            item.range
-            for item in self._origins(manifest, file.log, basis)
-            if self._committed_at_us.get((item.writer, item.batch), 0) > basis.until_us
-        )
+            return (file.range,)
+        return tuple(item.range for item in self._origins(manifest, file.log, basis))
 
     def compare(self, log: TopicPartition, used: OffsetSet, check: ProofPart) -> None:
         """Every replaced range of the log must lie in ranges in use."""
@@ -107,9 +124,9 @@ class Lineage:
                 )
 
     def _origins(self, manifest: Manifest, log: TopicPartition, basis: Basis) -> Iterator[Replaced]:
-        """The ranges before all compactions, without those that the version used."""
+        """The ranges before all compactions, without those of the version."""
         for item in manifest.replaces:
-            if item.log == log and not basis.used((item.writer, item.batch, log)):
+            if item.log == log and not basis.has((item.writer, item.batch, log)):
                 before = self._compactions.get((item.writer, item.batch))
                 if before is None:
                     yield item

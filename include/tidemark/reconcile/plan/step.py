@@ -11,7 +11,7 @@ from tidemark.archive.retention import read_retention
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.hole_evidence import KnownEvidence
 from tidemark.core.loss_text import loss_text
-from tidemark.core.plan import LogRange, Plan, Target
+from tidemark.core.plan import LastBatch, LogRange, Plan, Target
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, seen_days
 from tidemark.core.transaction_holes import spans
@@ -164,7 +164,13 @@ class _Planner:
 
 
 def _state(archived: Archived) -> ArchiveState:
-    return ArchiveState(manifests=archived.manifests, broken_links=tuple(archived.broken_links))
+    return ArchiveState(
+        manifests=archived.manifests,
+        broken_links=archived.broken_links,
+        last_batches=tuple(
+            LastBatch(writer=writer, batch=item.batch) for writer, item in sorted(archived.positions.items())
+        ),
+    )
 
 
 def _unfilled(plan: Plan) -> list[LogRange]:
