@@ -83,7 +83,11 @@ def two_days(log: Log) -> None:
 
 def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     two_days(log)
-    run = finalized(log, "run-1", MONDAY, TUESDAY)
+    run = log.run("run-1")
+    plan_run(run, [MONDAY, TUESDAY], False)
+    log.produce(2, at(MONDAY, 9))
+    log.archive(15, 17)  # after the plan: the seals do not name it
+    finalize_plan_run(run)
     with run.step(REFILL) as refill:
         ranges = (RefilledRange(log=log.owner(), range=part, batch=0) for part in (span(3, 7), span(9, 10)))
         refill.result = RefillResult(ranges=tuple(ranges), rows=5, files=2, lost=())
