@@ -323,10 +323,13 @@ def test_the_command_prints_table_examples_and_exits_by_the_verdict(
 
 
 def test_a_command_that_cannot_audit_exits_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:
-    for arguments in (["no_such_stream"], ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]):
+    for kind, arguments in (
+        ("ConfigError", ["no_such_stream"]),
+        ("RequestError", ["flights", "--from", "2013-01-15", "--to", "2013-01-14"]),
+    ):
         code, out, error = command(*arguments)
         assert (code, out) == (2, "")
-        assert error.startswith("RequestError: ")
+        assert error.startswith(f"{kind}: ")
 
 
 def test_topics_are_read_from_the_earliest_timestamp_that_the_source_allows(

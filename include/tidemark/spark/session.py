@@ -23,6 +23,7 @@ _REPEATING = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
 )
+_REPEATED = "Aborting task.*"  # with the same trace, by a logger that others need
 
 
 def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "512m") -> SparkSession:
@@ -131,4 +132,8 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
     log4j = jvm(session).org.apache.logging.log4j
     for logger in _REPEATING:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+    result = log4j.core.Filter.Result
+    repeated = log4j.core.filter.RegexFilter.createFilter(_REPEATED, None, False, result.DENY, result.NEUTRAL)
+    repeated.start()
+    log4j.core.LoggerContext.getContext(False).getConfiguration().addFilter(repeated)
     return session
