@@ -98,6 +98,14 @@ GUARDS = (
         tests=(f"{_TESTS}::test_records_that_retention_removed_or_an_import_wrote_are_not_compared",),
     ),
     Guard(
+        name="rewritten-start-checked",
+        promise="The archive stream checks its logs before it takes the lease and reads.",
+        path="include/tidemark/archive/stream/driver.py",
+        old="log_check.start(before, logs)",
+        new="pass",
+        tests=(_ELECTION,),
+    ),
+    Guard(
         name="rewritten-batch-checked",
         promise="The archive stream checks its logs before each manifest.",
         path="include/tidemark/archive/stream/micro_batches.py",
