@@ -61,7 +61,8 @@ def test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops(
 
     renamed = own["prod"].model_copy(update={"deployment": "production"})
     with pytest.raises(
-        PositionError, match=r"a log has no marker.*or TIDEMARK_DEPLOYMENT was changed: then set it back"
+        PositionError,
+        match=r"a log has no marker.*or TIDEMARK_DEPLOYMENT was changed. If the name was changed, set it back",
     ):
         speed(spark, streams["prod"], renamed, available_now=True)
     done = CliRunner().invoke(app, ["markers", name, "--copy-from", "dev"])  # the file is dev's

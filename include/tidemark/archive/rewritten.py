@@ -34,7 +34,7 @@ HINT = (
 
 TRUNCATED_HINT = (
     "The log was truncated while the batch was read, by an unclean leader election or a lost disk. Find the cause."
-    " Before the next start delete the batch's objects, which no manifest lists"
+    " Before the next start, delete the batch's objects: no manifest lists them"
 )
 
 

@@ -205,12 +205,12 @@ def markers(
         list[str] | None, typer.Option("--set", help="Set a marker, as PARTITION=OFFSET. May be repeated.")
     ] = None,
     copy_from: Annotated[
-        str | None, typer.Option(help="Copy the markers of this deployment, such as the name before a change.")
+        str | None, typer.Option(help="Copy the markers of the deployment with this name, such as the former name.")
     ] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="The markers of the replay of dead letters.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Use the markers of the replay of dead letters.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Show how far exactly-once delivery came in each partition, or set it where Kafka lost it.
+    """Show how far exactly-once delivery has come in each partition, or set a marker that Kafka lost.
 
     Stop the stream before you set a marker.
     """

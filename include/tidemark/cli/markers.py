@@ -21,7 +21,13 @@ def print_markers(
         other = ManualMarkers.open(stream, settings.model_copy(update={"deployment": copy_from}), replay=replay)
         copied = other.read()
         if not copied:
-            raise ConfigError("a deployment has no markers", found=copy_from, where=f"group {other.sink.group}")
+            raise ConfigError(
+                "a deployment has no markers",
+                expected="a deployment that delivered this stream exactly once",
+                found=copy_from,
+                where=f"group {other.sink.group}",
+                hint="Check the name: TIDEMARK_DEPLOYMENT as it was before, or bucket and prefix as in lake/prod",
+            )
         positions = {**copied, **positions}
     markers.set(positions)
     found = markers.read()

@@ -63,7 +63,7 @@ class ConfigError(TidemarkError):
 
 
 class RequestError(TidemarkError):
-    """A command or a form asks for something that is not there, or does not say enough. No setting is wrong.
+    """A command or a form asks for something that does not exist, or does not say enough. No setting is wrong.
 
     Correct what you asked for, or create it first. The error says what there is.
     """

@@ -53,7 +53,7 @@ def require_same_rules(zone: str, first: ZoneRules, second: ZoneRules) -> None:
     at = next((at for at, (one, other) in enumerate(sides) if one != other), 0)
     expected, found = (_side(item, at) for item in (first, second))
     raise ConfigError(
-        "the time-zone data of two programs differ, so rows would be of other days than the run's",
+        "two programs have different time-zone data, so a row could get another day than the run expects",
         expected=expected,
         found=found,
         where=f"time zone {zone}",

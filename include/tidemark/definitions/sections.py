@@ -95,8 +95,9 @@ class FieldTime(Keys):
         default=31,
         ge=1,
         le=36_500,
-        description="How many days the field may lie before or after the timestamp of its Kafka record. Beyond, the"
-        " event time is that timestamp, so that wrong clocks open few days. Raise it before a replay of old events.",
+        description="How many days the field may lie before or after the timestamp of its Kafka record. If it lies"
+        " further away, the event time is that timestamp, so that wrong clocks open few days. Raise it before a replay"
+        " of old events.",
         examples=[400],
     )
 
@@ -199,8 +200,8 @@ class Archive(Keys):
     max_folders: int = Field(
         default=1_000,
         ge=1,
-        description="Most folders that one micro-batch fills for one Kafka partition. The first ones in offset order"
-        " count. Rows of further folders share one, whose name contains `~overflow`.",
+        description="Most folders that one micro-batch fills for one Kafka partition: the first ones in offset order."
+        " Rows of further folders share one, whose name contains `~overflow`.",
         examples=[200],
     )
     part_bytes: int = Field(

@@ -94,9 +94,9 @@ class _Start:
                 "a log has no marker, but records of it were delivered",
                 decided.missing,
                 markers,
-                "The marker expired or was deleted, the live cluster was replaced, or TIDEMARK_DEPLOYMENT was changed:"
-                " then set it back. Else find the greatest offset of the log in tidemark.source of both output topics,"
-                " and set the marker to the next offset",
+                "The marker expired or was deleted, the live cluster was replaced, or TIDEMARK_DEPLOYMENT was changed."
+                " If the name was changed, set it back. Otherwise find the greatest offset of the log in the header"
+                " tidemark.source of both output topics, and set the marker to the next offset",
             )
         if decided.after:
             folder = f"s3://{self._checkpoint.store.bucket}/{self._checkpoint.prefix}"

@@ -89,8 +89,8 @@ def next_range(
             expected=f"offset {before}, where the last replay ended",
             found=f"offset {marker}",
             where=where,
-            hint="Otherwise dead letters are replayed twice or never. Set the marker back: tidemark markers STREAM"
-            f" --replay --set {log.partition}={before}",
+            hint="A replay from there would deliver dead letters twice or never. Set the marker back:"
+            f" tidemark markers STREAM --replay --set {log.partition}={before}",
         )
     start = next((found for found in (marker, before) if found is not None), 0)
     if end < start:
