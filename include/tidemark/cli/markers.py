@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import make_table, open_console, plain
-from tidemark.core.errors import ConfigError
+from tidemark.core.errors import RequestError
 from tidemark.definitions.stream import load_stream
 from tidemark.speed.manual_markers import ManualMarkers
 
@@ -21,7 +21,7 @@ def print_markers(
         other = ManualMarkers.open(stream, settings.model_copy(update={"deployment": copy_from}), replay=replay)
         copied = other.read()
         if not copied:
-            raise ConfigError(
+            raise RequestError(
                 "a deployment has no markers",
                 expected="a deployment that delivered this stream exactly once",
                 found=copy_from,
@@ -45,5 +45,5 @@ def print_markers(
 def _parse(text: str) -> tuple[int, int]:
     partition, _, offset = text.partition("=")
     if not (partition.isdecimal() and offset.isdecimal()):
-        raise ConfigError("not a marker", expected="PARTITION=OFFSET", found=text)
+        raise RequestError("not a marker", expected="PARTITION=OFFSET", found=text)
     return int(partition), int(offset)

@@ -53,7 +53,8 @@ def read_text(path: Path, *, bytes_max: int = BYTES_MAX) -> str:
     """A file's text. Raises ConfigError, with the file, if it is unreadable, too large or not UTF-8."""
     try:
         if not path.is_file():
-            raise ConfigError("not a file", where=str(path))
+            found = "something else" if path.exists() else "nothing"
+            raise ConfigError("not a file", expected="a file", found=found, where=str(path))
         with path.open("rb") as file:
             data = file.read(bytes_max + 1)
     except OSError as error:
