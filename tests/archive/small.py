@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -41,7 +42,7 @@ def hour(moment: datetime) -> str:
     return f"hour={moment.astimezone(ZONE):%d-%H}"
 
 
-def row_of(log: TopicPartition, offset: int, moment: datetime, value: bytes) -> dict[str, object]:
+def row_of(log: TopicPartition, offset: int, moment: datetime, value: bytes) -> dict[str, Any]:
     return {
         "topic": log.topic,
         "partition": log.partition,

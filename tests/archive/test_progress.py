@@ -292,6 +292,7 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
     assert found == {
         "format": 1,
         "stream": stream.name,
+        "deployment": settings.deployment,
         "layer": "archive",
         "state": "stopped",
         "version": 3,

@@ -120,6 +120,8 @@ def test_rows_a_minute_after_their_files_first_row_start_the_next_file(
 
 def naive(rows: Sequence[Row], limits: FileLimits) -> dict[tuple[str, int], list[int]]:
     """The oracle: offsets of every file by path and sequence, row by row, with all paths open."""
+    within = list(dict.fromkeys(row.path for row in rows))[: limits.max_folders]
+    rows = [row if row.path in within else replace(row, path=limits.overflow) for row in rows]
     files: dict[tuple[str, int], list[int]] = {}
     opened: dict[str, int] = {}
     seq: dict[str, int] = {}
@@ -156,6 +158,8 @@ def naive(rows: Sequence[Row], limits: FileLimits) -> dict[tuple[str, int], list
         max_bytes=st.integers(3, 40),
         rotate_interval_us=st.none() | st.integers(1, 30).map(lambda number: number * 1_000_000),
         max_open_files=st.integers(1, 5),
+        max_folders=st.integers(1, 6),
+        overflow=st.just("~overflow"),
     ),
     sizes=st.lists(st.integers(1, 9), min_size=40, max_size=40),
     chunk_rows=st.integers(1, 12),

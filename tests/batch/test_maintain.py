@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.archive.small import START, ZONE, Small
+from tests.archive.small import START, ZONE, Small, row_of
 from tests.batch.logs import MONDAY, TUESDAY, Log
 from tests.batch.steps import pass_audit
 from tests.batch.test_table_maintenance import offsets, reconcile, staged, verdict
@@ -44,9 +44,10 @@ def test_maintenance_changes_nothing_for_a_concurrent_run_and_its_readers(
     log = Log(stream=stream, settings=settings, produce_records=produce)
     times = [START + timedelta(hours=offset) for offset in range(RECORDS)]
     values = [b'{"n":%d}' % (offset * offset) for offset in range(RECORDS)]
+    archived_rows = [row_of(log.owner(), offset, times[offset], values[offset]) for offset in range(RECORDS)]
     produce(
         stream.topic,
-        [(b"k", value, int(time.timestamp() * 1000), 0, []) for time, value in zip(times, values, strict=True)],
+        [(row["key"], row["value"], int(row["timestamp"].timestamp() * 1000), 0, []) for row in archived_rows],
     )
     small = Small(
         store=log.store,
