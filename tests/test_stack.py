@@ -129,7 +129,7 @@ class Orphan:
 
 @pytest.fixture(scope="module")
 def orphan(tmp_path_factory: pytest.TempPathFactory) -> Orphan:
-    root = tmp_path_factory.mktemp("orphan")
+    root = tmp_path_factory.mktemp("a stack of émigrés") / "日本 # 1"
     script = (
         "import signal\nfrom pathlib import Path\nfrom tidemark.stack.local import LocalStack\n"
         f"stack = LocalStack('again', root=Path({str(root)!r}))\nstack.start()\n"

@@ -1,6 +1,7 @@
 """Files and ports of the local stack."""
 
 import atexit
+import json
 import os
 import secrets
 import socket
@@ -25,6 +26,11 @@ def env_text(variables: Mapping[str, str]) -> str:
     """The text of an env file. Values are in single quotes, so that a path may contain spaces or ``#``."""
     quoted = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in variables.items()}
     return "".join(f"{name}='{value}'\n" for name, value in quoted.items())
+
+
+def properties_text(values: Mapping[str, str]) -> str:
+    """The text of a Java properties file. Java reads it as Latin-1, so other characters are escaped, as in JSON."""
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in values.items())
 
 
 def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidemark.core.errors import StackError
+from tidemark.stack.files import properties_text
 from tidemark.stack.java import java_argv
 from tidemark.stack.processes import Managed, Processes
 
@@ -55,8 +56,7 @@ def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, l
     """Start the node with the data in ``folder``. A new folder is formatted first."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.properties"
-    properties = "".join(f"{key}={value}\n" for key, value in _config(folder, node).items())
-    config.write_text(properties, encoding="utf-8")
+    config.write_text(properties_text(_config(folder, node)), encoding="ascii")
     if not (folder / "data" / "meta.properties").exists():
         _format(config, jars, node.cluster_id)
     argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties=LOGGING)

@@ -6,7 +6,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.s3 import s3_client
 from tidemark.settings import Settings
-from tidemark.stack.files import write_private
+from tidemark.stack.files import properties_text, write_private
 from tidemark.stack.java import java_argv
 from tidemark.stack.processes import Managed, Processes
 
@@ -30,7 +30,7 @@ def start_s3proxy(
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     config = folder / "s3proxy.properties"
-    write_private(config, "".join(f"{key}={value}\n" for key, value in _config(data, port, settings).items()))
+    write_private(config, properties_text(_config(data, port, settings)))
     logback = folder / "logback.xml"
     logback.write_text(LOGBACK, encoding="utf-8")
     argv = java_argv(
