@@ -2,7 +2,8 @@
 
 Days pass, some of them empty, some records come days late, and runs reconcile finished days. Meanwhile an attempt is
 killed in any step, the archive stream is killed or missing, the S3 server fails, two runs reconcile the same days, a
-day is rolled back to its first version and forward again, or maintenance compacts the archive.
+day is rolled back to its first version and forward again, maintenance compacts the archive, or a producer's clock is
+ten minutes fast, a year ahead, or at the epoch.
 
 A reader reads every snapshot of the table, and the current view is read between any two steps. A day must have
 everything that was archived before its run started, and everything that it had before. The view must have everything
@@ -28,7 +29,7 @@ from rich.text import Text
 
 from tests.faults import FaultProxy, Rule
 from tests.soak.attempt import STEPS
-from tests.soak.days_oracle import DAY_RECORDS
+from tests.soak.days_oracle import DAY_RECORDS, WRONG_CLOCKS
 from tests.soak.days_world import DaysWorld, days_world
 from tests.soak.world import signal_all
 from tests.speed.live import SpeedApp
@@ -92,7 +93,7 @@ def soak_days(
         days = world.burst(DAY_RECORDS)
     _await_archive(world)
     with world.watched():
-        _reconcile(world, "last", days)
+        _reconcile(world, "last", [*days, *world.find_strays()])
     world.judge()
     counts = _judge_days(world)
     table = Table("What", title=name)
@@ -178,6 +179,16 @@ def _archive_away(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]
     world.archive_down()
     further = world.burst(fault.burst)
     return f"{_reconcile(world, run, [*days, *further])} attempts"
+
+
+def _clock_wrong(clock: int) -> Callable[[DaysWorld, Fault, str, Sequence[date]], str]:
+    def strike(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+        """A producer with a wrong clock sends between the others. The archive stream is missing."""
+        world.archive_down()
+        further = world.burst(fault.burst, clock)
+        return f"{_reconcile(world, run, [*days, *further])} attempts"
+
+    return strike
 
 
 def _s3_fails(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
@@ -268,6 +279,7 @@ _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
     "two runs, one killed": _two_runs,
     "rolled back": _rolled_back,
     "maintained": _maintained,
+    **{f"a clock {WRONG_CLOCKS[clock]}": _clock_wrong(clock) for clock in range(1, len(WRONG_CLOCKS))},
 }
 
 

@@ -3,6 +3,9 @@
 A day has ``DAY_RECORDS`` records. One in ten comes a day late, one in a hundred two days late. Two in fifty are copies,
 by the key ``pair``, of an earlier record of their day and partition. Each ``QUIET``-th day has only the latest records,
 so that it is empty at its end.
+
+Producers with a wrong clock repeat some of the records under other numbers: ``CLOCKS`` times the clock's place in
+``WRONG_CLOCKS``, plus the record's own number.
 """
 
 import re
@@ -19,6 +22,8 @@ PARTITIONS = 2
 DAY_RECORDS = 8_000
 DAY_MS = 86_400_000
 QUIET = 4
+CLOCKS = 10**9
+WRONG_CLOCKS = ("right", "ten minutes fast", "a year ahead", "at the epoch")
 FIRST_DAY = date(2013, 1, 1)
 EPOCH = date(1970, 1, 1)
 PAIR = "CASE WHEN n % 50 = 9 THEN n - 2 WHEN n % 50 = 23 THEN n - 10 ELSE n END"
@@ -31,7 +36,18 @@ State = Mapping[tuple[int, int], int]  # the last offset, by day since the epoch
 
 
 def moment_ms(n: int) -> int:
-    """The timestamp of the n-th record, in ms since the epoch."""
+    """The timestamp of the n-th record by its producer's clock, in ms since the epoch."""
+    clock, n = divmod(n, CLOCKS)
+    right = _right_ms(n)
+    return (right, right + 600_000, right + 365 * DAY_MS, 1 + n % 1_000)[clock]
+
+
+def twins(n: int, clock: int) -> range:
+    """The numbers that a producer with that wrong clock sends with the n-th record: fifty with each two hundredth."""
+    return range(clock * CLOCKS + n, clock * CLOCKS + n + (50 if clock and n % 200 == 0 else 0))
+
+
+def _right_ms(n: int) -> int:
     index = n // DAY_RECORDS
     late = 2 if n % 100 == 50 else 1 if n % 10 == 3 else 0
     if index % QUIET == QUIET - 1:
@@ -76,6 +92,14 @@ def quarantined(
             yield day_of(n), partition, offset, *kept
 
 
+def ends_of(acknowledged: Mapping[Place, int]) -> dict[int, int]:
+    """The offset after the last acknowledged one, by partition."""
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    for partition, offset in acknowledged:
+        ends[partition] = max(ends[partition], offset + 1)
+    return ends
+
+
 def contiguous(ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
     """The end of the ranges (partition, start, end) without a gap from offset 0 on, by partition."""
     ends = dict.fromkeys(range(PARTITIONS), 0)
@@ -89,13 +113,13 @@ def contiguous(ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
 class RunRequest:
     """The days of a run, and the archive's complete end before its first attempt.
 
-    ``dated_by_timestamp``: the records' timestamps give the end of its days in Kafka. Then the run reads every record
-    that came in time, archived or not.
+    ``held``: the ends of the acknowledged records at that time, if the records' timestamps give their days. Then the
+    run reads every record of its days before them, archived or not, whatever timestamps lie between.
     """
 
     days: Sequence[date]
     archived: Ends
-    dated_by_timestamp: bool = True
+    held: Ends | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,14 +224,13 @@ def _state(rows: Ints) -> dict[tuple[int, int], int]:
 def _due(asked: RunRequest, before: set[date], log: Mapping[int, Ints]) -> Iterator[tuple[tuple[int, int], int]]:
     """The last record that a run must have read of its days, and of days that late records reopen.
 
-    It must have read archived records, and records of its days that came in time.
+    It must have read archived records, and those of its days that Kafka held.
     """
     for day in sorted({*asked.days, *before}):
         number = (day - EPOCH).days
-        index = (day - FIRST_DAY).days
+        ends = asked.held if day in asked.days and asked.held is not None else {}
         for partition, records in log.items():
             own = records[records[:, 2] == number]
-            in_time = (own[:, 1] // DAY_RECORDS == index) & (day in asked.days and asked.dated_by_timestamp)
-            due = own[(own[:, 0] < asked.archived[partition]) | in_time]
+            due = own[own[:, 0] < max(asked.archived[partition], ends.get(partition, 0))]
             if len(due):
                 yield (number, partition), int(due[-1, 0])

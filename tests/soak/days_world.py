@@ -21,6 +21,7 @@ from tests.archive.apps import ArchiveApp
 from tests.archive.oracle import Oracle
 from tests.catalog import another_catalog
 from tests.soak.days_oracle import (
+    CLOCKS,
     DAY_RECORDS,
     EPOCH,
     FIRST_DAY,
@@ -31,11 +32,14 @@ from tests.soak.days_oracle import (
     RunRequest,
     Snapshot,
     contiguous,
+    day_of,
+    ends_of,
     moment_ms,
     published,
     quarantined,
     torn_day,
     torn_view,
+    twins,
 )
 from tests.soak.feed import Feeder
 from tests.speed.live import SpeedApp, running
@@ -78,6 +82,7 @@ class DaysWorld:
         self.views = 0
         self.attempts = 0
         self.next_day = FIRST_DAY
+        self.stray_days: list[date] = []  # of wrong clocks, once a run is asked for them
         self._archive: ArchiveApp | None = None
         self._views = folder / "views"
         self._views.mkdir()
@@ -115,28 +120,33 @@ class DaysWorld:
         """A process that works on a run; what is left of it at the end is killed."""
         self.attempts += 1
         if run not in self._asked:
-            self._asked[run] = RunRequest(
-                days=tuple(days), archived=self._archived[-1][1], dated_by_timestamp=self.dated_by_timestamp
-            )
+            held = ends_of(self.feeder.acknowledged.copy()) if self.dated_by_timestamp else None
+            self._asked[run] = RunRequest(days=tuple(days), archived=self._archived[-1][1], held=held)
         environment = {**self.stack.env, **({"TIDEMARK_S3_ENDPOINT": endpoint} if endpoint else {})}
         command = [sys.executable, "-m", "tests.soak.attempt", self.name, run, str(self._views), what, *map(str, days)]
         return running(command, self.folder / f"{run}-{self.attempts:04}.log", environment)
 
-    def burst(self, records: int) -> list[date]:
-        """Feed records. Return the finished days without a run."""
-        before = len(self.feeder.acknowledged)
-        self.feeder.burst(records)
-        wait_until(
-            lambda: len(self.feeder.acknowledged) >= before + records, "the records are acknowledged", DEADLINE_S
-        )
-        over = FIRST_DAY + timedelta(days=len(self.feeder.acknowledged) // DAY_RECORDS)  # the first unfinished day
+    def burst(self, records: int, clock: int = 0) -> list[date]:
+        """Feed records, some of them also with that wrong clock. Return the finished days without a run."""
+        before = self.feeder.in_order
+        self.feeder.burst(records, clock)
+        wait_until(lambda: self.feeder.in_order >= before + records, "the records are acknowledged", DEADLINE_S)
+        over = FIRST_DAY + timedelta(days=self.feeder.in_order // DAY_RECORDS)  # the first unfinished day
         days = [self.next_day + timedelta(days=number) for number in range((over - self.next_day).days)]
         self.next_day = over
         return days
 
     def over(self) -> list[date]:
         """The finished days, all of which have a run."""
-        return [FIRST_DAY + timedelta(days=number) for number in range((self.next_day - FIRST_DAY).days)]
+        return [FIRST_DAY + timedelta(days=number) for number in range((self.next_day - FIRST_DAY).days)] + [
+            *self.stray_days
+        ]
+
+    def find_strays(self) -> list[date]:
+        """The days that only wrong clocks have, which are part of ``over`` from now on."""
+        twice = {day_of(n) for n in self.feeder.acknowledged.values() if n >= 2 * CLOCKS}
+        self.stray_days = sorted(twice - set(self.over()))
+        return self.stray_days
 
     def seals(self, day: date) -> tuple[Seal, ...]:
         """The seals of all versions, in order."""
@@ -275,7 +285,13 @@ def days_world(stack: LocalStack, folder: Path, name: str, *, dated_by_timestamp
     bootstrap = stack.settings.kafka_bootstrap
     ensure_topic(bootstrap, f"{name}-source", partitions=PARTITIONS, config={"retention.ms": "-1"})
     feeder = Feeder(
-        bootstrap, f"{name}-source", PARTITIONS, moment_ms=moment_ms, trickle=1, aborting=not dated_by_timestamp
+        bootstrap,
+        f"{name}-source",
+        PARTITIONS,
+        moment_ms=moment_ms,
+        twins=twins,
+        trickle=1,
+        aborting=not dated_by_timestamp,
     )
     found = DaysWorld(stack, folder, name, feeder, dated_by_timestamp=dated_by_timestamp)
     try:

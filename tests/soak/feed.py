@@ -1,7 +1,7 @@
 """An endless feed: some records at a time, bursts on demand, aborted transactions; keeps what Kafka acknowledged."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from types import TracebackType
@@ -32,8 +32,9 @@ def is_good(n: int) -> bool:
 class Feeder:
     """A thread that produces to a topic during the block. ``acknowledged`` is complete after the block.
 
-    ``moment_ms`` gives each number its timestamp, which its value has too. ``aborting``: a burst starts with a
-    transaction that is aborted, whose marker has the current time.
+    ``moment_ms`` gives each number its timestamp, which its value has too. ``twins`` gives the numbers that another
+    producer with some wrong clock sends after a number of a burst. ``aborting``: a burst starts with a transaction that
+    is aborted, whose marker has the current time.
     """
 
     def __init__(
@@ -43,13 +44,16 @@ class Feeder:
         partitions: int,
         *,
         moment_ms: Callable[[int], int] | None = None,
+        twins: Callable[[int, int], Iterable[int]] = lambda _n, _clock: (),
         trickle: int = TRICKLE,
         aborting: bool = True,
     ) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) of the source to the record's number
+        self.in_order = 0  # acknowledged records without the twins
         self._bootstrap, self._topic, self._partitions, self._moment_ms = bootstrap, topic, partitions, moment_ms
+        self._twins = twins
         self._trickle, self._aborts = trickle, aborting
-        self._wanted: SimpleQueue[int] = SimpleQueue()
+        self._wanted: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._stop = Event()
         self._failure: BaseException | None = None
         self._number = 0
@@ -79,31 +83,32 @@ class Feeder:
         if self._failure is not None:
             raise self._failure
 
-    def burst(self, records: int) -> None:
-        """Send ``number`` records at once."""
-        self._wanted.put(records)
+    def burst(self, records: int, clock: int = 0) -> None:
+        """Send that many records at once, and the twins that the clock gives them."""
+        self._wanted.put((records, clock))
 
     def _run(self) -> None:
         try:
             while not self._stop.wait(PAUSE_S):
                 try:
-                    records = self._wanted.get_nowait()
+                    records, clock = self._wanted.get_nowait()
                     if self._aborts:
                         self._abort_some()
                 except Empty:
-                    records = self._trickle
-                for _ in range(records):
-                    self._send()
+                    records, clock = self._trickle, 0
+                for n in range(self._number, self._number + records):
+                    self._send(n)
+                    for twin in self._twins(n, clock):
+                        self._send(twin, in_order=False)
+                self._number += records
         except BaseException as error:  # noqa: BLE001  # raised where the feeder ends
             self._failure = error
 
-    def _send(self) -> None:
-        n = self._number
-        self._number += 1
-
+    def _send(self, n: int, *, in_order: bool = True) -> None:
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 self.acknowledged[message.partition(), message.offset()] = n
+                self.in_order += in_order
             else:
                 self._failure = KafkaException(error)
 

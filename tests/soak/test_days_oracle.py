@@ -7,22 +7,26 @@ import numpy as np
 import pytest
 
 from tests.soak.days_oracle import (
+    CLOCKS,
     DAY_RECORDS,
     EPOCH,
     FIRST_DAY,
     PARTITIONS,
     QUIET,
+    WRONG_CLOCKS,
     History,
     Ints,
     RunRequest,
     Snapshot,
     contiguous,
+    ends_of,
     is_published,
     moment_ms,
     published,
     quarantined,
     torn_day,
     torn_view,
+    twins,
 )
 
 pytestmark = pytest.mark.conformance(58)
@@ -83,11 +87,39 @@ def test_a_quiet_day_is_empty_until_late_records_arrive_two_days_later() -> None
 
 def test_a_run_need_not_read_unarchived_records_if_values_give_the_day() -> None:
     state = Snapshot(identity=0, run="one", rows=_rows())
-    for dated_by_timestamp in (True, False):
-        asked = {"one": RunRequest(days=DAYS[:1], archived=contiguous(()), dated_by_timestamp=dated_by_timestamp)}
+    for held in (ends_of(ACKNOWLEDGED), None):
+        asked = {"one": RunRequest(days=DAYS[:1], archived=contiguous(()), held=held)}
         problems = list(History().problems(state, LOG, asked, {DAYS[0]: 0}.__getitem__))
         due = [f"{DAYS[0]}, partition {partition}" for partition in range(PARTITIONS)]
-        assert [text.partition(":")[0] for text in problems] == due * dated_by_timestamp
+        assert [text.partition(":")[0] for text in problems] == due * (held is not None)
+
+
+@pytest.mark.parametrize("clock", range(1, len(WRONG_CLOCKS)), ids=WRONG_CLOCKS[1:])
+def test_a_day_that_ends_at_a_record_of_a_wrong_clock_is_reported(clock: int) -> None:
+    sent = [sent for n in range(DAY_RECORDS + 300) for sent in (n, *twins(n, clock))]
+    parts = [[n for n in sent if n % PARTITIONS == partition] for partition in range(PARTITIONS)]
+    acknowledged = {(partition, offset): n for partition, part in enumerate(parts) for offset, n in enumerate(part)}
+    log = published(acknowledged)
+    own = {partition: records[records[:, 2] == DAY] for partition, records in log.items()}
+    rows = np.concatenate(
+        [np.stack([of[:, 2], np.full(len(of), partition), of[:, 0], of[:, 1]]) for partition, of in own.items()], axis=1
+    )
+    asked = {"one": RunRequest(days=DAYS[:1], archived=contiguous(()), held=ends_of(acknowledged))}
+
+    def problems(state: Ints) -> list[str]:
+        snapshot = Snapshot(identity=0, run="one", rows=state)
+        return list(History().problems(snapshot, log, asked, {DAYS[0]: 0}.__getitem__))
+
+    assert problems(rows) == []
+    stray = [int(of[of[:, 2] != DAY][0, 0]) for of in log.values()]  # the first record of another day
+    assert problems(rows[:, rows[2] < np.array(stray)[rows[1]]])
+
+
+def test_twins_have_the_times_of_their_clocks() -> None:
+    assert [n % CLOCKS for n in twins(200, 3)] == list(range(200, 250))
+    assert not twins(201, 1)
+    fast, ahead, epoch = (moment_ms(clock * CLOCKS + 200) for clock in (1, 2, 3))
+    assert (fast - moment_ms(200), ahead - moment_ms(200), epoch) == (600_000, 365 * 86_400_000, 201)
 
 
 def _aside() -> list[int]:
