@@ -3,7 +3,9 @@
 It does what Airflow would do next: the steps that have not succeeded, in order. It prints ``step NAME`` before each.
 ``reconcile`` and ``force`` are the steps of a reconcile run. ``roll back`` takes the day to its first version.
 ``maintain`` is the weekly maintenance, where everything is old enough to be compacted. ``maintain and delete`` also
-deletes everything that was replaced; no run and no stream may be running then.
+deletes everything that was replaced; no run and no stream may be running then. ``maintain and delete before MOMENT``
+deletes only what was replaced and written before; a stream that started later may be running. ``plan`` is that step
+alone, without the stream's lease.
 
 Before and after each step, it writes the rows of the current view to a file: (partition, offset, n), without n if the
 stream has none. The file's name starts with the time when the read started, in ns since the epoch.
@@ -16,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ from tidemark.spark.session import spark_session
 
 STEPS = ("plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal", "report")
 UP_TO = "reconcile up to "
+DELETE = "maintain and delete"
 
 
 def main() -> None:
@@ -87,11 +90,9 @@ def _steps(run: Run, spark: SparkSession, what: str, days: list[date]) -> list[t
     if what == "roll back":
         return [("rollback", lambda: rollback_day(run, spark, day=days[0], version=1))]
     if what.startswith("maintain"):
-        compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # compaction imports it from core.maintenance_ages
-        if what == "maintain and delete":
-            replaced.KEPT_FOR = replaced.DELETED_AFTER = timedelta(0)  # type: ignore[attr-defined]  # as above
-            expiry.ABANDONED_AFTER = timedelta(0)
-        return [("maintain", lambda: maintain_run(run, spark))]
+        return [("maintain", lambda: _maintain(run, spark, what))]
+    if what == "plan":
+        return [("plan", lambda: plan_run(run, days, force=False))]
     acts: tuple[Callable[[], object], ...] = (
         lambda: plan_run(run, days, force=what == "force"),
         lambda: refill_run(run, spark) if run.require(PLAN).refill else None,
@@ -103,6 +104,16 @@ def _steps(run: Run, spark: SparkSession, what: str, days: list[date]) -> list[t
         lambda: report_run(run),
     )
     return list(zip(STEPS, acts, strict=True))
+
+
+def _maintain(run: Run, spark: SparkSession, what: str) -> None:
+    compaction.MIN_AGE = timedelta(0)  # type: ignore[attr-defined]  # compaction imports it from core.maintenance_ages
+    if what.startswith(DELETE):
+        moment = what.removeprefix(DELETE).removeprefix(" before ")
+        age = datetime.now(UTC) - datetime.fromisoformat(moment) if moment else timedelta(0)
+        replaced.KEPT_FOR = replaced.DELETED_AFTER = age  # type: ignore[attr-defined]  # as above
+        expiry.ABANDONED_AFTER = age
+    maintain_run(run, spark)
 
 
 def _done(run: Run, step: str) -> bool:

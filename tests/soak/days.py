@@ -3,7 +3,7 @@
 Days pass, some of them empty, some records come days late, and runs reconcile finished days. Meanwhile an attempt is
 killed in any step, the archive stream is killed or missing, the S3 server fails, two runs reconcile the same days, a
 day is rolled back to its first version and forward again, maintenance compacts the archive, or a producer's clock is
-ten minutes fast, a year ahead, or at the epoch.
+ten minutes fast, a year ahead, or at the epoch. Streams beside it have faults of their own (``side_faults``).
 
 A reader reads every snapshot of the table, and the current view is read between any two steps. A day must have
 everything that was archived before its run started, and everything that it had before. The view must have everything
@@ -31,6 +31,7 @@ from tests.faults import FaultProxy, Rule
 from tests.soak.attempt import STEPS
 from tests.soak.days_oracle import DAY_RECORDS, WRONG_CLOCKS
 from tests.soak.days_world import DaysWorld, days_world
+from tests.soak.side_faults import SIDE_FAULTS, strike_beside
 from tests.soak.world import signal_all
 from tests.speed.live import SpeedApp
 from tidemark.stack.local import LocalStack
@@ -191,6 +192,16 @@ def _clock_wrong(clock: int) -> Callable[[DaysWorld, Fault, str, Sequence[date]]
     return strike
 
 
+def _beside(kind: str) -> Callable[[DaysWorld, Fault, str, Sequence[date]], str]:
+    def strike(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+        """A fault on a stream of its own; then the run, without the archive stream."""
+        world.archive_down()
+        seen = strike_beside(kind, world, run, fault.share)
+        return f"{seen}; {_reconcile(world, run, days)} attempts"
+
+    return strike
+
+
 def _s3_fails(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
     """Some of the run's requests get an error, are cut off, or are done without an answer."""
     chance = random.Random(fault.share)  # noqa: S311  # not for secrets
@@ -280,6 +291,7 @@ _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
     "rolled back": _rolled_back,
     "maintained": _maintained,
     **{f"a clock {WRONG_CLOCKS[clock]}": _clock_wrong(clock) for clock in range(1, len(WRONG_CLOCKS))},
+    **{kind: _beside(kind) for kind in SIDE_FAULTS},
 }
 
 
