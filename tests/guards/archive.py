@@ -214,4 +214,12 @@ GUARDS = (
         new="return self.alive and not (",
         tests=("tests/test_health.py::test_records_beyond_a_bound_are_an_alarm_until_it_ends",),
     ),
+    Guard(
+        name="archive-topic-polled",
+        promise="An archive stream without batches notices that its topic was recreated.",
+        path="include/tidemark/archive/stream/driver.py",
+        old="            check_topic()\n",
+        new="",
+        tests=("tests/spark/test_same_topic.py::test_an_archive_stream_without_batches_stops",),
+    ),
 )

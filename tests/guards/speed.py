@@ -235,4 +235,12 @@ GUARDS = (
             ),
         ),
     ),
+    Guard(
+        name="speed-topic-polled",
+        promise="A speed stream without batches notices that its topic was recreated.",
+        path="include/tidemark/speed/stream.py",
+        old="        watch.poll()\n",
+        new="",
+        tests=("tests/spark/test_same_topic.py::test_a_speed_stream_without_batches_stops",),
+    ),
 )

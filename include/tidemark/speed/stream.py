@@ -32,6 +32,7 @@ from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.process import Transform, classify, code_file, load_transform
 from tidemark.spark.records import records
+from tidemark.spark.same_topic import CHECK_S, same_logs
 from tidemark.spark.streaming import (
     await_stop,
     batch_fields,
@@ -43,7 +44,7 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.spark.time_zone import require_same_clocks
-from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, same_logs, sink_of
+from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, sink_of
 from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
 from tidemark.speed.exactly_once.start import set_delivery_mode
@@ -52,7 +53,6 @@ from tidemark.speed.topics import diagnosed, findings
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
-ID_CHECK_S = 10.0
 LIMIT, RETENTION = "max.message.bytes", "retention.ms"
 # The smallest limit of a new dead-letter topic: the source's limit counts compressed bytes, but dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
@@ -191,6 +191,7 @@ def _await(
     def on_poll() -> None:
         monitor.beat()
         check_lease()
+        watch.poll()
 
     await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set, watch.code)
 
@@ -233,7 +234,7 @@ def _dead_lettered(progress: Mapping[str, Any]) -> int:
 
 
 class Watch:
-    """Called after every batch: logs it, reports offsets that retention deleted unread, and detects a recreated topic.
+    """Called after every batch: logs it and reports offsets that retention deleted unread. Detects a recreated topic.
 
     Spark's source only warns about lost offsets and continues after them. It does not notice a recreated topic.
     """
@@ -269,7 +270,13 @@ class Watch:
                 spans[int(partition)] = (first, end)
         if spans and sum(end - start for start, end in spans.values()) != fields["rows"]:
             self._suspects.append((fields["batch"], spans))
-        if self._suspects or time.monotonic() - self._checked_at >= ID_CHECK_S:
+        if self._suspects:
+            self._check()
+
+    def poll(self) -> None:
+        """Check the topic's id every ``CHECK_S``. Call it about every second: batches may not come, as for a topic that
+        was recreated and is not as long as the first one was."""
+        if time.monotonic() - self._checked_at >= CHECK_S:
             self._check()
 
     def diagnosed(self, error: TidemarkError) -> TidemarkError:

@@ -29,6 +29,7 @@ from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
 from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import Monitor
+from tidemark.spark.same_topic import TopicPoll
 from tidemark.spark.streaming import (
     bind_checkpoint,
     kafka_source,
@@ -185,9 +186,11 @@ class _Driver:
     def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
         """Wait until the query ends, or until it shall stop and no batch runs."""
         batches, check_lease = self.batches, LeasePoll(self.lease, self.settings)
+        check_topic = TopicPoll(self.settings, self.stream.topic, self.topic_id)
         while not query.awaitTermination(POLL_S):
             self.monitor.beat()
             check_lease()
+            check_topic()
             if alarm is not None and alarm.rings():
                 batches.pause.set()
             ending = stop_requested() or batches.pause.is_set()

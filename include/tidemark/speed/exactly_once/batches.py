@@ -22,7 +22,6 @@ from tidemark.core.errors import ConfigError, ConflictError, ServiceError, Tidem
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import watermarks
-from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
@@ -30,6 +29,7 @@ from tidemark.spark.kafka_tasks import tasks_read
 from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.process import Transform, classify, code_file
 from tidemark.spark.records import records
+from tidemark.spark.same_topic import same_logs
 from tidemark.spark.streaming import stop_requested
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_partitions
@@ -169,20 +169,6 @@ class TransactionBatches:
             ensure_markers(self.sink.bootstrap, self.sink.marker_topic, len(logs))
             self.partitions = len(logs)
         return logs
-
-
-def same_logs(settings: Settings, topic: str, topic_id: str) -> tuple[TopicPartition, ...]:
-    """The source's logs. Raises ConflictError if the topic was recreated while the stream ran."""
-    logs = describe_topic(settings.kafka_bootstrap, topic)
-    if logs[0].topic_id != topic_id:
-        raise ConflictError(
-            "the topic was recreated while the stream ran",
-            expected=f"topic id {topic_id}",
-            found=f"topic id {logs[0].topic_id}",
-            where=topic,
-            hint="Restart the stream: it names the checkpoint to remove",
-        )
-    return logs
 
 
 def receipt(done: Delivered) -> pa.RecordBatch:
