@@ -57,8 +57,9 @@ class Fault:
 
 
 def draw_days(faults: int, chance: random.Random) -> list[Fault]:
-    """``number`` faults; the counts of the kinds differ by one at most."""
-    kinds = [tuple(_STRIKES)[number % len(_STRIKES)] for number in range(faults)]
+    """``faults`` faults of random kinds; the counts of the kinds differ by one at most."""
+    order = chance.sample(tuple(_STRIKES), len(_STRIKES))
+    kinds = [order[number % len(order)] for number in range(faults)]
     chance.shuffle(kinds)
     return [
         Fault(

@@ -116,7 +116,8 @@ class SideStream:
     def recreate(self) -> tuple[str, str]:
         """Delete the topic and create it again. Return both ids."""
         before = self._topic_id()
-        AdminClient({"bootstrap.servers": self._bootstrap}).delete_topics([self.topic])[self.topic].result(DEADLINE_S)
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin.delete_topics([self.topic])[self.topic].result(DEADLINE_S)
         create = lambda: ensure_topic(self._bootstrap, self.topic, partitions=PARTITIONS, config=CONFIG)  # noqa: E731
         wait_until(create, "the topic is created again", DEADLINE_S)
         wait_until(lambda: self._topic_id() not in ("", before), "the broker has the new topic", DEADLINE_S)
