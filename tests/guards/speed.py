@@ -235,4 +235,12 @@ GUARDS = (
             ),
         ),
     ),
+    Guard(
+        name="marker-copied-forwards",
+        promise="Markers that are copied from another deployment again move none back.",
+        path="include/tidemark/cli/markers.py",
+        old="_require_forwards(copied, markers, other)",
+        new="pass",
+        tests=("tests/speed/test_deployments.py::test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops",),
+    ),
 )
