@@ -214,4 +214,12 @@ GUARDS = (
         new="return self.alive and not (",
         tests=("tests/test_health.py::test_records_beyond_a_bound_are_an_alarm_until_it_ends",),
     ),
+    Guard(
+        name="bounds-alarm-kept",
+        promise="A restart of the stream does not end an alarm.",
+        path="include/tidemark/spark/monitor.py",
+        old="if before.alarm_until is not None and before.alarm_until > datetime.now(UTC):",
+        new="if False:",
+        tests=("tests/archive/test_progress.py::test_a_restart_keeps_an_alarm_that_has_not_ended",),
+    ),
 )
