@@ -122,20 +122,38 @@ def test_of_many_problems_the_first_twenty_are_named(tmp_path: Path) -> None:
         ("2024-02-30", "'2024-02-30' is no timestamp (day is out of range for month)"),
         ("2024-13-01", "'2024-13-01' is no timestamp (month must be in 1..12)"),
         ("2024-01-01T00:00:00+99:99", "is no timestamp (offset must be"),
-        ("9" * 100_000, "99… is no int (Exceeds the limit"),
+        ("9" * 100_000, "99… is an integer of more than 128 bits"),
+        ("59:" * 80_000 + "59", "59:… is an integer of more than 128 bits"),
         ("0x" + "f" * 5_000, "ff… is an integer of more than 128 bits"),
         ("0b_", "'0b_' is no int"),
         ("!!bool perhaps", "'perhaps' is no bool"),
         ("!!timestamp soon", "'soon' is no timestamp"),
         ("{[1, 2]: 3}", "a key is a list or a mapping"),
     ],
-    ids=["30 February", "month 13", "offset", "100,000 digits", "hexadecimal", "binary", "bool", "timestamp", "a key"],
+    ids=[
+        "30 February",
+        "month 13",
+        "offset",
+        "100,000 digits",
+        "base 60",
+        "hexadecimal",
+        "binary",
+        "bool",
+        "timestamp",
+        "a key",
+    ],
 )
 def test_a_value_that_yaml_cannot_convert_names_file_line_and_reason(tmp_path: Path, value: str, found: str) -> None:
     error = refusal(tmp_path, with_check(value))
     assert error.problem == "not YAML"
     assert found in str(error)
     assert re.search(rf" in line {with_check('').count(chr(10))}, column 1[89] \[", str(error))
+
+
+def test_a_schedule_of_thousands_of_numbers_is_refused_unread(tmp_path: Path) -> None:
+    schedule = ",".join(["1-59"] * 50_000) + " * * * *"
+    error = refusal(tmp_path, f"{GOOD}batch:\n  schedule: {schedule}\n")
+    assert "batch.schedule: Value error, a cron expression of more than 1000 characters, found '1-59," in str(error)
 
 
 def test_what_was_found_is_quoted_up_to_200_characters(tmp_path: Path) -> None:

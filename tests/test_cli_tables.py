@@ -192,6 +192,9 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
         ("2025-06-02", "published, not proven", "", "", "", "rows that Tidemark did not publish"),
     ]
     assert f"Days of {STREAM}, {stream.time_zone}" in printed.text().splitlines()
+    text = " ".join(printed.text().split())
+    assert "Published, not proven: 2025-06-01. Readers see rows there that no seal proves. The next run of" in text
+    assert "Not published by Tidemark, not proven: 2025-06-02. No run replaces these rows by itself: start" in text
 
 
 @WIDTHS

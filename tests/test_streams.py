@@ -230,6 +230,8 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("archive.rotate_schedule", "hourly", ["archive.rotate_schedule: ", "five fields", "found 'hourly'"]),
         ("archive.rotate_schedule", "0 * * * * *", ["archive.rotate_schedule: ", "five fields", "'0 * * * * *'"]),
         ("archive.rotate_schedule", "0 0 31 2 *", ["archive.rotate_schedule: ", "never come", "found '0 0 31 2 *'"]),
+        ("archive.bounds_alarm_hours", 99_999_999, ["archive.bounds_alarm_hours: ", "less than or equal to 878400"]),
+        ("archive.retention_alarm_hours", 1e300, ["archive.retention_alarm_hours: ", "less than or equal to 878400"]),
         ("batch.schedule", "30 25 * * *", ["batch.schedule: ", "five fields", "found '30 25 * * *'"]),
         ("archive.rotate_interval_seconds", 0, ["archive.rotate_interval_seconds: ", "greater than 0", "found 0"]),
         (

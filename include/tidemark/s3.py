@@ -249,11 +249,14 @@ class ObjectStore:
     def delete_version(self, key: str, etag: str) -> bool:
         """Delete the object if its ETag is still this one; False if it is not.
 
-        Some servers ignore the condition, so compare the result of ``find`` first.
+        Some servers ignore the condition, and some refuse it. So compare the result of ``find`` first.
         """
         try:
             self.client.delete_object(Bucket=self.bucket, Key=key, IfMatch=f'"{etag}"')
         except (ClientError, BotoCoreError) as error:
+            if error_code(error) in {"NotImplemented", "501"}:
+                self.delete(key)
+                return True
             if error_code(error) in {"PreconditionFailed", "412", "NoSuchKey", "404", "ConditionalRequestConflict"}:
                 return False
             raise self.refused("delete", key, error) from error

@@ -6,16 +6,18 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from hashlib import md5
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from tests.archive.small import NOW, ZONE, Small, hour, micros, time_of
 from tests.conftest import MakeStream, unique
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
 from tidemark.cli.app import app
-from tidemark.core.errors import ConflictError, FormatError
+from tidemark.core.errors import ConflictError, FormatError, ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -363,6 +365,29 @@ def test_a_delete_is_conditional_on_the_version(settings: Settings) -> None:
     assert (sent, deleted, store.get(key)) == ([f'"{"0" * 32}"'], False, b"new")
     assert store.delete_version(key, found.etag)
     assert store.find(key) is None
+
+
+@pytest.mark.parametrize(("code", "status"), [("NotImplemented", 501), ("", 501), ("AccessDenied", 403)])
+def test_a_server_that_refuses_the_condition_deletes_without_it(code: str, status: int) -> None:
+    sent: list[bool] = []
+
+    class Server:
+        def delete_object(self, *, Bucket: str, Key: str, IfMatch: str | None = None) -> None:  # noqa: N803 - boto3's
+            assert (Bucket, Key) == ("lake", "old")
+            sent.append(IfMatch is not None)
+            if IfMatch is not None:
+                answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+                raise ClientError(answer, "DeleteObject")
+
+    server: Any = Server()
+    store = ObjectStore(SimpleNamespace(bucket="lake"), server)  # type: ignore[arg-type]
+    if status == 501:
+        assert store.delete_version("old", "etag")
+        assert sent == [True, False]
+    else:
+        with pytest.raises(ServiceError, match="AccessDenied"):
+            store.delete_version("old", "etag")
+        assert sent == [True]
 
 
 def test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced(store: ObjectStore) -> None:

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -226,6 +227,28 @@ def test_records_beyond_a_bound_are_counted_in_manifest_log_line_metrics_and_hea
     assert (heartbeat.overflow_rows, heartbeat.out_of_bounds_rows) == (7, 3)
     assert heartbeat.alarm_until is not None
     assert before <= heartbeat.alarm_until - timedelta(hours=2) <= after
+
+
+def test_a_restart_keeps_an_alarm_that_has_not_ended(settings: Settings, make_stream: MakeStream) -> None:
+    stream = make_stream()
+
+    def run(overflow: int = 0, outside: int = 0) -> tuple[Any, ...]:
+        with Monitor(stream, settings, layer="archive") as monitor:
+            monitor.batch(BatchFigures(batch=0, ends={}, seconds=1, overflow_rows=overflow, out_of_bounds_rows=outside))
+        found = heartbeat(settings, stream)
+        return found["overflow_rows"], found["out_of_bounds_rows"], found["alarm_until"]
+
+    *counts, until = run(overflow=7)
+    assert counts == [7, 0]
+    assert run() == (7, 0, until)
+    *counts, later = run(outside=2)
+    assert counts == [7, 2]
+    assert later > until
+    body = Oracle(settings, stream.name).body(f"heartbeats/{stream.name}/archive.json")
+    ended = replace(parse_heartbeat(body, where="here"), alarm_until=datetime.now(UTC))
+    key = Layout(prefix=settings.prefix, stream=stream.name).heartbeat_key("archive")
+    ObjectStore(settings).put(key, ended.to_json())
+    assert run() == (0, 0, None)
 
 
 def test_a_collector_receives_every_instrument_that_the_reference_lists(

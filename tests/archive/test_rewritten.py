@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient
 
 from tests.archive.small import Small, micros, row_of
 from tests.conftest import MakeStream, Produce, Record
+from tidemark.archive import rewritten
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.archive.rewritten import ArchivedRecords
+from tidemark.archive.rewritten import ArchivedRecords, differing
 from tidemark.archive.stream.log_check import LogCheck
 from tidemark.archive.write.last_records import LastRecords
 from tidemark.archive.write.sink import Written
@@ -300,3 +301,22 @@ def test_the_last_row_of_each_log_is_kept_over_batches() -> None:
         )
         for partition, at in enumerate((6, 5, 9))
     ]
+
+
+@pytest.mark.parametrize(("log_start", "asked"), [(10, 0), (9, 1)])
+def test_a_record_that_retention_took_needs_no_right_to_read_the_topics_settings(
+    monkeypatch: pytest.MonkeyPatch, log_start: int, asked: int
+) -> None:
+    """Only READ on the source is granted. The log is quiet, and its last archived record has expired."""
+    settings: list[str] = []
+
+    def config(_: str, topic: str) -> dict[str, str]:
+        settings.append(topic)
+        return {"cleanup.policy": "compact"}
+
+    monkeypatch.setattr(rewritten, "records_at", lambda *_: {})
+    monkeypatch.setattr(rewritten, "log_starts", lambda *_: {LOG: log_start})
+    monkeypatch.setattr(rewritten, "topic_config", config)
+    last = LoggedRecord(log=LOG, offset=9, timestamp_us=0, digest="a")
+    assert differing("kafka", [last], {LOG: LogEnd(offset=10, leader_epoch=1)}) == ()
+    assert settings == [LOG.topic] * asked

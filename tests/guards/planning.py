@@ -175,8 +175,8 @@ GUARDS = (
         name="seen-offsets-carried-over",
         promise="A stream that starts again keeps what it saw of a deleted topic.",
         path="include/tidemark/spark/monitor.py",
-        old="self._extents, self._extents_read = widen(self._extents, before), True",
-        new="self._extents_read = True",
+        old="self._extents = widen(self._extents, before.extents)",
+        new="pass",
         tests=("tests/archive/test_progress.py::test_heartbeats_keep_what_was_seen_of_a_topic_that_is_recreated",),
     ),
     Guard(

@@ -67,6 +67,11 @@ def test_java_knows_the_changes_of_2010_to_the_second_and_no_zone_that_is_none(s
     assert java_zone(spark, "Mars/Olympus", *seconds) == (release, None, ())
 
 
+def test_java_knows_the_zones_that_only_spark_has_a_name_for(spark: SparkSession) -> None:
+    for name in ("EST", "HST", "MST"):
+        require_same_clocks(spark, of_zone(name))
+
+
 STARTS: dict[str, Callable[[SparkSession, Stream, Settings], object]] = {
     "archive": lambda spark, stream, settings: archive(spark, stream, settings, available_now=True),
     "speed": lambda spark, stream, settings: speed(spark, stream, settings, available_now=True),

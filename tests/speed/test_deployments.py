@@ -9,6 +9,7 @@ from tests.speed.dead_letters import START_MS, source_id
 from tests.speed.delivering import marker
 from tests.speed.live import read_topic
 from tidemark.cli.app import app
+from tidemark.cli.markers import print_markers
 from tidemark.core.errors import PositionError
 from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
@@ -68,3 +69,10 @@ def test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops(
     done = CliRunner().invoke(app, ["markers", name, "--copy-from", "dev"])  # the file is dev's
     assert done.output.splitlines()[-1].split() == [source, "0", "[0,", "20)", "10"]
     assert f"group tidemark-{settings.deployment}-speed-{name}-{topic_id}," in done.output
+
+    assert CliRunner().invoke(app, ["markers", name, "--set", "0=15"]).exit_code == 0
+    with pytest.raises(
+        PositionError, match=r"copied marker is before the present one.*found 10 before 15 in partition 0"
+    ):
+        print_markers(None, name, (), copy_from="dev")
+    assert CliRunner().invoke(app, ["markers", name]).output.split()[-1] == "15"

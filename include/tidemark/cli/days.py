@@ -61,11 +61,19 @@ def print_states(console: Console, stream: Stream, found: Sequence[DayState], gr
         rows = f"{item.seal.rows_published:,}", f"{item.seal.rows_quarantined:,}"
         table.add_row(str(item.day), state, *rows, item.seal.quality, _notes(item))
     console.print(table)
-    if unproven := [item.day for item in found if item.status == "unproven"]:
+    if unproven := [item.day for item in found if item.status == "unproven" and item.unproven_run]:
         console.print(
             plain(
                 f"Published, not proven: {_day_ranges(unproven)}. Readers see rows there that no seal proves."
                 f" The next run of {dag_id(stream.name)} rebuilds and seals such a day, whatever its own days are.",
+                style="red",
+            )
+        )
+    if others := [item.day for item in found if item.status == "unproven" and not item.unproven_run]:
+        console.print(
+            plain(
+                f"Not published by Tidemark, not proven: {_day_ranges(others)}. No run replaces these rows by itself:"
+                f" start {dag_id(stream.name)} for the days, or delete the rows.",
                 style="red",
             )
         )

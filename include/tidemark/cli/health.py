@@ -81,7 +81,8 @@ def _bounds(item: LayerHealth) -> tuple[str, ...]:
         (item.heartbeat.overflow_rows, "in the overflow folder, beyond archive.max_folders"),
         (item.heartbeat.out_of_bounds_rows, "with a time field beyond event_time.max_distance_days"),
     )
-    return tuple(f"{item.stream}: {rows:,} records {what}, since the stream's start" for rows, what in found if rows)
+    end = "" if item.heartbeat.alarm_until is None else f"{item.heartbeat.alarm_until:%Y-%m-%d %H:%M} UTC"
+    return tuple(f"{item.stream}: {rows:,} records {what}; alarm until {end}" for rows, what in found if rows)
 
 
 def _retention_alarms(item: LayerHealth) -> tuple[str, ...]:

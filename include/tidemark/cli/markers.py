@@ -1,10 +1,10 @@
 """``tidemark markers``: the markers of exactly-once delivery, read and set by a person."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import make_table, open_console, plain
-from tidemark.core.errors import RequestError
+from tidemark.core.errors import PositionError, RequestError
 from tidemark.definitions.stream import load_stream
 from tidemark.speed.manual_markers import ManualMarkers
 
@@ -28,6 +28,8 @@ def print_markers(
                 where=f"group {other.sink.group}",
                 hint="Check the name: TIDEMARK_DEPLOYMENT as it was before, or bucket and prefix as in lake/prod",
             )
+        copied = {partition: position for partition, position in copied.items() if partition not in positions}
+        _require_forwards(copied, markers, other)
         positions = {**copied, **positions}
     markers.set(positions)
     found = markers.read()
@@ -40,6 +42,21 @@ def print_markers(
         row = (item.log.topic, str(item.log.partition), held, "none" if marker is None else str(marker))
         table.add_row(*map(plain, row))
     console.print(table)
+
+
+def _require_forwards(copied: Mapping[int, int], markers: ManualMarkers, other: ManualMarkers) -> None:
+    """A copy never moves a marker back: repeated later, it would deliver records a second time."""
+    own = markers.read()
+    earlier = [partition for partition, position in copied.items() if own.get(partition, 0) > position]
+    if earlier:
+        raise PositionError(
+            "a copied marker is before the present one",
+            expected=f"markers of group {other.sink.group} that are not before these",
+            found=", ".join(f"{copied[number]} before {own[number]} in partition {number}" for number in earlier[:5]),
+            where=f"group {markers.sink.group}",
+            hint="The markers were copied before, and the stream has delivered since: start it. To deliver records a"
+            " second time, use --set",
+        )
 
 
 def _parse(text: str) -> tuple[int, int]:

@@ -22,8 +22,9 @@ class Heartbeat:
     the streaming query's id, ``batch`` its newest batch, None before the first one of this run. ``positions`` are
     (partition, next offset) in order. ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the
     oldest unread record, 0 without one; both are None if Kafka did not answer. ``overflow_rows`` and
-    ``out_of_bounds_rows`` count the records since the start that were beyond a bound of the archive;
-    ``alarm_until`` (UTC) ends the alarm about them, None without any. ``error`` is set only in state ``failed``.
+    ``out_of_bounds_rows`` count the records since the start that were beyond a bound of the archive, and those before
+    it whose alarm had not ended; ``alarm_until`` (UTC) ends the alarm about them, None without any. ``error`` is set
+    only in state ``failed``.
     ``extents`` are the offsets that this layer has ever seen in Kafka, also of topics that were deleted since.
     """
 

@@ -40,7 +40,9 @@ def _json_path(value: str) -> str:
 
 
 def _cron(value: str) -> str:
-    """Croniter also accepts a sixth field, and days such as 31 February that never come."""
+    """Croniter also accepts a sixth field, days such as 31 February that never come, and lists that take it seconds."""
+    if len(value) > _CRON_CHARACTERS_MAX:
+        raise ValueError(f"a cron expression of more than {_CRON_CHARACTERS_MAX} characters")
     if len(value.split()) != 5 or not croniter.is_valid(value):
         raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
     try:
@@ -50,6 +52,8 @@ def _cron(value: str) -> str:
     return value
 
 
+_CRON_CHARACTERS_MAX = 1_000
+_HOURS_MAX = 100 * 366 * 24  # a moment so far ahead is still one that Python knows
 _SHORTHANDS = {
     "hourly": "'year='yyyy/'month='MM/'day='dd/'hour='HH",
     "daily": "'year='yyyy/'month='MM/'day='dd",
@@ -242,12 +246,14 @@ class Archive(Keys):
     retention_alarm_hours: float = Field(
         default=24,
         ge=0,
+        le=_HOURS_MAX,
         description="`tidemark health` raises an alarm if Kafka may delete the first unarchived record this soon.",
         examples=[48],
     )
     bounds_alarm_hours: float = Field(
         default=24,
         ge=0,
+        le=_HOURS_MAX,
         description="How long `tidemark health` raises an alarm after a batch had rows beyond `max_folders` or"
         " `event_time.max_distance_days`. With `0` it never does.",
         examples=[1],

@@ -13,6 +13,8 @@ BYTES_MAX = 256 * 1024
 DEPTH_MAX = 32
 VALUES_MAX = 20_000
 _INTEGER_BITS_MAX = 128  # DECIMAL(38, 0) fits
+_INTEGER_CHARACTERS_MAX = 1_000  # PyYAML takes seconds for a longer one in base 60, such as 1:30
+_INTEGER = "tag:yaml.org,2002:int"
 Schema = Mapping[str, Any]
 
 
@@ -31,6 +33,8 @@ class _Loader(yaml.CSafeLoader):
         return mapping
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT002 - as PyYAML has it
+        if node.tag == _INTEGER and isinstance(node.value, str) and len(node.value) > _INTEGER_CHARACTERS_MAX:
+            raise _problem(f"{quoted(node.value)} is an integer of more than {_INTEGER_BITS_MAX} bits", node)
         try:
             value = super().construct_object(node, deep=deep)
         except yaml.YAMLError:

@@ -37,8 +37,9 @@ def java_zone(
     java = jvm(spark).java
     release = str(java.lang.System.getProperty("java.version"))
     try:
-        rules = java.time.ZoneId.of(zone).getRules()
-        version = str(java.time.zone.ZoneRulesProvider.getVersions(zone).lastKey())
+        # As Spark finds it: EST, HST and MST are no names of Java's own.
+        rules = java.time.ZoneId.of(zone, java.time.ZoneId.SHORT_IDS).getRules()
+        version = str(java.time.zone.ZoneRulesProvider.getVersions("UTC").lastKey())
     except DateTimeException:
         return release, None, ()
     at = java.time.Instant.ofEpochSecond(start_s)

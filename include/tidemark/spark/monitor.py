@@ -63,6 +63,7 @@ class Monitor:
     stream: a failed write of the heartbeat is logged, and an unknown lag is left out.
 
     A heartbeat keeps the extents of the one before: no other place may know the end of a topic that was deleted since.
+    It also keeps an alarm that has not ended, with its counts: a restart must not end it.
     """
 
     def __init__(self, stream: Stream, settings: Settings, *, layer: str) -> None:
@@ -78,7 +79,7 @@ class Monitor:
         self._lag = Lag(records=None, seconds=None)
         self._topic_id: str | None = None
         self._extents: LogExtents = ()
-        self._extents_read = False
+        self._before_read = False
         self._overflow_rows = self._out_of_bounds_rows = 0
         self._alarm_until: datetime | None = None
         self._news = False
@@ -172,25 +173,32 @@ class Monitor:
         with self._lock:
             self._extents = widen(self._extents, seen)
 
-    def _read_extents(self) -> None:
-        """Those of the heartbeat before, which the next one replaces."""
+    def _read_before(self) -> None:
+        """Extents and alarm of the heartbeat before, which the next one replaces."""
         body = self._store.get(self._key)
+        before = None
         try:
-            before = () if body is None else parse_heartbeat(body, where=self._key).extents
+            before = None if body is None else parse_heartbeat(body, where=self._key)
         except FormatError as error:
-            before = ()
             log_event(
                 "heartbeat not read", level="warning", layer=self._layer, stream=self._stream.name, error=str(error)
             )
         with self._lock:
-            self._extents, self._extents_read = widen(self._extents, before), True
+            self._before_read = True
+            if before is None:
+                return
+            self._extents = widen(self._extents, before.extents)
+            if before.alarm_until is not None and before.alarm_until > datetime.now(UTC):
+                self._alarm_until = self._alarm_until or before.alarm_until
+                self._overflow_rows += before.overflow_rows
+                self._out_of_bounds_rows += before.out_of_bounds_rows
 
     def _write(self, state: State, error: str | None = None) -> None:
         self._beaten_at = time.monotonic()
         self._news = False
         try:
-            if not self._extents_read:
-                self._read_extents()
+            if not self._before_read:
+                self._read_before()
             self._store.put(self._key, self._heartbeat(state, error).to_json(), content_type="application/json")
         except ServiceError as refused:
             log_event(
