@@ -166,7 +166,7 @@ def test_kills_at_every_step_of_a_batch_and_changed_settings_lose_nothing(
     # Another trigger, and twice as many tasks at a time; two partitions, two files each.
     world.run_killed_at("PUT", "/data/", nth=3, forever=True)
     crashed = set(oracle.keys("data"))
-    assert 1 <= len(crashed) <= 2
+    assert 1 <= len(crashed) <= 3  # of four: the other task's second request may already be on its way
     assert oracle.keys("manifests") == {}
 
     # The same range under other settings: the existing files do not conflict.
