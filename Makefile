@@ -49,7 +49,7 @@ measure-tests: install ## Run the tests, show where their time goes, and write h
 	$(PYTEST) --measure .tidemark/measured.jsonl $(TESTS)
 	$(BIN)/python -m tests.measure .tidemark/measured.jsonl
 
-guards: install ## Switch each guard off in a copy of the project and show that a test notices; 20 minutes (GUARDS="name name": some)
+guards: install ## Switch each guard off in a copy of the project and show that a test notices; half an hour (GUARDS="name name": some)
 	@$(BIN)/python -u -m tests.run_guards --workers $(WORKERS) $(GUARDS)
 
 soak: install ## Fifty random faults against both speed modes and the reconcile layer (SOAK="--seed 1 --faults 5": one seed)
