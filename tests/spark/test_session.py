@@ -10,9 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from tidemark.spark.session import DAEMON
+from tidemark.core.errors import ServiceError
+from tidemark.settings import Settings
+from tidemark.spark.session import DAEMON, spark_session
 from tidemark.spark.streaming import start_query
 from tidemark.stack.local import PROJECT, LocalStack
 
@@ -39,6 +42,52 @@ def test_a_jvm_that_ends_during_its_start_is_an_explained_error(stack: LocalStac
     )
     assert "Spark's JVM did not start: found [JAVA_GATEWAY_EXITED]" in found.stdout, found
     assert "the memory in spark.driver.memory" in found.stdout
+
+
+KILLED = """\
+import psutil
+from tidemark.core.errors import ServiceError
+from tidemark.settings import settings
+from tidemark.spark.streaming import stream_session
+try:
+    with stream_session(settings(), "short-lived") as session:
+        (java,) = [process for process in psutil.Process().children(recursive=True) if process.name() == "java"]
+        java.kill()
+        psutil.wait_procs([java])
+        session.range(3).count()
+except ServiceError as error:
+    print(error)
+"""
+
+
+def test_a_jvm_that_dies_in_a_streams_session_is_an_explained_error(stack: LocalStack) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        cwd=PROJECT,
+        env={**os.environ, **stack.env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert "Spark's JVM died: found " in found.stdout, found
+    assert "[short-lived]" in found.stdout
+
+
+@pytest.mark.parametrize(
+    "cause", [Py4JNetworkError("Error while sending or receiving"), ConnectionRefusedError(111, "refused")]
+)
+def test_a_jvm_that_is_killed_during_its_start_is_an_explained_error(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
+    """Raised here by hand: a kill can't be timed so that Spark's context is being made."""
+
+    def killed(_: object) -> SparkSession:
+        raise cause
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", killed)
+    with pytest.raises(ServiceError, match=r"Spark's JVM did not start: found .*re"):
+        spark_session(settings, "killed")
 
 
 LISTENING = """\

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
@@ -120,7 +121,7 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
             defaults = loopback(SparkConf().get("spark.master", ""))
         options = {**session_conf(settings), **defaults, **(conf or {})}
         session = SparkSession.builder.appName(name).config(map={**options}).getOrCreate()
-    except PySparkRuntimeError as error:  # it was killed, or the machine lacks memory
+    except (PySparkRuntimeError, Py4JNetworkError, ConnectionError) as error:  # killed, or the machine lacks memory
         raise ServiceError(
             "Spark's JVM did not start",
             found=str(error),

@@ -12,7 +12,7 @@ from threading import Event
 from types import FrameType
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -117,7 +117,7 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
 
     The JVM starts with both signals ignored, and inherits that: a supervisor signals the whole process group, and the
     JVM would otherwise die in the middle of a batch. A signal during the start waits: Linux keeps a blocked signal even
-    while it is ignored.
+    while it is ignored. Raises ServiceError if the JVM dies.
     """
     _stop.clear()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -131,6 +131,8 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     try:
         yield spark
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise ServiceError("Spark's JVM died", found=error, where=name) from error
     finally:
         with suppress(Py4JError, OSError):  # the JVM may have died, and that error is raised
             spark.stop()
