@@ -170,8 +170,11 @@ class History:
         return CommittedRef(
             writer=self._writers[self._writer[row]],
             batch=int(self._batch[row]),
-            range=OffsetRange(start=int(self._start[row]), end=int(self._end[row])),
+            range=self._span(row),
         )
+
+    def _span(self, row: int) -> OffsetRange:
+        return OffsetRange(start=int(self._start[row]), end=int(self._end[row]))
 
     def small_neighbours(
         self, bytes_max: int, rows_max: int
@@ -273,7 +276,7 @@ class History:
         )
 
     def _copy(self, row: int) -> Copy:
-        return Copy(range=self.ref(row).range, rows=int(self._rows[row]))
+        return Copy(range=self._span(row), rows=int(self._rows[row]))
 
     def _files(self, days: set[date], logs: set[TopicPartition]) -> dict[int, tuple[DataFile, ...]]:
         """The files with rows of the days, by row of the ranges table."""
