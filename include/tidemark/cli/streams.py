@@ -10,7 +10,7 @@ from rich.markup import escape
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console
 from tidemark.core.errors import ConfigError, TidemarkError
-from tidemark.core.text import SHOWN_MAX, cut, printable
+from tidemark.core.text import error_text
 from tidemark.definitions.stream import Stream, load_stream, misnamed_files, problems, stream_names
 from tidemark.settings import ENV_FILE_VARIABLE, Settings
 from tidemark.stack.java import BRIEF_JVM, java_command
@@ -26,13 +26,13 @@ def check_streams(stack: str | None) -> bool:
     # A check needs no servers, so there need not be a deployment.
     default: Path = Settings.model_fields["streams_dir"].default
     folder = deployment.streams_dir if deployment else Path(os.environ.get("TIDEMARK_STREAMS_DIR", default))
-    misnamed = misnamed_files(folder)
-    names = (*stream_names(folder), *misnamed)
+    defined, misnamed = stream_names(folder), misnamed_files(folder)
+    names = (*defined, *misnamed)
     if not names:
         raise ConfigError("no streams", expected="<name>.yaml files", where=str(folder))
     streams: dict[str, Stream] = {}
     results: dict[str, str | Sequence[TidemarkError]] = {name: (error,) for name, error in misnamed.items()}
-    for name in stream_names(folder):
+    for name in defined:
         try:
             streams[name] = load_stream(name, folder)
         except TidemarkError as error:
@@ -69,7 +69,7 @@ def _check(
             try:
                 yield name, _check_stream(spark, stream, folder, deployment)
             except Exception as error:  # noqa: BLE001 - the other streams are checked all the same
-                found = f"{type(error).__name__}: {cut(printable(str(error)), SHOWN_MAX)}"
+                found = error_text(error)
                 yield name, (ConfigError("a definition can't be checked", found=found, where=str(folder / name)),)
     finally:
         spark.stop()

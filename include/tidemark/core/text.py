@@ -35,13 +35,23 @@ def cut(text: str, characters_max: int) -> str:
     return text[:end] + ELLIPSIS
 
 
+def excerpt(text: str, characters_max: int = SHOWN_MAX) -> str:
+    """The text on one line, printable and cut."""
+    return cut(printable(text), characters_max)
+
+
+def error_text(error: Exception) -> str:
+    """The type of an error of others, and an excerpt of what it says."""
+    return f"{type(error).__name__}: {excerpt(str(error))}"
+
+
 def quoted(value: object, characters_max: int = SHOWN_MAX) -> str:
     """``repr`` of a value, printable and cut; its type if it has no such text."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to write integers of more than 4,300 digits
         text = f"a value of type {type(value).__name__} that is too long to show"
-    return cut(printable(text), characters_max)
+    return excerpt(text, characters_max)
 
 
 def _continues(text: str, at: int) -> bool:

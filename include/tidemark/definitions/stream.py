@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, computed_
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.core.text import SHOWN_MAX, cut, printable, quoted
+from tidemark.core.text import error_text, excerpt, quoted
 from tidemark.definitions.sections import (
     Archive,
     Batch,
@@ -177,7 +177,7 @@ def load_stream(name: str, folder: Path) -> Stream:
     except ConfigError:
         raise
     except Exception as error:  # one definition must never stop those of other streams
-        found = f"{type(error).__name__}: {cut(printable(str(error)), SHOWN_MAX)}"
+        found = error_text(error)
         raise ConfigError("a definition can't be used", found=found, where=str(path)) from error
 
 
@@ -230,7 +230,7 @@ def _record_schema(key: str, path: Path, definition: Path) -> str:
         raise ConfigError("not JSON", found=error, where=str(path)) from error
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if not isinstance(schema, dict) or kind != "record":
-        found = cut(printable(str(kind)), SHOWN_MAX)
+        found = excerpt(str(kind))
         raise ConfigError("not the Avro schema of a record", expected='"type": "record"', found=found, where=str(path))
     return text
 
@@ -250,7 +250,7 @@ def stream_names(folder: Path) -> tuple[str, ...]:
 
 def misnamed_files(folder: Path) -> dict[str, ConfigError]:
     """The error of each YAML file in the folder whose name can't be a stream's, by that name, printable and cut."""
-    return {cut(printable(name), NAME_SHOWN): error for name, error in _files(folder) if error is not None}
+    return {excerpt(name, NAME_SHOWN): error for name, error in _files(folder) if error is not None}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, ConfigError | None]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tidemark.core.text import SHOWN_MAX, cut, printable, quoted
+from tidemark.core.text import SHOWN_MAX, excerpt, quoted
 
 Location = tuple[int | str, ...]
 
@@ -22,7 +22,7 @@ def explanations(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _explain(item: Any, model: type[BaseModel]) -> str:
-    key = cut(printable(".".join(str(part) for part in item["loc"])), SHOWN_MAX) or "(top level)"
+    key = excerpt(".".join(str(part) for part in item["loc"])) or "(top level)"
     if item["type"] == "missing":
         return f"{key}: missing, expected a value"
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -31,8 +31,8 @@ def _explain(item: Any, model: type[BaseModel]) -> str:
         found = quoted(item["input"][tag]) if isinstance(item["input"], dict) and tag in item["input"] else "nothing"
         return f"{key}.{tag}: found {found}, allowed: {', '.join(allowed)}"
     if item["type"] == "value_error" and not item["loc"]:  # of the whole definition, with what was found
-        return cut(printable(str(item["ctx"]["error"])), 2 * SHOWN_MAX)
-    return f"{key}: {cut(printable(item['msg']), 2 * SHOWN_MAX)}, found {quoted(item['input'])}"
+        return excerpt(str(item["ctx"]["error"]), 2 * SHOWN_MAX)
+    return f"{key}: {excerpt(item['msg'], 2 * SHOWN_MAX)}, found {quoted(item['input'])}"
 
 
 def _at(location: Location, model: type[BaseModel]) -> dict[str, Any]:

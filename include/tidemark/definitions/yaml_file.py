@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from tidemark.core.errors import ConfigError
-from tidemark.core.text import SHOWN_MAX, cut, printable, quoted
+from tidemark.core.text import excerpt, printable, quoted
 
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 32
@@ -41,9 +41,7 @@ class _Loader(yaml.CSafeLoader):
             raise
         except Exception as error:  # PyYAML's own converters raise what Python's int, date and others do
             kind = node.tag.rpartition(":")[2]
-            raise _problem(
-                f"{quoted(node.value)} is no {kind} ({cut(printable(str(error)), SHOWN_MAX)})", node
-            ) from error
+            raise _problem(f"{quoted(node.value)} is no {kind} ({excerpt(str(error))})", node) from error
         if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
             raise _problem(f"{quoted(node.value)} is an integer of more than {_INTEGER_BITS_MAX} bits", node)
         return value
@@ -129,7 +127,7 @@ def _without_unknown(node: yaml.Node, schema: Schema, whole: Schema, at: tuple[s
         known, pairs = schema["properties"], node.value
         node.value = [(key, value) for key, value in pairs if _text(key) in known]
         for key, value in pairs:
-            name = (*at, cut(printable(_text(key)), SHOWN_MAX))
+            name = (*at, excerpt(_text(key)))
             if _text(key) in known:
                 yield from _without_unknown(value, known[_text(key)], whole, name)
             else:

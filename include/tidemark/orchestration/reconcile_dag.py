@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TriggerRule, chain
 
 from tidemark.core.errors import ConfigError
-from tidemark.core.text import SHOWN_MAX, cut, printable
+from tidemark.core.text import error_text
 from tidemark.definitions.stream import Stream, misnamed_files
 from tidemark.orchestration.forms import force_param
 from tidemark.orchestration.operators import LeaseStep, PythonStep, SparkStep, WaitStep
@@ -60,7 +60,7 @@ def _checked(item: Reconcile) -> tuple[Reconcile, DAG]:
     except Exception as error:  # one stream must never stop the DAGs of others
         if item.error is not None:
             raise
-        found = f"{type(error).__name__}: {cut(printable(str(error)), SHOWN_MAX)}"
+        found = error_text(error)
         problem = ConfigError("Airflow refuses a definition", found=found, where=f"{item.name}.yaml")
         broken = replace(item, stream=None, error=str(problem))
         return broken, _dag(broken)
