@@ -61,7 +61,7 @@ class Times:
 
 def produce(settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]) -> None:
     """Produce records of half random, half repeated text to the partitions in turn."""
-    ensure_topic(settings.kafka_bootstrap, topic, partitions=partitions, config={"retention.ms": "-1"})
+    ensure_topic(settings.kafka, topic, partitions=partitions, config={"retention.ms": "-1"})
     producer = Producer(
         {
             "bootstrap.servers": settings.kafka_bootstrap,

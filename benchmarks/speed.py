@@ -130,7 +130,7 @@ def _stream(settings: Settings, topic: str, sink: str, schema: str) -> Iterator[
     (settings.streams_dir / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
     (settings.streams_dir / f"{name}.py").write_text(TRANSFORM, encoding="utf-8")
     for output in outputs.values():
-        ensure_topic(settings.kafka_bootstrap, output, partitions=PARTITIONS)
+        ensure_topic(settings.kafka, output, partitions=PARTITIONS)
     try:
         yield load_stream(name, settings.streams_dir)
     finally:
@@ -186,7 +186,7 @@ def _latency(stack: LocalStack, sink: str, seconds: int) -> Latency:
     """The latency of the records of ``seconds``, after a warm-up time."""
     settings = stack.settings
     source = f"bench-steady-{sink.replace('_', '-')}"
-    ensure_topic(settings.kafka_bootstrap, source, partitions=PARTITIONS)
+    ensure_topic(settings.kafka, source, partitions=PARTITIONS)
     with _stream(settings, source, sink, SENT_SCHEMA) as stream, _application(stack, sink, stream):
         feeder = get_context("spawn").Process(
             target=feed, args=(settings.kafka_bootstrap, source, WARM_UP_S + seconds + 2), name="feeder", daemon=True

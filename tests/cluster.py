@@ -25,6 +25,7 @@ from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic  # where its stub is
 
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.stack.files import free_ports
 from tidemark.stack.kafka import Node, new_cluster_id, start_kafka
 from tidemark.stack.local import PROJECT
@@ -47,6 +48,7 @@ class Cluster:
 
     def __init__(self, ports: dict[int, int], brokers: dict[int, Managed]) -> None:
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+        self.kafka = KafkaConnection.plain(self.bootstrap)
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._brokers = brokers
 

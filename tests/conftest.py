@@ -123,7 +123,7 @@ def make_topic(settings: Settings) -> MakeTopic:
     def make(partitions: int = 1, **config: str) -> str:
         name = unique("topic")
         wanted = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
-        assert ensure_topic(settings.kafka_bootstrap, name, partitions=partitions, config=wanted)
+        assert ensure_topic(settings.kafka, name, partitions=partitions, config=wanted)
         return name
 
     return make

@@ -17,7 +17,7 @@ from tidemark.settings import Settings
 
 def test_a_missing_topic_is_named_with_what_to_do(settings: Settings) -> None:
     with pytest.raises(ServiceError) as caught:
-        describe_topic(settings.kafka_bootstrap, "never_made")
+        describe_topic(settings.kafka, "never_made")
     error = caught.value
     assert (error.problem, error.found, error.where) == (
         "Kafka has no such topic",
@@ -34,14 +34,14 @@ def test_positions_are_found_while_leaders_stop_and_restart(brokers: Cluster) ->
     for n in range(7):
         producer.produce(topic, b"%d" % n, timestamp=1_000 * (n + 1))
     assert producer.flush(60) == 0
-    logs = describe_topic(brokers.bootstrap, topic)
+    logs = describe_topic(brokers.kafka, topic)
     stopped = Event()
 
     def ask() -> list[tuple[int, int, int | None]]:
         answers = []
         while not stopped.is_set():
-            (mark,) = watermarks(brokers.bootstrap, logs)
-            (at,) = positions_at(brokers.bootstrap, logs, datetime.fromtimestamp(4, UTC)).values()
+            (mark,) = watermarks(brokers.kafka, logs)
+            (at,) = positions_at(brokers.kafka, logs, datetime.fromtimestamp(4, UTC)).values()
             answers.append((mark.log_start, mark.high_watermark, at))
         return answers
 

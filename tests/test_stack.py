@@ -31,7 +31,7 @@ def alive(pid: int) -> bool:
 
 
 def log_ends(settings: Settings, topic: str) -> list[tuple[int, int]]:
-    marks = watermarks(settings.kafka_bootstrap, describe_topic(settings.kafka_bootstrap, topic))
+    marks = watermarks(settings.kafka, describe_topic(settings.kafka, topic))
     return [(mark.log_start, mark.high_watermark) for mark in marks]
 
 
@@ -59,7 +59,7 @@ def test_a_topics_id_has_the_brokers_format(stack: LocalStack, settings: Setting
         "the broker has written down every id",
     )
     for topic in topics:
-        (log,) = describe_topic(settings.kafka_bootstrap, topic)
+        (log,) = describe_topic(settings.kafka, topic)
         assert f"topic_id: {log.topic_id}" in written(topic)
 
 
@@ -144,7 +144,7 @@ def orphan(tmp_path_factory: pytest.TempPathFactory) -> Orphan:
         assert all(alive(pid) for pid in pids)
         file = LocalStack("again", root=root).env_file
         settings = Settings(_env_file=file)  # type: ignore[call-arg]  # read from the file
-        assert ensure_topic(settings.kafka_bootstrap, "kept", partitions=2)
+        assert ensure_topic(settings.kafka, "kept", partitions=2)
         ObjectStore(settings).put("kept", b"object")
     finally:
         supervisor.kill()

@@ -5,9 +5,10 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, Secret, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tidemark.connections.kafka import SERVERS, KafkaConnection
 from tidemark.core.errors import ConfigError
 
 ENV_FILE_VARIABLE = "TIDEMARK_ENV_FILE"
@@ -20,8 +21,16 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", extra="forbid", frozen=True)
 
     kafka_bootstrap: str = Field(description="Brokers of the Kafka cluster: a list of `host:port`.")
+    kafka_properties: Secret[dict[str, str]] = Field(
+        default=Secret({}),
+        description="How clients reach these brokers, as a JSON object with librdkafka's names, such as"
+        ' `{"security.protocol": "SASL_SSL", ...}`.',
+    )
     speed_kafka_bootstrap: str | None = Field(
         default=None, description="Brokers for the live and dead-letter topics. Without it: the source's cluster."
+    )
+    speed_kafka_properties: Secret[dict[str, str]] = Field(
+        default=Secret({}), description="The same for the brokers of the live and dead-letter topics."
     )
     s3_endpoint: str | None = Field(
         default=None, pattern=r"^https?://\S+$", description="URL of the S3 server. Without it: AWS."
@@ -65,8 +74,16 @@ class Settings(BaseSettings):
         return f"tidemark-{self.deployment}"
 
     @property
-    def speed_bootstrap(self) -> str:
-        return self.speed_kafka_bootstrap or self.kafka_bootstrap
+    def kafka(self) -> KafkaConnection:
+        """The cluster of the source topics."""
+        return KafkaConnection({**self.kafka_properties.get_secret_value(), SERVERS: self.kafka_bootstrap})
+
+    @property
+    def speed_kafka(self) -> KafkaConnection:
+        """The cluster of the live and dead-letter topics."""
+        if self.speed_kafka_bootstrap is None:
+            return self.kafka
+        return KafkaConnection({**self.speed_kafka_properties.get_secret_value(), SERVERS: self.speed_kafka_bootstrap})
 
     @property
     def warehouse(self) -> str:

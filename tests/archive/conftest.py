@@ -46,7 +46,7 @@ def grow(settings: Settings, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     for grown in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         grown.result(60)
-    wait_until(lambda: len(describe_topic(settings.kafka_bootstrap, topic)) == partitions, f"{topic} has {partitions}")
+    wait_until(lambda: len(describe_topic(settings.kafka, topic)) == partitions, f"{topic} has {partitions}")
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ def test_an_imported_day_is_proven_after_kafka_lost_its_records(make_world: Make
 
     result = world.adopt()
 
-    logs = describe_topic(world.settings.kafka_bootstrap, world.stream.topic)
+    logs = describe_topic(world.settings.kafka, world.stream.topic)
     # Kafka still holds [17, 20) of partition 0 and offset 8 of partition 1, and the stream archived them.
     assert [(item.log, item.read, item.known, item.rows) for item in result.logs] == [
         (logs[0], 3, 0, 17),
@@ -314,7 +314,7 @@ def test_objects_of_other_topics_are_counted_and_shown(make_world: MakeWorld) ->
 def test_objects_of_another_log_are_refused_as_far_as_kafka_shows_it(make_world: MakeWorld) -> None:
     world = make_world()
     world.produce(6)
-    log = describe_topic(world.settings.kafka_bootstrap, world.stream.topic)[0]
+    log = describe_topic(world.settings.kafka, world.stream.topic)[0]
     world.sink.write(0, 0, [*world.records(0, 1, 2), {"n": 99, "at": world.values[0, 3]["at"]}])
     with pytest.raises(
         ConflictError, match=r"(?s)does not hold the topic's records: expected at offset 3 Kafka's .*99"

@@ -149,7 +149,7 @@ def platform(stream: Stream, settings: Settings, read: Read) -> list[tuple[int, 
         requested=sorted({item.day for one in manifests for file in one.files for item in file.days}),
         targets=[
             Target(log=log, start=0, end=ends[log.partition], log_start=0, high_watermark=ends[log.partition])
-            for log in describe_topic(settings.kafka_bootstrap, stream.topic)
+            for log in describe_topic(settings.kafka, stream.topic)
         ],
         manifests=manifests,
         seals=[],
@@ -222,7 +222,7 @@ def rows(spark: SparkSession, settings: Settings) -> Rows:
         by_clock = stream.archive.partitioner.model_dump().get("clock") == "wall_clock"
         asked = (repr(stream.archive.partitioner), repr(stream.event_time), clock_us if by_clock else None)
         if asked not in known:
-            logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+            logs = describe_topic(settings.kafka, stream.topic)
             whole = dict.fromkeys(logs, OffsetRange(start=0, end=PER_LOG))
             frame = records(read_ranges(spark, settings, whole), stream).select(
                 *SCHEMA.names,
@@ -308,7 +308,7 @@ def test_a_crash_and_a_lost_checkpoint_leave_what_the_page_documents(
     read = by_oracle(oracle)
 
     def writer(name: str, *, arrow_rows: int) -> Writer:
-        logs = describe_topic(settings.kafka_bootstrap, topic)
+        logs = describe_topic(settings.kafka, topic)
         return Writer(stream=stream, store=store, logs=logs, rows=rows, name=name, arrow_rows=arrow_rows)
 
     # The second batch has all objects but no manifest. The next start writes it with other Arrow batches.

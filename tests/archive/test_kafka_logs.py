@@ -59,7 +59,7 @@ def consumed(settings: Settings, topic: str) -> dict[int, bytes | None]:
 
 
 def planned(settings: Settings, store: ObjectStore, stream: Stream, end: int) -> Plan:
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     return make_plan(
         stream=stream.name,
         time_zone=stream.time_zone,

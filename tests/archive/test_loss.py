@@ -19,6 +19,7 @@ from tidemark.archive.loss import log_starts, split_at
 from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream import micro_batches as batches
 from tidemark.archive.stream.driver import archive
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -55,7 +56,7 @@ def lost(capfd: pytest.CaptureFixture[str]) -> list[tuple[int, int, int, int]]:
 
 def gaps(settings: Settings, store: ObjectStore, stream: Stream, *, end: int, log_start: int) -> tuple[Gap, ...]:
     """The plan of partition 0."""
-    log = describe_topic(settings.kafka_bootstrap, stream.topic)[0]
+    log = describe_topic(settings.kafka, stream.topic)[0]
     plan = make_plan(
         stream=stream.name,
         time_zone=stream.time_zone,
@@ -121,8 +122,8 @@ def test_retention_before_a_batchs_read_loses_only_what_it_deleted(
     produce(stream.topic, make_records(30))
     asked: list[dict[TopicPartition, int]] = []
 
-    def log_starts_then_retention(bootstrap: str, logs: Any) -> dict[TopicPartition, int]:
-        starts = log_starts(bootstrap, logs)
+    def log_starts_then_retention(kafka: KafkaConnection, logs: Any) -> dict[TopicPartition, int]:
+        starts = log_starts(kafka, logs)
         if not asked:
             expire(settings, stream.topic, 12)
         asked.append(starts)

@@ -90,7 +90,7 @@ def test_orphans_are_listed_but_never_read(
     stream, orphans = crashed
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     oracle = Oracle(settings, stream.name)
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     plan = make_plan(
         stream=stream.name,
         time_zone=stream.time_zone,

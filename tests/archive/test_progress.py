@@ -330,7 +330,7 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
         "error": None,
         "extents": [
             {"log": {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}, "range": [0, end]}
-            for log, end in zip(describe_topic(settings.kafka_bootstrap, stream.topic), (4, 3), strict=True)
+            for log, end in zip(describe_topic(settings.kafka, stream.topic), (4, 3), strict=True)
         ],
     }
 
@@ -436,7 +436,7 @@ def test_the_backlog_counts_unread_partitions_and_finds_the_oldest_record(
 ) -> None:
     topic = make_topic(3)
     produce(topic, [(None, b"x", 1000 + n, n % 2, []) for n in range(10)])  # partition 2 stays empty
-    there = settings.kafka_bootstrap
+    there = settings.kafka
     extents = {0: (0, 5), 1: (0, 5), 2: (0, 0)}
     for positions, offsets, oldest_ms in (
         ({}, 10, 1000),

@@ -19,6 +19,7 @@ from tidemark.archive.rewritten import ArchivedRecords, differing
 from tidemark.archive.stream.log_check import LogCheck
 from tidemark.archive.write.last_records import LastRecords
 from tidemark.archive.write.sink import Written
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import PositionError
 from tidemark.core.logged_record import AtOffset, LoggedRecord, record_digest
 from tidemark.core.manifest import DataFile, DayRows, Manifest
@@ -51,7 +52,7 @@ class Rewritten:
 
     def __init__(self, small: Small, settings: Settings, produce: Produce) -> None:
         self.small, self.settings, self._produce = small, settings, produce
-        (self.log,) = describe_topic(settings.kafka_bootstrap, small.stream.topic)
+        (self.log,) = describe_topic(settings.kafka, small.stream.topic)
 
     def kafka(self, first: int, end: int) -> None:
         """The log holds the archive's records below ``first``, then others, and ends at ``end``."""
@@ -191,13 +192,13 @@ class Batch:
         self.kafka: dict[int, LoggedRecord] = {}
         self.asked: list[int] = []
         self.leaders = Leaders()
-        records = ArchivedRecords(store=Any, layout=Any, bootstrap="", history=lambda: History([]))  # type: ignore[arg-type]
+        records = ArchivedRecords(store=Any, layout=Any, kafka=KafkaConnection.plain(""), history=lambda: History([]))  # type: ignore[arg-type]
         self.check = LogCheck(stream=stream, records=records)
         self.check._ends = self.leaders  # type: ignore[assignment]
         monkeypatch.setattr("tidemark.archive.rewritten.differing", self._differing)
         monkeypatch.setattr("tidemark.archive.stream.log_check.differing", self._differing)
 
-    def _differing(self, _bootstrap: str, archived: Any, _ends: Any) -> Any:
+    def _differing(self, _kafka: KafkaConnection, archived: Any, _ends: Any) -> Any:
         found = []
         for item in archived:
             self.asked.append(item.offset)
@@ -318,5 +319,5 @@ def test_a_record_that_retention_took_needs_no_right_to_read_the_topics_settings
     monkeypatch.setattr(rewritten, "log_starts", lambda *_: {LOG: log_start})
     monkeypatch.setattr(rewritten, "topic_config", config)
     last = LoggedRecord(log=LOG, offset=9, timestamp_us=0, digest="a")
-    assert differing("kafka", [last], {LOG: LogEnd(offset=10, leader_epoch=1)}) == ()
+    assert differing(KafkaConnection.plain("kafka"), [last], {LOG: LogEnd(offset=10, leader_epoch=1)}) == ()
     assert settings == [LOG.topic] * asked

@@ -85,7 +85,7 @@ def test_a_clean_run_with_two_paths_interleaved_in_one_partition(
         expected |= {f"{folder}15/{stream.topic}+1+{suffix}+{seq:04}.parquet" for seq in range(quarters)}
     assert found.listed == expected
 
-    (topic_id,) = {log.topic_id for log in describe_topic(settings.kafka_bootstrap, stream.topic)}
+    (topic_id,) = {log.topic_id for log in describe_topic(settings.kafka, stream.topic)}
     for manifest in found.manifests:
         assert {item["topic_id"] for item in manifest["files"]} == {topic_id}
         for file in manifest["files"]:
@@ -140,7 +140,7 @@ def test_after_a_deleted_checkpoint_the_overlap_loses_and_doubles_nothing(
     assert set(found.positions) == set(whole(stream, p0=100))
     assert found.objects.keys() == found.listed
 
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     plan = make_plan(
         stream=stream.name,
         time_zone=stream.time_zone,
@@ -174,9 +174,9 @@ def test_a_recreated_topic_stops_the_stream_and_both_ids_are_named(
     produce(stream.topic, make_records(10))
     archive(spark, stream, settings, available_now=True)
     oracle = Oracle(settings, stream.name)
-    old = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    old = describe_topic(settings.kafka, stream.topic)[0].topic_id
     recreate_topic(settings, stream.topic)
-    new = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    new = describe_topic(settings.kafka, stream.topic)[0].topic_id
     produce(stream.topic, make_records(30, start=500))  # grown past the old position, so Spark would not notice
     with pytest.raises(ConflictError, match="the topic was recreated") as caught:
         archive(spark, stream, settings, available_now=True)
@@ -358,5 +358,5 @@ def recreate_topic(settings: Settings, topic: str) -> None:
     for future in admin.delete_topics([topic], operation_timeout=20).values():
         future.result(30)
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"the deletion of {topic}")
-    assert ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config={"retention.ms": "-1"})
+    assert ensure_topic(settings.kafka, topic, partitions=1, config={"retention.ms": "-1"})
     wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there again")

@@ -95,7 +95,7 @@ def test_logs_that_an_unclean_election_truncated_stop_stream_and_run(
             with pytest.raises(PositionError) as stopped:
                 start()
             error = str(stopped.value)
-            topic_id = describe_topic(brokers.bootstrap, source.topic)[0].topic_id
+            topic_id = describe_topic(brokers.kafka, source.topic)[0].topic_id
             named = ", ".join(f"{source.topic}-{at} [90, 100), topic id {topic_id}" for at in (SHORTER, EQUAL, LONGER))
             assert f"rewritten: {named}]" in error
             for partition in (SHORTER, EQUAL, LONGER):

@@ -59,7 +59,7 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
     produce(
         stream.topic, [(key, value, time, 0, headers) for (key, value, headers), time in zip(sent, times, strict=True)]
     )
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     ranges = {log: OffsetRange(start=0, end=len(sent))}
     (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0).files
     assert file.key.endswith("+0000.parquet")
@@ -99,7 +99,7 @@ def test_time_paths_and_days_follow_the_streams_zone_and_the_records_field(
     ]
     timestamp_ms = at("2013-01-14T12:00:00+00:00")  # 07:00 in New York
     produce(stream.topic, [(None, value, timestamp_ms, 0, []) for value in values])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     ranges = {log: OffsetRange(start=0, end=6)}
     files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0).files
     found = {
@@ -132,7 +132,7 @@ def test_a_thousand_days_in_one_batch_open_two_months(
     times = [noon + timedelta(days=distance) for distance in range(-500, 501)]
     values = [b'{"at": "%s"}' % time.isoformat().encode() for time in times]
     produce(stream.topic, [(None, value, int(noon.timestamp()) * 1000, 0, []) for value in values])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     ranges = {log: OffsetRange(start=0, end=len(times))}
     files = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=0).files
 
@@ -156,7 +156,7 @@ def test_a_wall_clock_chooses_the_folder_and_never_the_day(
 ) -> None:
     stream = make_stream(time_zone="America/New_York", archive={"partitioner": {"type": "time", "clock": "wall_clock"}})
     produce(stream.topic, [(None, b"{}", at("2013-01-14T12:00:00+00:00"), 0, [])])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     ranges = {log: OffsetRange(start=0, end=1)}
     clock = at("2013-02-01T04:59:00+00:00") * 1000  # 23:59 of January 31st in New York
     (file,) = write_range(kafka(spark, settings, stream), ranges, stream, settings, clock_us=clock).files
@@ -176,7 +176,7 @@ def test_a_path_format_cannot_lead_out_of_the_streams_folder(
 ) -> None:
     stream = make_stream(archive={"partitioner": {"type": "time", "path_format": "'/../../x//./a b?'yyyy'/..'"}})
     produce(stream.topic, [(None, b"{}", at("2013-01-14T12:00:00+00:00"), 0, [])])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     (file,) = write_range(
         kafka(spark, settings, stream), {log: OffsetRange(start=0, end=1)}, stream, settings, clock_us=0
     ).files
@@ -188,7 +188,7 @@ def test_a_tasks_refusal_reaches_the_driver_as_the_same_error(
 ) -> None:
     stream = make_stream()
     produce(stream.topic, [(None, json.dumps({"n": n}).encode(), 1000, 0, []) for n in range(5)])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     frame = kafka(spark, settings, stream)
     with pytest.raises(PositionError) as caught:
         write_range(frame, {log: OffsetRange(start=0, end=4)}, stream, settings, clock_us=0)
@@ -206,7 +206,7 @@ def test_fewer_rows_of_a_compacted_topic_get_new_names(
 ) -> None:
     stream = make_stream(topic=make_topic(1, cleanup_policy="compact"))
     produce(stream.topic, [(b"k%d" % n, b"%d" % n, 1000, 0, []) for n in range(5)])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
     (first,) = write_range(frame, ranges, stream, settings, clock_us=0).files
     # Nothing was removed: the earlier attempt's object is reused.
@@ -232,7 +232,7 @@ def test_an_object_that_maintenance_could_delete_is_not_reused(
     """A writer without a checkpoint reads the log again much later."""
     stream = make_stream(topic=make_topic(1))
     produce(stream.topic, [(None, b"%d" % n, 1000, 0, []) for n in range(5)])
-    (log,) = describe_topic(settings.kafka_bootstrap, stream.topic)
+    (log,) = describe_topic(settings.kafka, stream.topic)
     frame, ranges = kafka(spark, settings, stream), {log: OffsetRange(start=0, end=5)}
     (first,) = write_range(frame, ranges, stream, settings, clock_us=0).files
     path = stack.folder / "s3" / "data" / settings.bucket / first.key  # where the S3 server keeps objects

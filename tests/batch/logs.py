@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.batch.objects import data_object
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import (
@@ -61,7 +62,7 @@ class Log:
         return Run(stream=stream, settings=self.settings, store=self.store, layout=self.layout, name=name)
 
     def owner(self, partition: int = 0) -> TopicPartition:
-        return describe_topic(self.settings.kafka_bootstrap, self.stream.topic)[partition]
+        return describe_topic(self.settings.kafka, self.stream.topic)[partition]
 
     def produce(self, number: int, timestamp_ms: int, *, partition: int = 0) -> None:
         records = [(b"k", f"v{item}".encode(), timestamp_ms, partition, [("h", b"x")]) for item in range(number)]
@@ -162,7 +163,7 @@ def recreate(log: Log) -> None:
     admin.delete_topics([topic])[topic].result(timeout=60)
     deadline = time.monotonic() + 120
     # The broker answers before the deletion, and then the creation, is everywhere.
-    while not ensure_topic(bootstrap, topic, partitions=2, config={"retention.ms": "-1"}):
+    while not ensure_topic(KafkaConnection.plain(bootstrap), topic, partitions=2, config={"retention.ms": "-1"}):
         assert time.monotonic() < deadline
     while not _is_new(log, before):
         assert time.monotonic() < deadline

@@ -179,7 +179,7 @@ def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log)
     assert (sunday.target.end, sunday.target.high_watermark) == (5, 5)
     producer.commit_transaction(20)
     deadline = time.monotonic() + 120
-    while watermarks(log.settings.kafka_bootstrap, [log.owner()])[0].high_watermark == 5:  # the marker comes afterwards
+    while watermarks(log.settings.kafka, [log.owner()])[0].high_watermark == 5:  # the marker comes afterwards
         assert time.monotonic() < deadline
     after = plan_run(log.run(), [MONDAY], False).logs[0].target
     # Two records and the transaction's marker; the second record is Tuesday's.

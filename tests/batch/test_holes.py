@@ -14,6 +14,7 @@ from tests.batch.test_seal import finalized, finish
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core import hole_evidence
 from tidemark.core.errors import ServiceError
 from tidemark.core.hole_evidence import KnownEvidence
@@ -43,7 +44,7 @@ def transact(
     """Transactions of so many records into a partition, kept or aborted; those kept are in ``log.produced``."""
     bootstrap, topic = log.settings.kafka_bootstrap, log.stream.topic
     owner = [log.owner(partition)]
-    (mark,) = watermarks(bootstrap, owner, committed=False)
+    (mark,) = watermarks(KafkaConnection.plain(bootstrap), owner, committed=False)
     end = mark.high_watermark + sum(number + 1 for number, _ in transactions)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(60)
@@ -60,7 +61,11 @@ def transact(
         producer.commit_transaction(60) if kept else producer.abort_transaction(60)
         if kept:
             log.produced.setdefault(partition, {}).update(dict.fromkeys(offsets, at_ms))
-    wait_until(lambda: watermarks(bootstrap, owner)[0].high_watermark == end, "the last marker is written", 120)
+    wait_until(
+        lambda: watermarks(KafkaConnection.plain(bootstrap), owner)[0].high_watermark == end,
+        "the last marker is written",
+        120,
+    )
 
 
 def holes(run: Run) -> tuple[Hole, ...]:
@@ -174,8 +179,8 @@ def test_a_record_with_a_much_later_timestamp_hides_no_marker(log: Log, stray: s
         transact(log, (1, False), at_ms=now)
     log.produce(150, NINE)
     transact(log, (2, True))
-    (mark,) = watermarks(log.settings.kafka_bootstrap, [log.owner()])
-    with OffsetClassifier(log.settings.kafka_bootstrap, log.owner()) as classifier:
+    (mark,) = watermarks(log.settings.kafka, [log.owner()])
+    with OffsetClassifier(log.settings.kafka, log.owner()) as classifier:
         findings = classifier.classify([span(mark.high_watermark - 1, mark.high_watermark)])
         assert (findings.silent.number, findings.aborted) == (1, 0)
         assert classifier.gap_cause().cause == "transactional"

@@ -28,6 +28,7 @@ from tests.catalog import another_catalog
 from tests.conftest import MakeStream, MakeTopic
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import watermarks
@@ -92,7 +93,10 @@ class World:
         Where a field of the value gives the event time, the record's timestamp is 30 hours later.
         """
         bootstrap, topic = self.settings.kafka_bootstrap, self.stream.topic
-        by_value, logs = self.stream.event_time.extractor == "record_field", describe_topic(bootstrap, topic)
+        by_value, logs = (
+            self.stream.event_time.extractor == "record_field",
+            describe_topic(KafkaConnection.plain(bootstrap), topic),
+        )
         transaction = {} if kept is None else {"transactional.id": topic}
         producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, **transaction})
         if kept is not None:
@@ -116,7 +120,7 @@ class World:
         assert producer.flush(60) == 0
         if kept is not None:
             producer.commit_transaction(60) if kept else producer.abort_transaction(60)
-            ends = partial(watermarks, bootstrap, logs)
+            ends = partial(watermarks, KafkaConnection.plain(bootstrap), logs)
             wait_until(lambda: ends() == ends(committed=False), "the marker is written")
         if kept is not False:
             self.produced += [row._replace(offset=offsets[row.n]) for row in rows]

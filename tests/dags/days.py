@@ -86,7 +86,7 @@ class Days:
     def archive(self) -> None:
         """Every record, in one object per partition."""
         store = ObjectStore(self.settings)
-        for log in describe_topic(self.settings.kafka_bootstrap, self.stream.topic):
+        for log in describe_topic(self.settings.kafka, self.stream.topic):
             rows = [_archived(log.topic, item) for item in self.records if item.partition == log.partition]
             span = OffsetRange(start=0, end=len(rows))
             writer = f"query-{log.partition}"

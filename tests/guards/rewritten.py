@@ -141,7 +141,7 @@ GUARDS = (
         name="rewritten-source-settings",
         promise="Settings by which the source topic loses records are findings.",
         path="include/tidemark/speed/topics.py",
-        old="*_of_source(stream, settings.kafka_bootstrap)",
+        old="*_of_source(stream, settings.kafka)",
         new="*()",
         tests=("tests/speed/test_topics.py::test_a_source_topic_that_can_lose_records_is_a_finding",),
     ),

@@ -126,7 +126,7 @@ GUARDS = (
         path="include/tidemark/speed/exactly_once/transactions.py",
         old="self._producer.produce(topic, value, key, partition, on_report, None, timestamp, headers)",
         new="""good = rows.column("_good")[row].as_py()
-                    plain = self._producer if good else Producer({"bootstrap.servers": self._sink.bootstrap})
+                    plain = self._producer if good else Producer({"bootstrap.servers": self._sink.kafka.servers})
                     plain.produce(topic, value, key, partition, on_report, None, timestamp, headers)
                     _ = good or plain.flush()""",
         tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_visible",),

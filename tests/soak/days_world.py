@@ -44,6 +44,7 @@ from tests.soak.days_oracle import (
 from tests.soak.feed import Feeder
 from tests.speed.live import SpeedApp, running
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.kafka.topics import ensure_topic
@@ -283,7 +284,9 @@ def days_world(stack: LocalStack, folder: Path, name: str, *, dated_by_timestamp
     (streams / f"{name}.py").write_text(TRANSFORM, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     bootstrap = stack.settings.kafka_bootstrap
-    ensure_topic(bootstrap, f"{name}-source", partitions=PARTITIONS, config={"retention.ms": "-1"})
+    ensure_topic(
+        KafkaConnection.plain(bootstrap), f"{name}-source", partitions=PARTITIONS, config={"retention.ms": "-1"}
+    )
     feeder = Feeder(
         bootstrap,
         f"{name}-source",

@@ -54,8 +54,9 @@ class SideStream:
         self._views.mkdir(parents=True)
         self.bucket = Oracle(self._stack.settings, self.name)
         self._bootstrap = self._stack.settings.kafka_bootstrap
+        self._kafka = self._stack.settings.kafka
         self._sent = 0
-        ensure_topic(self._bootstrap, self.topic, partitions=PARTITIONS, config=CONFIG)
+        ensure_topic(self._kafka, self.topic, partitions=PARTITIONS, config=CONFIG)
         (self._stack.settings.streams_dir / f"{self.name}.py").write_text(TRANSFORM, encoding="utf-8")
         self.define()
 
@@ -118,14 +119,14 @@ class SideStream:
         before = self._topic_id()
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         admin.delete_topics([self.topic])[self.topic].result(DEADLINE_S)
-        create = lambda: ensure_topic(self._bootstrap, self.topic, partitions=PARTITIONS, config=CONFIG)  # noqa: E731
+        create = lambda: ensure_topic(self._kafka, self.topic, partitions=PARTITIONS, config=CONFIG)  # noqa: E731
         wait_until(create, "the topic is created again", DEADLINE_S)
         wait_until(lambda: self._topic_id() not in ("", before), "the broker has the new topic", DEADLINE_S)
         return before, self._topic_id()
 
     def _topic_id(self) -> str:
         try:
-            return describe_topic(self._bootstrap, self.topic)[0].topic_id
+            return describe_topic(self._kafka, self.topic)[0].topic_id
         except ServiceError:
             return ""
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from tests.soak.feed import Feeder
 from tests.soak.oracle import ends
 from tests.speed.live import SpeedApp, speed_app
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import load_stream
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -50,7 +51,7 @@ class World:
         self.stack, self.mode, self.chance, self.feeder = stack, mode, chance, feeder
         self.bootstrap = stack.settings.kafka_bootstrap
         self.stream = load_stream(f"soak_{mode}", stack.settings.streams_dir)
-        self.topic_id = describe_topic(self.bootstrap, self.stream.topic)[0].topic_id
+        self.topic_id = describe_topic(KafkaConnection.plain(self.bootstrap), self.stream.topic)[0].topic_id
         self._store = ObjectStore(stack.settings)
         self._layout = Layout(prefix=stack.settings.prefix, stream=self.stream.name)
         self.endings: Counter[str] = Counter()
@@ -175,7 +176,7 @@ def world(stack: LocalStack, mode: str, folder: Path, chance: random.Random, **s
     (streams / f"{name}.py").write_text(TRANSFORM, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     bootstrap = stack.settings.kafka_bootstrap
-    ensure_topic(bootstrap, f"{name}-source", partitions=PARTITIONS)
+    ensure_topic(KafkaConnection.plain(bootstrap), f"{name}-source", partitions=PARTITIONS)
     feeder = Feeder(bootstrap, f"{name}-source", PARTITIONS)
     found = World(stack, mode, folder, chance, feeder)
     try:

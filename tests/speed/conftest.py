@@ -15,9 +15,9 @@ def make_sink(settings: Settings) -> MakeSink:
 
     def make(*, records: int = 100, timeout_s: float = 120, batch_bytes: int = 1_000_000) -> Sink:
         name = unique("markers")
-        ensure_markers(settings.kafka_bootstrap, name, LOG.partition + 1)
+        ensure_markers(settings.kafka, name, LOG.partition + 1)
         return Sink(
-            bootstrap=settings.kafka_bootstrap,
+            kafka=settings.kafka,
             group=f"group-{name}",
             marker_topic=name,
             records=records,

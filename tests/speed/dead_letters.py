@@ -10,7 +10,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 def source_id(settings: Settings, stream: Stream) -> str:
-    return describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    return describe_topic(settings.kafka, stream.topic)[0].topic_id
 
 
 def letter(

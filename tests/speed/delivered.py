@@ -119,7 +119,7 @@ class Delivery:
             value_schema="n BIGINT, name STRING",
             time_zone=str(ZONE),
         )
-        topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+        topic_id = describe_topic(settings.kafka, stream.topic)[0].topic_id
         return cls(stream=stream, settings=settings, produce=produce, topic_id=topic_id)
 
     @property
@@ -213,7 +213,7 @@ class Delivery:
 
     def replay_until(self, offset: int) -> None:
         """Record that the dead letters below the offset were replayed."""
-        (log,) = describe_topic(self.settings.kafka_bootstrap, self.stream.speed.dead_letter_topic)
+        (log,) = describe_topic(self.settings.kafka, self.stream.speed.dead_letter_topic)
         plans = ReplayPlans(self.store, self.layout, log.topic_id)
         replayed = TaskRange(log=log, start=0, until=offset, batch=1, first=True)
         plans.begin(ReplayPlan(stream=self.stream.name, number=1, ranges=(replayed,)))

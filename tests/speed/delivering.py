@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
@@ -83,8 +84,8 @@ def delivered(wanted: TaskRange, *, skipped: int = 0, good: int = 0, dead: int =
 
 def transactions_ended(bootstrap: str, topic: str) -> bool:
     """Whether every transaction in the topic ended: brokers write its markers after they answered the producer."""
-    logs = describe_topic(bootstrap, topic)
-    stable = [item.high_watermark for item in watermarks(bootstrap, logs)]
+    logs = describe_topic(KafkaConnection.plain(bootstrap), topic)
+    stable = [item.high_watermark for item in watermarks(KafkaConnection.plain(bootstrap), logs)]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "isolation.level": "read_uncommitted"})
     partitions = [KafkaPartition(topic, log.partition) for log in logs]
     ends = [consumer.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
@@ -132,7 +133,7 @@ def values(bootstrap: str, topic: str, *, isolation: str = "read_committed", wai
 
 def set_marker(sink: Sink, position: int, *, metadata: str = "") -> None:
     """Commit an offset as Kafka's tools do: without a transaction."""
-    consumer = Consumer({"bootstrap.servers": sink.bootstrap, "group.id": sink.group, "enable.auto.commit": False})
+    consumer = Consumer({"bootstrap.servers": sink.kafka.servers, "group.id": sink.group, "enable.auto.commit": False})
     wanted = KafkaPartition(sink.marker_topic, LOG.partition, position, metadata)
 
     def committed() -> bool:

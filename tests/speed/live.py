@@ -54,7 +54,7 @@ def read_topic(settings: Settings, topic: str) -> list[Delivered]:
     """All committed records of an output topic, in log order per partition."""
     consumer = Consumer(
         {
-            "bootstrap.servers": settings.speed_bootstrap,
+            "bootstrap.servers": settings.speed_kafka.servers,
             "group.id": "speed-tests",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.conftest import unique
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import source_options
@@ -54,7 +55,7 @@ def task(bootstrap: str, *, timeout_s: float = 60, records: int = 1000) -> Sink:
     """A new sink for exactly-once delivery; its marker topic is not created."""
     name = unique("task")
     return Sink(
-        bootstrap=bootstrap,
+        kafka=KafkaConnection.plain(bootstrap),
         group=f"tidemark-{name}",
         marker_topic=f"{name}.markers",
         records=records,

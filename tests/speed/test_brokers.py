@@ -22,6 +22,7 @@ from tests.conftest import MakeTopic, Produce, unique
 from tests.speed.live import read_topic
 from tests.speed.sinks import row_batch, span, spark_query, task
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.marker import ensure_markers
@@ -77,7 +78,7 @@ class Transactions:
         self._until = 0
         self._delivered = 0
         self._end = Event()
-        ensure_markers(bootstrap, self.sink.marker_topic, 1)
+        ensure_markers(KafkaConnection.plain(bootstrap), self.sink.marker_topic, 1)
 
     def send(self, until: int) -> None:
         self._until = until

@@ -339,5 +339,5 @@ def test_topics_are_read_from_the_earliest_timestamp_that_the_source_allows(
     bounded = make_topic(message_timestamp_after_max_ms="7200000")
     unbounded = make_topic(message_timestamp_after_max_ms=str(2**63 - 1))
     by_broker = make_topic(message_timestamp_type="LogAppendTime")
-    found = [safe_since(settings.kafka_bootstrap, topic, at) for topic in (bounded, unbounded, by_broker)]
+    found = [safe_since(settings.kafka, topic, at) for topic in (bounded, unbounded, by_broker)]
     assert found == [datetime(2013, 1, 14, 9, 50, tzinfo=UTC), None, datetime(2013, 1, 14, 11, 50, tzinfo=UTC)]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import MakeTopic, unique
 from tests.speed.delivering import LOG, MakeSink, batch, delivered, marker, numbered, row, set_marker, span, values
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.settings import Settings
@@ -31,11 +32,11 @@ def test_a_marker_outside_the_batch_stops_delivery_until_it_is_set(make_topic: M
             set_marker(sink, position)
         with pytest.raises(PositionError, match=problem):
             deliver([numbered(live, 5, 6, 7, 8)], wanted, sink)
-    assert values(sink.bootstrap, live) == []
+    assert values(sink.kafka.servers, live) == []
     set_marker(sink, 6)  # as the message says
     assert marker(sink, LOG) == Marker(position=6, batch=None)
     assert deliver([numbered(live, 5, 6, 7, 8)], wanted, sink) == delivered(wanted, skipped=1, good=3, transactions=1)
-    assert values(sink.bootstrap, live) == [6, 7, 8]
+    assert values(sink.kafka.servers, live) == [6, 7, 8]
 
 
 def test_a_marker_that_is_not_ours_stops_delivery(make_sink: MakeSink) -> None:
@@ -59,8 +60,8 @@ def test_marker_topics_grow_with_the_source_and_never_shrink(settings: Settings)
     bootstrap, topic = settings.kafka_bootstrap, unique("markers")
     sizes = []
     for partitions in (1, 3, 3, 2):
-        ensure_markers(bootstrap, topic, partitions)
-        sizes.append(len(describe_topic(bootstrap, topic)))
+        ensure_markers(KafkaConnection.plain(bootstrap), topic, partitions)
+        sizes.append(len(describe_topic(KafkaConnection.plain(bootstrap), topic)))
     assert sizes == [1, 3, 3, 3]
 
 
@@ -69,14 +70,14 @@ def test_a_marker_topic_that_lacks_the_partition_is_refused(make_topic: MakeTopi
     sink = replace(make_sink(timeout_s=4), marker_topic=make_topic(LOG.partition))
     with pytest.raises(ServiceError, match="UNKNOWN_TOPIC_OR_PART"):
         deliver([numbered(live, 0)], span(0, 1, first=True), sink)
-    assert values(sink.bootstrap, live) == []
+    assert values(sink.kafka.servers, live) == []
 
 
 def test_a_missing_topic_is_named_and_the_next_attempt_finds_it(make_sink: MakeSink) -> None:
     live, sink, wanted = unique("missing"), make_sink(timeout_s=12), span(0, 1, first=True)
     with pytest.raises(ServiceError, match=rf"{live}.*UNKNOWN_TOPIC|UNKNOWN_TOPIC.*{live}"):
         deliver([numbered(live, 0)], wanted, sink)
-    ensure_topic(sink.bootstrap, live, partitions=1)
+    ensure_topic(sink.kafka, live, partitions=1)
     assert deliver([numbered(live, 0)], wanted, sink) == delivered(wanted, good=1, transactions=1)
 
 
@@ -90,7 +91,7 @@ def test_a_too_large_record_is_named_and_its_transaction_is_not_visible(
     rows = [row(live, offset, value=b"0" if offset != 7 else bytes(size)) for offset in range(5, 9)]
     with pytest.raises(ConfigError, match=rf"expected {limit}.*found {size} bytes.*source-2 offset 7\]"):
         deliver([batch(rows)], span(5, 9, first=True), sink)
-    assert values(sink.bootstrap, live) == [0, 0]
+    assert values(sink.kafka.servers, live) == [0, 0]
     assert marker(sink, LOG) == Marker(position=7, batch=0)
 
 
@@ -101,14 +102,14 @@ def test_a_too_large_record_is_named_with_many_records_in_flight_after_it(
     rows = [row(live, offset, value=bytes(6_000 if offset != 20 else 20_000)) for offset in range(100)]
     with pytest.raises(ConfigError, match=r"found 20000 bytes.*source-2 offset 20\]"):
         deliver([batch(rows)], span(0, 100, first=True), sink)
-    assert values(sink.bootstrap, live) == []
+    assert values(sink.kafka.servers, live) == []
 
 
 def test_small_records_are_not_refused_for_the_size_of_their_batch(make_topic: MakeTopic, make_sink: MakeSink) -> None:
     live, sink = make_topic(max_message_bytes="10000"), make_sink(batch_bytes=10_000)
     rows = [row(live, offset, value=b"%04000d" % offset) for offset in range(50)]
     deliver([batch(rows)], span(0, 50, first=True), sink)
-    assert values(sink.bootstrap, live) == list(range(50))
+    assert values(sink.kafka.servers, live) == list(range(50))
 
 
 def test_a_time_out_above_the_brokers_limit_is_a_config_error(make_sink: MakeSink) -> None:
@@ -139,7 +140,7 @@ def test_a_broker_restart_during_delivery_costs_at_most_one_attempt(
         deliver(rows(), wanted, replace(sink, timeout_s=30))
     except ServiceError:
         deliver(rows(), wanted, sink)
-    assert values(sink.bootstrap, live) == list(range(20))
+    assert values(sink.kafka.servers, live) == list(range(20))
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
@@ -161,4 +162,4 @@ def test_a_silent_broker_costs_the_time_out_and_the_next_attempt_continues(
     finally:
         os.kill(broker.pid, signal.SIGCONT)
     deliver([numbered(live, *range(20))], wanted, sink)
-    assert values(sink.bootstrap, live) == list(range(20))
+    assert values(sink.kafka.servers, live) == list(range(20))

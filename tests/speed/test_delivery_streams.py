@@ -114,7 +114,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     recreate(settings, first.stream.topic, first.topic_id)
     second = replace(
         first,
-        topic_id=describe_topic(settings.kafka_bootstrap, first.stream.topic)[0].topic_id,
+        topic_id=describe_topic(settings.kafka, first.stream.topic)[0].topic_id,
         sources={},
         archived={},
         outs=[],
@@ -147,14 +147,12 @@ def recreate(settings: Settings, topic: str, before: str) -> None:
 
     def new() -> bool:
         try:
-            return describe_topic(settings.kafka_bootstrap, topic)[0].topic_id != before
+            return describe_topic(settings.kafka, topic)[0].topic_id != before
         except ServiceError:
             return False
 
     created = {"retention.ms": "-1"}
-    wait_until(
-        lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1, config=created), "the old topic is deleted"
-    )
+    wait_until(lambda: ensure_topic(settings.kafka, topic, partitions=1, config=created), "the old topic is deleted")
     wait_until(new, "the new topic is known")
 
 
@@ -224,9 +222,9 @@ def test_the_end_of_an_output_topic_is_read_after_open_transactions_end(
             producer.commit_transaction(60)
 
     monkeypatch.setattr(output_topics, "sleep", commit)
-    assert list(output_ends(settings.kafka_bootstrap, topic).values()) == [(0, 2, False)]  # the record and its marker
+    assert list(output_ends(settings.kafka, topic).values()) == [(0, 2, False)]  # the record and its marker
     assert waited.is_set()
 
 
 def topic_id(settings: Settings, stream: Stream) -> bytes:
-    return describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id.encode()
+    return describe_topic(settings.kafka, stream.topic)[0].topic_id.encode()

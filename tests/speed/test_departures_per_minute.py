@@ -109,7 +109,7 @@ def test_restarts_keep_the_last_count_per_key_right_and_report_late_records(
     assert dict(first) == counted(parts[0])
 
     produce(stream.topic, [*late, *parts[1]])
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    logs = describe_topic(settings.kafka, stream.topic)
     checkpoint = bind_checkpoint(store, layout, LAYER, logs[0])
     lines = count_all(spark, stream, settings, checkpoint)
     second = written(settings, stream)

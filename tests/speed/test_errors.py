@@ -53,7 +53,7 @@ def deliveries(
 
         def exactly_once(topic: str) -> None:
             sink = task(brokers.bootstrap, timeout_s=120 if patient else 8)
-            ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+            ensure_markers(brokers.kafka, sink.marker_topic, 1)
             deliver([row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
 
         return at_least_once if mode == "at_least_once" else exactly_once
@@ -97,7 +97,7 @@ def test_a_deleted_topic_is_named(brokers: Cluster, sent: Deliver) -> None:
     missing = unique("never_made")
     error = refused(sent, missing)
     assert isinstance(error, ServiceError)
-    assert f"{missing} does not exist" in str(diagnosed(error, brokers.bootstrap, [missing]))
+    assert f"{missing} does not exist" in str(diagnosed(error, brokers.kafka, [missing]))
 
 
 @pytest.mark.conformance(25)
@@ -118,7 +118,7 @@ def test_too_few_in_sync_replicas_stop_the_stream_after_its_time_out(
             for mode, topic in short.items():
                 error = given_up[mode].result()
                 assert isinstance(error, ServiceError)
-                explained = diagnosed(error, brokers.bootstrap, [topic])
+                explained = diagnosed(error, brokers.kafka, [topic])
                 assert f"{topic}-0 has 2 replicas in sync, min.insync.replicas is 3" in str(explained)
                 assert (explained.problem, explained.found, explained.where) == (
                     error.problem,
@@ -149,7 +149,7 @@ def test_a_too_large_record_is_a_config_error(
 
     def exactly_once(to: str) -> None:
         sink = task(brokers.bootstrap)
-        ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+        ensure_markers(brokers.kafka, sink.marker_topic, 1)
         deliver([row_batch(to, 0, [bytes(30_000)])], span(0, 1), sink)
 
     for mode in (at_least_once, exactly_once):
@@ -162,7 +162,7 @@ def test_a_too_large_record_is_a_config_error(
 
 def test_a_fenced_producers_error_says_who_continues(brokers: Cluster, settings: Settings) -> None:
     topic, sink = brokers.create(unique("fenced")), task(brokers.bootstrap, records=5)
-    ensure_markers(brokers.bootstrap, sink.marker_topic, 1)
+    ensure_markers(brokers.kafka, sink.marker_topic, 1)
 
     def rows(*, superseded: bool) -> Iterator[pa.RecordBatch]:
         yield row_batch(topic, 0, VALUES[:5])

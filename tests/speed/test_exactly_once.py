@@ -64,7 +64,7 @@ def delivered(settings: Settings, stream: Stream) -> tuple[list[Delivered], list
 
 
 def markers(settings: Settings, stream: Stream) -> dict[int, Marker | None]:
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    logs = describe_topic(settings.kafka, stream.topic)
     sink = sink_of(stream, settings, logs[0].topic_id, LIMITS)
     return {log.partition: marker(sink, log) for log in logs}
 
@@ -132,7 +132,7 @@ def test_a_repeated_batch_adds_nothing_and_a_contradicting_marker_stops_the_stre
     ]
 
     produce(stream.topic, rows(range(20, 30)))
-    (topic_id,) = {log.topic_id for log in describe_topic(settings.kafka_bootstrap, stream.topic)}
+    (topic_id,) = {log.topic_id for log in describe_topic(settings.kafka, stream.topic)}
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     group = sink_of(stream, settings, topic_id, LIMITS).group
     admin.delete_consumer_groups([group])[group].result()

@@ -13,12 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.speed.delivering import LOG, span
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import PositionError, ServiceError
 from tidemark.speed.exactly_once.marker import Marker, Sink, TaskRange, read_marker, resume_at
 
 pytestmark = pytest.mark.conformance(23)
 
-SINK = Sink(bootstrap="kafka:9092", group="tidemark-speed-x-id", marker_topic="live.markers", records=3, timeout_s=60)
+SINK = Sink(
+    kafka=KafkaConnection.plain("kafka:9092"),
+    group="tidemark-speed-x-id",
+    marker_topic="live.markers",
+    records=3,
+    timeout_s=60,
+)
 
 
 class FencedError(Exception):

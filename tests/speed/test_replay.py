@@ -70,7 +70,7 @@ def sent_back(settings: Settings, stream: Stream) -> list[Delivered]:
 
 
 def group_of(settings: Settings, stream: Stream) -> str:
-    topic_id = describe_topic(settings.kafka_bootstrap, stream.speed.dead_letter_topic)[0].topic_id
+    topic_id = describe_topic(settings.kafka, stream.speed.dead_letter_topic)[0].topic_id
     return f"tidemark-{settings.deployment}-replay-{stream.name}-{topic_id}"
 
 
@@ -226,7 +226,7 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
             # By more than a commit that was in progress when the first replay was killed.
             wait_until(lambda: second.done() or replayed_until() > killed_at + 1, "it continues", 300)
             # The first call of another replay.
-            other = Producer({"bootstrap.servers": settings.speed_bootstrap, "transactional.id": f"{group}-0"})
+            other = Producer({"bootstrap.servers": settings.speed_kafka.servers, "transactional.id": f"{group}-0"})
             other.init_transactions(60)
             with pytest.raises(ConflictError, match=group):
                 second.result(300)

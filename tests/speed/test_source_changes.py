@@ -50,7 +50,7 @@ def live(settings: Settings, stream: Stream) -> list[tuple[tuple[int, int], int]
 def markers(settings: Settings, stream: Stream, topic_id: str) -> list[int | None]:
     """By partition, of the topic with this id."""
     sink = sink_of(stream, settings, topic_id, prepare_topics(stream, settings, partitions=1))
-    numbers = range(len(describe_topic(settings.kafka_bootstrap, sink.marker_topic)))
+    numbers = range(len(describe_topic(settings.kafka, sink.marker_topic)))
     logs = [TopicPartition(topic=stream.topic, topic_id=topic_id, partition=number) for number in numbers]
     return [None if (found := marker(sink, log)) is None else found.position for log in logs]
 
@@ -58,7 +58,7 @@ def markers(settings: Settings, stream: Stream, topic_id: str) -> list[int | Non
 def add_partitions(settings: Settings, topic: str, count: int) -> None:
     client = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     client.create_partitions([NewPartitions(topic, count)])[topic].result(60)
-    wait_until(lambda: len(describe_topic(settings.kafka_bootstrap, topic)) == count, "the partitions are known")
+    wait_until(lambda: len(describe_topic(settings.kafka, topic)) == count, "the partitions are known")
 
 
 def expire(settings: Settings, topic: str, partition: int, before: int) -> None:
@@ -70,7 +70,7 @@ def expire(settings: Settings, topic: str, partition: int, before: int) -> None:
 def recreate(settings: Settings, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     client.delete_topics([topic])[topic].result(60)
-    wait_until(lambda: ensure_topic(settings.kafka_bootstrap, topic, partitions=1), "the old topic is away")
+    wait_until(lambda: ensure_topic(settings.kafka, topic, partitions=1), "the old topic is away")
 
 
 def run_on(

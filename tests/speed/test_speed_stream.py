@@ -101,7 +101,7 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
         (None if n == 0 else f"bad {n}".encode(), raw, START_MS - n, 1, headers) for n, (raw, _) in enumerate(bad)
     ]
     offsets = produce(stream.topic, records)
-    topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    topic_id = describe_topic(settings.kafka, stream.topic)[0].topic_id
 
     speed(spark, stream, settings, available_now=True)
     events = printed_events(capsys)
@@ -175,8 +175,8 @@ def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
     checkpoint = Layout(prefix=settings.prefix, stream=stream.name).checkpoint_prefix("speed")
 
     def delivered_so_far() -> int:
-        logs = describe_topic(settings.kafka_bootstrap, "live_kill")
-        return sum(mark.high_watermark for mark in watermarks(settings.kafka_bootstrap, logs))
+        logs = describe_topic(settings.kafka, "live_kill")
+        return sum(mark.high_watermark for mark in watermarks(settings.kafka, logs))
 
     with speed_app(stack, stream, tmp_path / "app.log") as app:
         app.wait_until(lambda: any(item.key.endswith("/offsets/0") for item in store.list(checkpoint)))
@@ -192,7 +192,7 @@ def test_after_a_kill_nothing_is_lost_and_coordinates_show_duplicates(
     assert len(delivered) - len(produced) == sum(copies - 1 for copies in counts.values()) > 0
     assert all(item.header("reason") for item in delivered if item.value == b"{")
     for topic in ("live_kill", "dead_kill"):
-        assert len(describe_topic(settings.kafka_bootstrap, topic)) == 2
+        assert len(describe_topic(settings.kafka, topic)) == 2
 
 
 @pytest.mark.conformance(22)
@@ -271,14 +271,14 @@ def test_a_recreated_topic_is_refused_with_the_checkpoint_to_remove(
     stream = make_stream(speed={"topic": "live_new", "dead_letter_topic": "dead_new"})
     produce(stream.topic, [(None, b'{"n":1}', START_MS, 0, [])])
     speed(spark, stream, settings, available_now=True)
-    old = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    old = describe_topic(settings.kafka, stream.topic)[0].topic_id
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([stream.topic])[stream.topic].result()
-    wait_until(lambda: not logs_of(settings.kafka_bootstrap, stream.topic), "the old topic is deleted")
+    wait_until(lambda: not logs_of(settings.kafka, stream.topic), "the old topic is deleted")
     with pytest.raises(ServiceError, match=rf"Kafka has no such topic: found {stream.topic}"):
         speed(spark, stream, settings, available_now=True)
-    wait_until(lambda: ensure_topic(settings.kafka_bootstrap, stream.topic, partitions=1), "the new one is there")
-    new = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    wait_until(lambda: ensure_topic(settings.kafka, stream.topic, partitions=1), "the new one is there")
+    new = describe_topic(settings.kafka, stream.topic)[0].topic_id
     with pytest.raises(ConflictError) as caught:
         speed(spark, stream, settings, available_now=True)
     for text in (old, new, f"checkpoints/{stream.name}/speed/"):

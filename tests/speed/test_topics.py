@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, unique
 from tidemark.cli.topics import print_findings
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import broker_configs, copies, ensure_topic, topic_config
 from tidemark.settings import Settings
@@ -84,13 +85,13 @@ def test_created_topics_have_no_findings_and_are_known_to_all_brokers_at_once(
     live, dead = unique("live"), unique("dead")
     stream = make_stream(speed={"topic": live, "dead_letter_topic": dead, "delivery": "exactly_once"})
     for name in (live, dead):
-        assert ensure_topic(brokers.bootstrap, name, partitions=4)
-        assert not ensure_topic(brokers.bootstrap, name, partitions=4)
+        assert ensure_topic(brokers.kafka, name, partitions=4)
+        assert not ensure_topic(brokers.kafka, name, partitions=4)
         for address in brokers.bootstrap.split(","):
             admin = AdminClient({"bootstrap.servers": address})
             assert len(admin.list_topics(timeout=30).topics[name].partitions) == 4
-    config = topic_config(brokers.bootstrap, live)
-    assert (copies(brokers.bootstrap, live), config["min.insync.replicas"]) == (3, "2")
+    config = topic_config(brokers.kafka, live)
+    assert (copies(brokers.kafka, live), config["min.insync.replicas"]) == (3, "2")
     assert config["unclean.leader.election.enable"] == "false"
     assert findings(stream, at(brokers, settings)) == ()
 
@@ -98,8 +99,8 @@ def test_created_topics_have_no_findings_and_are_known_to_all_brokers_at_once(
 def test_a_cluster_with_one_broker_has_no_finding(settings: Settings, make_stream: MakeStream) -> None:
     stream = make_stream(speed={"topic": unique("live"), "dead_letter_topic": unique("dead")})
     assert findings(stream, settings) == ()  # not created yet
-    assert ensure_topic(settings.kafka_bootstrap, stream.speed.topic, partitions=1)
-    assert topic_config(settings.kafka_bootstrap, stream.speed.topic)["min.insync.replicas"] == "1"
+    assert ensure_topic(settings.kafka, stream.speed.topic, partitions=1)
+    assert topic_config(settings.kafka, stream.speed.topic)["min.insync.replicas"] == "1"
     assert findings(stream, settings) == ()
 
 
@@ -131,7 +132,7 @@ def test_the_command_prints_every_finding(
 
 # Cases as values that no test can set up on running brokers.
 THREE = topics.Cluster(
-    bootstrap="b:9092",
+    kafka=KafkaConnection.plain("b:9092"),
     brokers=3,
     config={
         "offsets.retention.minutes": (str(366 * 1440),) * 3,
@@ -216,7 +217,7 @@ def test_exactly_once_needs_are_checked_against_the_weakest_broker() -> None:
 
 
 def test_broker_configs_returns_the_effective_settings(brokers: Cluster) -> None:
-    found = broker_configs(brokers.bootstrap)
+    found = broker_configs(brokers.kafka)
     assert len(found) == 3
     assert {item["node.id"] for item in found} == {"1", "2", "3"}
     assert {item["transaction.state.log.min.isr"] for item in found} == {"2"}

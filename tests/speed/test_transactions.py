@@ -24,6 +24,7 @@ from tests.speed.delivering import (
     values,
 )
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import watermarks
@@ -51,7 +52,7 @@ def test_records_arrive_unchanged_and_in_their_partition(make_topic: MakeTopic, 
     found = [
         (item.partition(), item.key(), item.value(), item.headers() or [], item.timestamp()[1])
         for topic in (live, dead)
-        for item in messages(sink.bootstrap, topic)
+        for item in messages(sink.kafka.servers, topic)
     ]
     assert found == [
         (1, None, None, [], -1),
@@ -70,7 +71,7 @@ def test_a_row_without_a_partition_uses_javas_partition_for_its_key(make_topic: 
     live, sink = make_topic(7), make_sink()
     rows = [row(live, offset, partition=None, key=key) for offset, key in enumerate(hashes)]
     deliver([batch(rows)], span(0, len(rows), first=True), sink)
-    found = {item.key(): item.partition() for item in messages(sink.bootstrap, live)}
+    found = {item.key(): item.partition() for item in messages(sink.kafka.servers, live)}
     assert found == {key: (value & 0x7FFFFFFF) % 7 for key, value in hashes.items()}
 
 
@@ -82,11 +83,11 @@ def test_a_long_range_is_several_transactions_and_the_next_one_continues(
     parts = [numbered(live, 10, 11, 13), numbered(live), numbered(live, *range(14, 23)), numbered(live, 29)]
     assert deliver(parts, first, sink) == delivered(first, good=13, transactions=4)
     assert deliver([numbered(live, 30, 31, 32, 33)], second, sink) == delivered(second, good=4, transactions=1)
-    assert values(sink.bootstrap, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
+    assert values(sink.kafka.servers, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
     # Spark repeats its last batch after a restart.
     repeated = deliver([numbered(live, 30, 31, 32, 33)], second, sink)
     assert repeated == delivered(second, skipped=4, transactions=0)
-    assert values(sink.bootstrap, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
+    assert values(sink.kafka.servers, live) == [10, 11, 13, *range(14, 23), 29, 30, 31, 32, 33]
 
 
 def test_a_range_without_a_row_moves_the_marker(make_sink: MakeSink) -> None:
@@ -109,14 +110,15 @@ def test_a_killed_process_with_an_open_transaction_loses_and_duplicates_nothing(
     assert child.reached() == "0"
     # Four records are committed. The other three are in a transaction that will not be ended.
     wait_until(
-        lambda: len(values(sink.bootstrap, live, isolation="read_uncommitted", wait=False)) == 7, "seven are written"
+        lambda: len(values(sink.kafka.servers, live, isolation="read_uncommitted", wait=False)) == 7,
+        "seven are written",
     )
     child.kill()
-    wait_until(lambda: values(sink.bootstrap, live, wait=False) == [0, 1, 2, 3], "the committed ones are seen")
+    wait_until(lambda: values(sink.kafka.servers, live, wait=False) == [0, 1, 2, 3], "the committed ones are seen")
     done = deliver([numbered(live, *range(11)), numbered(live, *range(12, 19))], wanted, sink)
     assert done == delivered(wanted, skipped=4, good=14, transactions=4)
-    assert values(sink.bootstrap, live) == [*range(11), *range(12, 19)]
-    assert len(messages(sink.bootstrap, live, isolation="read_uncommitted")) == 18 + 3
+    assert values(sink.kafka.servers, live) == [*range(11), *range(12, 19)]
+    assert len(messages(sink.kafka.servers, live, isolation="read_uncommitted")) == 18 + 3
 
 
 def test_a_process_that_wakes_up_after_its_successor_writes_nothing(make_topic: MakeTopic, make_sink: MakeSink) -> None:
@@ -130,7 +132,7 @@ def test_a_process_that_wakes_up_after_its_successor_writes_nothing(make_topic: 
     output = child.ended()
     assert "ConflictError: another attempt uses the transactional id now" in output
     assert f"{sink.group}-{LOG.partition}" in output
-    assert values(sink.bootstrap, live) == list(range(20))
+    assert values(sink.kafka.servers, live) == list(range(20))
     assert marker(sink, LOG) == Marker(position=20, batch=0)
 
 
@@ -138,7 +140,7 @@ def test_an_earlier_attempt_cannot_commit_after_the_marker_is_read(
     make_topic: MakeTopic, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, sink, wanted = make_topic(), make_sink(), span(0, 8, first=True)
-    earlier = Producer({"bootstrap.servers": sink.bootstrap, "transactional.id": sink.transactional_id(LOG)})
+    earlier = Producer({"bootstrap.servers": sink.kafka.servers, "transactional.id": sink.transactional_id(LOG)})
     earlier.init_transactions()
     earlier.begin_transaction()
     for offset in range(4):
@@ -154,7 +156,7 @@ def test_an_earlier_attempt_cannot_commit_after_the_marker_is_read(
 
     monkeypatch.setattr(transactions, "read_marker", read)
     deliver([numbered(live, *range(8))], wanted, sink)
-    assert values(sink.bootstrap, live) == list(range(8))
+    assert values(sink.kafka.servers, live) == list(range(8))
 
 
 def test_a_commit_that_fails_moves_no_marker(
@@ -174,7 +176,7 @@ def test_a_commit_that_fails_moves_no_marker(
             deliver([numbered(live, 0, 1, 2)], wanted, sink)
     assert marker(sink, LOG) is None
     assert deliver([numbered(live, 0, 1, 2)], wanted, sink) == delivered(wanted, good=3, transactions=1)
-    assert values(sink.bootstrap, live) == [0, 1, 2]
+    assert values(sink.kafka.servers, live) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("before", [0, 3, 4], ids=["nothing", "an-open-transaction", "a-committed-one"])
@@ -189,7 +191,7 @@ def test_a_fenced_attempt_says_who_continues(before: int, make_topic: MakeTopic,
 
     with pytest.raises(ConflictError, match=r"The latest attempt continues"):
         deliver(superseded(), wanted, sink)
-    assert values(sink.bootstrap, live) == list(range(8))
+    assert values(sink.kafka.servers, live) == list(range(8))
 
 
 def test_an_expired_transaction_is_not_reported_as_a_successor(make_topic: MakeTopic, make_sink: MakeSink) -> None:
@@ -198,7 +200,7 @@ def test_an_expired_transaction_is_not_reported_as_a_successor(make_topic: MakeT
     def slow() -> Iterator[pa.RecordBatch]:
         yield numbered(live, 0)
         # The broker writes the abort marker after the record.
-        wait_until(lambda: _end(sink.bootstrap, live) == 2, "the broker ends the transaction")
+        wait_until(lambda: _end(sink.kafka.servers, live) == 2, "the broker ends the transaction")
         yield numbered(live, 1)
 
     # On a busy machine, a call may take longer than one second.
@@ -206,7 +208,7 @@ def test_an_expired_transaction_is_not_reported_as_a_successor(make_topic: MakeT
         (ConflictError, ServiceError), match=r"longer than its time-out of 1 s|did not return|refused a transaction"
     ):
         deliver(slow(), span(0, 2, first=True), sink)
-    assert values(sink.bootstrap, live) == []
+    assert values(sink.kafka.servers, live) == []
 
 
 def test_a_failing_source_leaves_nothing_visible(make_topic: MakeTopic, make_sink: MakeSink) -> None:
@@ -218,7 +220,7 @@ def test_a_failing_source_leaves_nothing_visible(make_topic: MakeTopic, make_sin
 
     with pytest.raises(ArithmeticError):
         deliver(failing(), span(0, 4, first=True), sink)
-    assert values(sink.bootstrap, live) == []
+    assert values(sink.kafka.servers, live) == []
     assert marker(sink, LOG) is None
 
 
@@ -232,9 +234,9 @@ def test_a_failed_attempts_dead_letters_are_not_visible(make_topic: MakeTopic, m
 
     with pytest.raises(ArithmeticError):
         deliver(failing(), wanted, sink)
-    assert values(sink.bootstrap, dead) == []
+    assert values(sink.kafka.servers, dead) == []
     assert deliver([batch(rows)], wanted, sink) == delivered(wanted, good=1, dead=1, transactions=1)
-    assert (values(sink.bootstrap, live), values(sink.bootstrap, dead)) == ([0], [1])
+    assert (values(sink.kafka.servers, live), values(sink.kafka.servers, dead)) == ([0], [1])
 
 
 def test_rows_outside_the_range_are_refused(make_topic: MakeTopic, make_sink: MakeSink) -> None:
@@ -250,10 +252,10 @@ def test_rows_outside_the_range_are_refused(make_topic: MakeTopic, make_sink: Ma
         rows = [row(live, offset, source_partition=partition) for offset in offsets]
         with pytest.raises(PositionError, match=problem):
             deliver([numbered(live), batch(rows)], span(2, 9, first=True), sink)
-    assert values(sink.bootstrap, live) == []
+    assert values(sink.kafka.servers, live) == []
     assert marker(sink, LOG) is None
 
 
 def _end(bootstrap: str, topic: str) -> int:
-    (end,) = watermarks(bootstrap, describe_topic(bootstrap, topic))
+    (end,) = watermarks(KafkaConnection.plain(bootstrap), describe_topic(KafkaConnection.plain(bootstrap), topic))
     return end.high_watermark

@@ -41,7 +41,7 @@ def test_a_batch_is_one_log_line_with_range_rows_lag_and_time(
     settings: Settings, make_stream: MakeStream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = make_stream()
-    topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    topic_id = describe_topic(settings.kafka, stream.topic)[0].topic_id
     watch = speed.Watch(stream, settings, topic_id)
     watch(progress(stream, 0, None, 10, 10))
     watch(progress(stream, 1, 10, 14, 4))
@@ -62,7 +62,7 @@ def test_only_a_hole_before_the_log_start_is_reported_as_lost(
 ) -> None:
     stream = make_stream()
     produce(stream.topic, [(None, b"x", 1_700_000_000_000, 0, []) for _ in range(20)])
-    topic_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
+    topic_id = describe_topic(settings.kafka, stream.topic)[0].topic_id
     watch = speed.Watch(stream, settings, topic_id)
     watch(progress(stream, 1, 4, 8, 3))
     assert [line["event"] for line in log_lines(capsys)] == ["batch"]

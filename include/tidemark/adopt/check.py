@@ -27,14 +27,15 @@ def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[Lo
     Raises ConflictError, naming both sides, if a value differs or an object ends after its log.
     """
     consumer = Consumer(
-        {
-            "bootstrap.servers": settings.kafka_bootstrap,
-            "group.id": "tidemark-adopt",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
+        settings.kafka.client(
+            {
+                "group.id": "tidemark-adopt",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
     )
     compared = 0
     try:

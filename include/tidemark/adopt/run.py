@@ -281,7 +281,7 @@ def import_objects(
             hint="Name the sink's topics.dir, or a folder in it",
         )
     history = read_archived(store, layout, stream).history()
-    ends = watermarks(settings.kafka_bootstrap, describe_topic(settings.kafka_bootstrap, stream.topic))
+    ends = watermarks(settings.kafka, describe_topic(settings.kafka, stream.topic))
     logs = by_log(listing.objects, ends, {item.log: history.archived(item.log) for item in ends})
     outcome = Imported(
         compared=compare_with_kafka(settings, store, logs, fields),

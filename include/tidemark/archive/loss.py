@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tidemark.archive.manifests import Ranges
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import IncompleteError
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
 from tidemark.kafka.positions import watermarks
@@ -10,9 +11,9 @@ from tidemark.kafka.positions import watermarks
 RangeOfLog = dict[TopicPartition, OffsetRange]
 
 
-def log_starts(bootstrap: str, logs: Ranges) -> dict[TopicPartition, int]:
+def log_starts(kafka: KafkaConnection, logs: Ranges) -> dict[TopicPartition, int]:
     """The first offset Kafka holds of each log, now."""
-    return {mark.log: mark.log_start for mark in watermarks(bootstrap, tuple(logs))}
+    return {mark.log: mark.log_start for mark in watermarks(kafka, tuple(logs))}
 
 
 def split_at(starts: Mapping[TopicPartition, int], ranges: Ranges) -> tuple[RangeOfLog, RangeOfLog]:
@@ -28,14 +29,14 @@ def split_at(starts: Mapping[TopicPartition, int], ranges: Ranges) -> tuple[Rang
 
 
 def require_held(
-    position: Mapping[int, int], logs: tuple[TopicPartition, ...], bootstrap: str, *, allow_loss: bool
+    position: Mapping[int, int], logs: tuple[TopicPartition, ...], kafka: KafkaConnection, *, allow_loss: bool
 ) -> None:
     """Raise IncompleteError unless Kafka holds every offset from the position on.
 
     With ``allow_loss`` the position must only not be past the log's end. A partition without a position is new and
     read from offset 0.
     """
-    for mark in watermarks(bootstrap, logs):
+    for mark in watermarks(kafka, logs):
         wanted = position.get(mark.log.partition, 0)
         if wanted <= mark.high_watermark and (allow_loss or mark.log_start <= wanted):
             continue

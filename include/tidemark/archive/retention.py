@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.archive.ledger.history import History
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import moment_text
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
@@ -84,22 +85,22 @@ def hours(left: float) -> str:
     return f"{left:,.1f} h left" if left > 0 else "no time left: Kafka may delete it at any moment"
 
 
-def read_retention(bootstrap: str, stream: Stream, history: History, now: datetime) -> Retention:
+def read_retention(kafka: KafkaConnection, stream: Stream, history: History, now: datetime) -> Retention:
     """What is not archived of the stream's topic, and how long Kafka keeps it.
 
     Read ``history`` before the call. Records of open and aborted transactions count too. Raises ServiceError if the
     topic does not exist or Kafka does not answer.
     """
-    config = topic_config(bootstrap, stream.topic)
+    config = topic_config(kafka, stream.topic)
     by_age = "delete" in config["cleanup.policy"]
     limit_ms = _limit(config["retention.ms"]) if by_age else None
     limit_bytes = _limit(config["retention.bytes"]) if by_age else None
     first: dict[TopicPartition, int] = {}
-    for mark in watermarks(bootstrap, describe_topic(bootstrap, stream.topic), committed=False):
+    for mark in watermarks(kafka, describe_topic(kafka, stream.topic), committed=False):
         offset = history.first_missing(mark.log, mark.log_start)
         if offset < mark.high_watermark:
             first[mark.log] = offset
-    records = first_records(bootstrap, first, committed=False)
+    records = first_records(kafka, first, committed=False)
     now_ms = round(now.timestamp() * 1000)
     waiting = []
     for log, record in records.items():

@@ -7,6 +7,7 @@ from itertools import groupby
 from tidemark.archive.ledger.history import History
 from tidemark.archive.loss import log_starts
 from tidemark.archive.write.last_records import logged_records
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.logged_record import (
@@ -44,7 +45,7 @@ def with_epochs(records: Iterable[LoggedRecord], ends: Ends) -> tuple[LoggedReco
 
 
 def differing(
-    bootstrap: str, archived: Iterable[LoggedRecord], ends: Ends
+    kafka: KafkaConnection, archived: Iterable[LoggedRecord], ends: Ends
 ) -> tuple[tuple[LoggedRecord, AtOffset], ...]:
     """The archived records that Kafka does not hold, with what it has there.
 
@@ -54,18 +55,18 @@ def differing(
     for topic, of_topic in groupby(sorted(archived, key=lambda item: item.log), key=lambda item: item.log.topic):
         records = {item.log: item for item in of_topic}
         inside = {log: item.offset for log, item in records.items() if item.offset < ends[log].offset}
-        kafka = records_at(bootstrap, inside)
-        doubtful = [item for log, item in records.items() if log not in kafka or not item.is_same(kafka[log])]
+        there_now = records_at(kafka, inside)
+        doubtful = [item for log, item in records.items() if log not in there_now or not item.is_same(there_now[log])]
         if not doubtful:
             continue
         # After the read: retention may have removed a record meanwhile.
-        starts = log_starts(bootstrap, {item.log: OffsetRange(start=0, end=1) for item in doubtful})
-        doubtful = [item for item in doubtful if item.log in kafka or item.offset >= starts[item.log]]
+        starts = log_starts(kafka, {item.log: OffsetRange(start=0, end=1) for item in doubtful})
+        doubtful = [item for item in doubtful if item.log in there_now or item.offset >= starts[item.log]]
         # Retention alone stops no archive without the right to ask for the topic's settings.
-        compacted = bool(doubtful) and "compact" in topic_config(bootstrap, topic)["cleanup.policy"]
+        compacted = bool(doubtful) and "compact" in topic_config(kafka, topic)["cleanup.policy"]
         for item in doubtful:
             there = AtOffset(
-                record=kafka.get(item.log),
+                record=there_now.get(item.log),
                 log_start=starts[item.log],
                 end=ends[item.log].offset,
                 compacted=compacted,
@@ -81,7 +82,7 @@ class ArchivedRecords:
 
     store: ObjectStore
     layout: Layout
-    bootstrap: str
+    kafka: KafkaConnection
     history: Callable[[], History]
 
     def last(self, logs: Iterable[TopicPartition]) -> tuple[LoggedRecord, ...]:
@@ -100,11 +101,11 @@ class ArchivedRecords:
 
         The range is found by bisection: over the last records of the manifests, then inside one manifest's objects.
         """
-        found = differing(self.bootstrap, last, ends)
+        found = differing(self.kafka, last, ends)
         if not found:
             return ()
         manifests = _Manifests(self.store, self.layout, self.history())
-        starts = (_first_rewritten(manifests, self.bootstrap, item, there) for item, there in found)
+        starts = (_first_rewritten(manifests, self.kafka, item, there) for item, there in found)
         return tuple(
             RewrittenLog(
                 archived=item, kafka=there.record, end=there.end, range=OffsetRange(start=start, end=item.offset + 1)
@@ -172,14 +173,14 @@ class _Manifests:
         return self._read[key]
 
 
-def _first_rewritten(manifests: _Manifests, bootstrap: str, last: LoggedRecord, there: AtOffset) -> int:
+def _first_rewritten(manifests: _Manifests, kafka: KafkaConnection, last: LoggedRecord, there: AtOffset) -> int:
     """The lowest offset, at or before the last record, that is known to be rewritten."""
     log = last.log
 
     def same(record: LoggedRecord | None) -> bool | None:
         if record is None:
             return None
-        found = records_at(bootstrap, {log: record.offset}).get(log) if record.offset < there.end else None
+        found = records_at(kafka, {log: record.offset}).get(log) if record.offset < there.end else None
         return same_record(record, replace(there, record=found))
 
     ranges = [row for row in manifests.ranges(log) if manifests.start(row) <= last.offset]

@@ -55,9 +55,9 @@ class ArchivedRows:
 
 def find_archived(stream: Stream, settings: Settings, span: TimeSpan, history: History) -> ArchivedRows:
     """Find the archived rows of the span. ``history`` must be read before, so that it ends before Kafka's logs."""
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-    first, after = (positions_at(settings.kafka_bootstrap, logs, moment) for moment in (span.start, span.end))
-    marks = {mark.log: mark for mark in watermarks(settings.kafka_bootstrap, logs)}
+    logs = describe_topic(settings.kafka, stream.topic)
+    first, after = (positions_at(settings.kafka, logs, moment) for moment in (span.start, span.end))
+    marks = {mark.log: mark for mark in watermarks(settings.kafka, logs)}
     extents = history.extents()
     days = span.days(stream.zone)
     targets = _targets(marks, extents, after)

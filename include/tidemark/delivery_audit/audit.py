@@ -55,12 +55,12 @@ def _fix(run: Run, span: TimeSpan) -> Sides:
     The archive comes last, so that it contains what was delivered, as far as possible.
     """
     store, layout, stream, settings = run.store, run.layout, run.stream, run.settings
-    sink = settings.speed_bootstrap
+    sink = settings.speed_kafka
     positions = speed_positions(store, layout)
     live, dead = (output_ends(sink, topic) for topic in (stream.speed.topic, stream.speed.dead_letter_topic))
     history = read_and_compact(store, layout, stream).history()
     archived = find_archived(stream, settings, span, history)
-    since = safe_since(settings.kafka_bootstrap, stream.topic, _earliest(archived, span))
+    since = safe_since(settings.kafka, stream.topic, _earliest(archived, span))
     return Sides(
         archived=archived,
         live=open_output(sink, stream.speed.topic, live, since),

@@ -114,8 +114,8 @@ def _expected(spark: SparkSession, stream: Stream, settings: Settings, span: Tim
 
 def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: TimeSpan, sides: Sides) -> DataFrame:
     """The output topics' records with the values of their headers; ``state`` is the state of their source offset."""
-    live_cluster = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
-    parts = [read_ranges(spark, live_cluster, item.ranges) for item in (sides.live, sides.dead) if item.ranges]
+    topics = [item.ranges for item in (sides.live, sides.dead) if item.ranges]
+    parts = [read_ranges(spark, settings, ranges, settings.speed_kafka) for ranges in topics]
     timestamp, attempt = _header("timestamp"), _header("attempt")
     own_us = F.unix_micros("timestamp")
     replayed = reduce(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
 from tidemark.kafka.positions import positions_at, watermarks
 from tidemark.kafka.topics import describe_topic, topic_config
@@ -52,17 +53,17 @@ class Output:
         return {item.log: item.range for item in self.readings if item.range is not None}
 
 
-def output_ends(bootstrap: str, topic: str) -> dict[TopicPartition, tuple[int, int, bool]]:
+def output_ends(kafka: KafkaConnection, topic: str) -> dict[TopicPartition, tuple[int, int, bool]]:
     """The start of each log, its end for read-committed consumers, and whether an open transaction hides records.
 
     Waits for open transactions, because a running exactly-once stream always has some.
     """
-    logs = describe_topic(bootstrap, topic)
+    logs = describe_topic(kafka, topic)
     # Read these first: a record that was written by now is hidden if it lies after the read-committed end.
-    written = {mark.log: mark.high_watermark for mark in watermarks(bootstrap, logs, committed=False)}
+    written = {mark.log: mark.high_watermark for mark in watermarks(kafka, logs, committed=False)}
     deadline = monotonic() + OPEN_TRANSACTION_S
     while True:
-        ends = watermarks(bootstrap, logs)
+        ends = watermarks(kafka, logs)
         waiting = {mark.log for mark in ends if written[mark.log] > mark.high_watermark}
         if not waiting or monotonic() > deadline:
             return {mark.log: (mark.log_start, mark.high_watermark, mark.log in waiting) for mark in ends}
@@ -70,13 +71,13 @@ def output_ends(bootstrap: str, topic: str) -> dict[TopicPartition, tuple[int, i
 
 
 def open_output(
-    bootstrap: str, topic: str, ends: Mapping[TopicPartition, tuple[int, int, bool]], since: datetime | None
+    kafka: KafkaConnection, topic: str, ends: Mapping[TopicPartition, tuple[int, int, bool]], since: datetime | None
 ) -> Output:
     """The topic up to ``ends``, from the first record written at ``since`` or later; None means all of it."""
     logs = tuple(ends)
     starts: Mapping[TopicPartition, int | None] = {log: ends[log][0] for log in logs}
     if since is not None and since > datetime(1970, 1, 1, tzinfo=UTC):
-        starts = positions_at(bootstrap, logs, since)
+        starts = positions_at(kafka, logs, since)
     readings = []
     for log, (log_start, end, open_transaction) in ends.items():
         found = starts[log]
@@ -90,7 +91,7 @@ def open_output(
                 open_transaction=open_transaction,
             )
         )
-    compacted = "compact" in topic_config(bootstrap, topic)["cleanup.policy"]
+    compacted = "compact" in topic_config(kafka, topic)["cleanup.policy"]
     return Output(topic=topic, readings=tuple(readings), incomplete=_incomplete(readings, compacted=compacted))
 
 
@@ -102,13 +103,13 @@ def _incomplete(readings: Sequence[TopicReading], *, compacted: bool) -> str | N
     return "open_transaction" if any(item.open_transaction for item in readings) else None
 
 
-def safe_since(bootstrap: str, source: str, earliest: datetime) -> datetime | None:
+def safe_since(kafka: KafkaConnection, source: str, earliest: datetime) -> datetime | None:
     """A time such that no output record of a source record from ``earliest`` on has an earlier timestamp.
 
     An output record has its source's timestamp, or the time when it was written, which is after the source record was
     appended. The source topic's settings limit how far a timestamp may be ahead of that. None if they set no limit.
     """
-    config = topic_config(bootstrap, source)
+    config = topic_config(kafka, source)
     ahead = timedelta(0)
     if config["message.timestamp.type"] == "CreateTime":
         milliseconds = int(config.get("message.timestamp.after.max.ms", AHEAD_MAX // timedelta(milliseconds=1)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.demo.source import PARTITIONS, Event
 from tidemark.kafka.topics import ensure_topic
@@ -28,19 +29,20 @@ class Sent:
 class EventLog:
     """The demo's source topic. ``sent`` lists every acknowledged event, in order of arrival."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, kafka: KafkaConnection, topic: str) -> None:
         self.topic = topic
         self.sent: list[Sent] = []
-        self._bootstrap = bootstrap
-        ensure_topic(bootstrap, topic, partitions=PARTITIONS, config=NO_RETENTION)
+        self._kafka = kafka
+        ensure_topic(kafka, topic, partitions=PARTITIONS, config=NO_RETENTION)
         self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "delivery.timeout.ms": FLUSH_S * 1000,
-                "log_level": 0,  # the supervisor reports a dead broker
-            }
+            kafka.client(
+                {
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    "delivery.timeout.ms": FLUSH_S * 1000,
+                    "log_level": 0,  # the supervisor reports a dead broker
+                }
+            )
         )
 
     def produce(self, events: Sequence[Event], check: Callable[[], None]) -> None:
@@ -62,9 +64,7 @@ class EventLog:
         for number in range(len(events)):
             result = results.get(number, TimeoutError(f"not acknowledged within {FLUSH_S} s"))
             if isinstance(result, Exception):
-                raise ServiceError(
-                    "an event could not be sent", found=result, where=f"{self.topic} at {self._bootstrap}"
-                )
+                raise ServiceError("an event could not be sent", found=result, where=f"{self.topic} at {self._kafka}")
             self.sent.append(result)
 
     def ends(self) -> dict[int, int]:

@@ -115,8 +115,8 @@ class Demo:
         self._store = ObjectStore(settings)
         self._layout = Layout(prefix=settings.prefix, stream=STREAM)
         self._archive = DamagedArchive(self._store, self._layout)
-        self._log = EventLog(settings.kafka_bootstrap, self._stream.topic)
-        self._show.say(f"Kafka {settings.kafka_bootstrap}, S3 {settings.s3_endpoint}, logs in {self.stack.logs}")
+        self._log = EventLog(settings.kafka, self._stream.topic)
+        self._show.say(f"Kafka {settings.kafka}, S3 {settings.s3_endpoint}, logs in {self.stack.logs}")
 
     def _start_streams(self) -> None:
         everything = events()
@@ -172,7 +172,7 @@ class Demo:
         good = sum(not item.event.malformed for item in self._log.sent)
 
         def live() -> verify.OutputTopic | None:
-            found = verify.read_topic(settings.kafka_bootstrap, self._stream.speed.topic, check)
+            found = verify.read_topic(settings.kafka, self._stream.speed.topic, check)
             return found if len(found.places) >= good else None
 
         found = verify.findings(
@@ -180,7 +180,7 @@ class Demo:
             expected=verify.expected_rows(),
             found=verify.published(settings, self._stream),
             live=self.supervisor.until(live, "the speed stream delivers every record", timeout_s=LIVE_S),
-            dead=verify.read_topic(settings.kafka_bootstrap, self._stream.speed.dead_letter_topic, check),
+            dead=verify.read_topic(settings.kafka, self._stream.speed.dead_letter_topic, check),
             loss=loss,
             refill=run.require(PLAN).refill,
             final=final_plan(run),

@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import count
 from tidemark.core.plan import Plan
@@ -107,17 +108,18 @@ def published(settings: Settings, stream: Stream) -> TableRows:
     )
 
 
-def read_topic(bootstrap: str, topic: str, check: Callable[[], None]) -> OutputTopic:
+def read_topic(kafka: KafkaConnection, topic: str, check: Callable[[], None]) -> OutputTopic:
     """Every record of an output topic up to its current end; calls ``check`` while reading."""
-    ends = {mark.log.partition: mark.high_watermark for mark in watermarks(bootstrap, describe_topic(bootstrap, topic))}
+    ends = {mark.log.partition: mark.high_watermark for mark in watermarks(kafka, describe_topic(kafka, topic))}
     consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "tidemark-demo",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "log_level": 0,
-        }
+        kafka.client(
+            {
+                "group.id": "tidemark-demo",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
     )
     records, places = 0, set()
     waiting = {partition for partition, end in ends.items() if end > 0}

@@ -23,6 +23,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.decode import REASON
+from tidemark.spark.kafka_source import client_options
 from tidemark.spark.monitor import Monitor
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
@@ -65,11 +66,11 @@ def run_departures(stream: Stream, settings: Settings, *, available_now: bool = 
 def departures(spark: SparkSession, stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
     """``run_departures`` in an existing session."""
     with Monitor(stream, settings, layer=LAYER) as monitor:
-        logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+        logs = describe_topic(settings.kafka, stream.topic)
         layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
         url = bind_checkpoint(store, layout, LAYER, logs[0])
         checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
-        ensure_topic(settings.speed_bootstrap, topic_of(stream), partitions=len(logs), config=TOPIC_CONFIG)
+        ensure_topic(settings.speed_kafka, topic_of(stream), partitions=len(logs), config=TOPIC_CONFIG)
 
         def on_batch(progress: Mapping[str, Any]) -> None:
             log_event("batch", layer=LAYER, stream=stream.name, **figures(progress))
@@ -130,7 +131,7 @@ def start(
         .queryName(f"{stream.name}-{LAYER}")
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
-        .option("kafka.bootstrap.servers", settings.speed_bootstrap)
+        .options(**client_options(settings.speed_kafka))
         .option("topic", topic_of(stream))
         .options(**PRODUCER)
         .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))

@@ -86,6 +86,6 @@ def _retention(settings: Settings, store: ObjectStore, now: datetime, name: str)
     try:
         stream = load_stream(name, settings.streams_dir)
         history = read_archived(store, Layout(prefix=settings.prefix, stream=name), stream).history()
-        return read_retention(settings.kafka_bootstrap, stream, history, now)
+        return read_retention(settings.kafka, stream, history, now)
     except TidemarkError as error:
         return error

@@ -212,11 +212,11 @@ def _batch(copies: Sequence[RecordCopy], used: Used) -> int:
 def _explain_absence(
     settings: Settings, stream: Stream, archived: Mapping[TopicPartition, tuple[int, int]], partition: int, offset: int
 ) -> RequestError | PositionError:
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    logs = describe_topic(settings.kafka, stream.topic)
     log = next((item for item in logs if item.partition == partition), None)
     if log is None:
         return RequestError("no such partition", expected=f"0 to {len(logs) - 1}", found=partition, where=stream.topic)
-    (mark,) = watermarks(settings.kafka_bootstrap, [log])
+    (mark,) = watermarks(settings.kafka, [log])
     lowest, highest = archived.get(log, (mark.log_start, mark.log_start))
     if not min(lowest, mark.log_start) <= offset < max(highest, mark.high_watermark):
         return PositionError(

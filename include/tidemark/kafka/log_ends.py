@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # in its docs
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import repeat_while_leaders_change
 from tidemark.kafka.topics import TIMEOUT_S, admin_client, kafka_errors
@@ -25,8 +26,8 @@ class LogEnd:
 class LogEnds:
     """Asks for the ends of logs. It keeps its connection, so a request takes a few milliseconds."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, kafka: KafkaConnection) -> None:
+        self._kafka = kafka
         self._client: AdminClient | None = None
 
     def ask(self, logs: Iterable[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
@@ -37,7 +38,7 @@ class LogEnds:
 
         def ask() -> dict[TopicPartition, LogEnd]:
             # After an error a new client: an older one may repeat the epoch of a former leader for ever.
-            client, self._client = self._client or admin_client(self._bootstrap), None
+            client, self._client = self._client or admin_client(self._kafka), None
             wanted = {partition: OffsetSpec.latest() for partition in by_partition}  # type: ignore[no-untyped-call]
             answers = client.list_offsets(wanted, request_timeout=TIMEOUT_S)
             found = {partition: answer.result(timeout=TIMEOUT_S + 5) for partition, answer in answers.items()}
@@ -47,5 +48,5 @@ class LogEnds:
                 for partition, item in found.items()
             }
 
-        with kafka_errors("Kafka could not return the ends of logs", self._bootstrap):
+        with kafka_errors("Kafka could not return the ends of logs", str(self._kafka)):
             return repeat_while_leaders_change(ask)

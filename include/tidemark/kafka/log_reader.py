@@ -9,6 +9,7 @@ import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka.topics import UNAVAILABLE_HINT, kafka_errors
@@ -29,7 +30,12 @@ class LogReader:
     """
 
     def __init__(
-        self, bootstrap: str, log: TopicPartition, *, committed: bool, progress: Callable[[int], None] | None = None
+        self,
+        kafka: KafkaConnection,
+        log: TopicPartition,
+        *,
+        committed: bool,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         self.log = log
         self._progress = progress
@@ -37,17 +43,18 @@ class LogReader:
         self._ended = False
         self._left = _NOTHING
         self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "tidemark-evidence",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",  # a position that retention deleted is an error, not a jump
-                "isolation.level": "read_committed" if committed else "read_uncommitted",
-                "fetch.wait.max.ms": 20,  # how long the broker waits at the log's end before it answers
-                "queued.max.messages.kbytes": 32 * 1024,
-                "log_level": 3,
-            }
+            kafka.client(
+                {
+                    "group.id": "tidemark-evidence",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",  # a position that retention deleted is an error, not a jump
+                    "isolation.level": "read_committed" if committed else "read_uncommitted",
+                    "fetch.wait.max.ms": 20,  # how long the broker waits at the log's end before it answers
+                    "queued.max.messages.kbytes": 32 * 1024,
+                    "log_level": 3,
+                }
+            )
         )
 
     def __enter__(self) -> Self:

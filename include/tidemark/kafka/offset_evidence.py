@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.hole_evidence import RANGES_MAX
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition
@@ -99,8 +100,10 @@ class GapCause:
 class OffsetClassifier:
     """Classifies offsets of one log. Requests come in offset order, and each continues where the last one ended."""
 
-    def __init__(self, bootstrap: str, log: TopicPartition, progress: Callable[[int], None] | None = None) -> None:
-        self._bootstrap, self._log = bootstrap, log
+    def __init__(
+        self, kafka: KafkaConnection, log: TopicPartition, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self._kafka, self._log = kafka, log
         self._progress = progress
         self._open = ExitStack()
         self._committed: LogReader | None = None
@@ -132,7 +135,7 @@ class OffsetClassifier:
 
     def gap_cause(self, *, transactional: bool = False) -> GapCause:
         """The cause of the silent offsets; ``transactional`` if the log is known to have transactions."""
-        policy = _policy(self._bootstrap, self._log.topic) if self._silent else None
+        policy = _policy(self._kafka, self._log.topic) if self._silent else None
         proven = transactional or self._aborted or (policy == "delete" and self._has_markers())
         start, end = self._extent()
         if start == end:  # the log was emptied or recreated: silent offsets prove nothing
@@ -201,22 +204,20 @@ class OffsetClassifier:
         return ~np.isin(offsets, committed, assume_unique=True) & (offsets < reached)
 
     def _reader(self, *, committed: bool) -> LogReader:
-        return self._open.enter_context(
-            LogReader(self._bootstrap, self._log, committed=committed, progress=self._progress)
-        )
+        return self._open.enter_context(LogReader(self._kafka, self._log, committed=committed, progress=self._progress))
 
     def _extent(self) -> tuple[int, int]:
         """What Kafka holds of this log, up to the last stable offset; nothing if the log was deleted or recreated."""
-        if self._log not in logs_of(self._bootstrap, self._log.topic):
+        if self._log not in logs_of(self._kafka, self._log.topic):
             return 0, 0
-        (mark,) = watermarks(self._bootstrap, [self._log])
+        (mark,) = watermarks(self._kafka, [self._log])
         return mark.log_start, mark.high_watermark
 
 
-def _policy(bootstrap: str, topic: str) -> str | None:
+def _policy(kafka: KafkaConnection, topic: str) -> str | None:
     """The topic's cleanup.policy; None if Kafka does not answer: then silent offsets prove nothing."""
     try:
-        return topic_config(bootstrap, topic)["cleanup.policy"]
+        return topic_config(kafka, topic)["cleanup.policy"]
     except ServiceError:
         return None
 

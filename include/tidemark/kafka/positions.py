@@ -12,6 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from confluent_kafka import TopicPartition as KafkaPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.offsets import TopicPartition
@@ -45,15 +46,17 @@ class Watermarks:
     high_watermark: int
 
 
-def watermarks(bootstrap: str, logs: Sequence[TopicPartition], *, committed: bool = True) -> tuple[Watermarks, ...]:
+def watermarks(
+    kafka: KafkaConnection, logs: Sequence[TopicPartition], *, committed: bool = True
+) -> tuple[Watermarks, ...]:
     """Both ends of each log; the high one is the last stable offset if ``committed``, else the log's end."""
 
     def ends(consumer: Consumer) -> list[tuple[int, int]]:
         partitions = [KafkaPartition(log.topic, log.partition) for log in logs]
         return [consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S) for partition in partitions]
 
-    with kafka_errors("Kafka could not return the watermarks", bootstrap):
-        found = _ask(bootstrap, ends, committed=committed)
+    with kafka_errors("Kafka could not return the watermarks", str(kafka)):
+        found = _ask(kafka, ends, committed=committed)
     return tuple(
         Watermarks(log=log, log_start=low, high_watermark=high) for log, (low, high) in zip(logs, found, strict=True)
     )
@@ -72,15 +75,15 @@ class Backlog:
     extents: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def backlog(bootstrap: str, topic: str, positions: Mapping[int, int], *, timeout_s: float) -> Backlog:
+def backlog(kafka: KafkaConnection, topic: str, positions: Mapping[int, int], *, timeout_s: float) -> Backlog:
     """What a reader at ``positions`` has not read yet: next offsets by partition, without one all of the partition.
 
     Reads one record per partition.
     """
     deadline = time.monotonic() + timeout_s
     with (
-        kafka_errors("Kafka could not return the backlog", f"{topic} at {bootstrap}"),
-        open_consumer(bootstrap, _GROUP, _ONE_RECORD) as consumer,
+        kafka_errors("Kafka could not return the backlog", f"{topic} at {kafka}"),
+        open_consumer(kafka, _GROUP, _ONE_RECORD) as consumer,
     ):
         unread, extents = {}, {}
         for number in _partitions(consumer, topic, timeout_s):
@@ -107,20 +110,20 @@ class FirstRecord:
 
 
 def first_records(
-    bootstrap: str, positions: Mapping[TopicPartition, int], *, committed: bool = True
+    kafka: KafkaConnection, positions: Mapping[TopicPartition, int], *, committed: bool = True
 ) -> dict[TopicPartition, FirstRecord]:
     """The first record of each log at or after its position; logs without one are left out.
 
     All logs are of one topic. A position before the log's start counts as the start.
     """
-    found = _first_of_logs(bootstrap, positions, committed=committed)
+    found = _first_of_logs(kafka, positions, committed=committed)
     return {
         log: FirstRecord(offset=message.offset() or 0, timestamp_ms=_timestamp_ms(message))
         for log, message in found.items()
     }
 
 
-def records_at(bootstrap: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LoggedRecord]:
+def records_at(kafka: KafkaConnection, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LoggedRecord]:
     """The record at the offset of each log, of open and aborted transactions too; logs without one are left out.
 
     All logs are of one topic.
@@ -133,13 +136,13 @@ def records_at(bootstrap: str, offsets: Mapping[TopicPartition, int]) -> dict[To
             digest=record_digest(message.key(), message.value()),
             leader_epoch=message.leader_epoch(),
         )
-        for log, message in _first_of_logs(bootstrap, offsets, committed=False).items()
+        for log, message in _first_of_logs(kafka, offsets, committed=False).items()
         if message.offset() == offsets[log]
     }
 
 
 def _first_of_logs(
-    bootstrap: str, positions: Mapping[TopicPartition, int], *, committed: bool
+    kafka: KafkaConnection, positions: Mapping[TopicPartition, int], *, committed: bool
 ) -> dict[TopicPartition, Message]:
     """The first record of each log at or after its position, or the log's first one if it ends before the position."""
     if not positions:
@@ -148,8 +151,8 @@ def _first_of_logs(
     topic = next(iter(positions)).topic
     settings = {**_ONE_RECORD, "auto.offset.reset": "earliest"}
     with (
-        kafka_errors("Kafka could not return the first records", f"{topic} at {bootstrap}"),
-        open_consumer(bootstrap, _GROUP, settings, committed=committed) as consumer,
+        kafka_errors("Kafka could not return the first records", f"{topic} at {kafka}"),
+        open_consumer(kafka, _GROUP, settings, committed=committed) as consumer,
     ):
         wanted = {log.partition: position for log, position in positions.items()}
         found = _first_messages(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
@@ -189,7 +192,7 @@ def _timestamp_ms(message: Message) -> int | None:
 
 
 def positions_at(
-    bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, *, committed: bool = True
+    kafka: KafkaConnection, logs: Sequence[TopicPartition], moment: datetime, *, committed: bool = True
 ) -> dict[TopicPartition, int | None]:
     """Per log the first offset with a record timestamp at or after ``moment``; None if there is none yet.
 
@@ -206,17 +209,17 @@ def positions_at(
                 raise KafkaException(item.error)
         return [item.offset for item in found]
 
-    with kafka_errors("Kafka could not find positions by time", f"{moment} at {bootstrap}"):
-        found = _ask(bootstrap, offsets, committed=committed)
+    with kafka_errors("Kafka could not find positions by time", f"{moment} at {kafka}"):
+        found = _ask(kafka, offsets, committed=committed)
     return {log: offset if offset >= 0 else None for log, offset in zip(logs, found, strict=True)}
 
 
-def _ask(bootstrap: str, question: Callable[[Consumer], T], *, committed: bool) -> T:
+def _ask(kafka: KafkaConnection, question: Callable[[Consumer], T], *, committed: bool) -> T:
     """Ask Kafka; repeat it for 20 s while leaders come and go, then raise Kafka's error."""
 
     def ask() -> T:
         # A new consumer each time: one keeps the metadata of a broker that had not caught up with the cluster.
-        with open_consumer(bootstrap, _GROUP, committed=committed) as consumer:
+        with open_consumer(kafka, _GROUP, committed=committed) as consumer:
             return question(consumer)
 
     return repeat_while_leaders_change(ask)
@@ -235,17 +238,18 @@ def repeat_while_leaders_change(ask: Callable[[], T]) -> T:
 
 @contextmanager
 def open_consumer(
-    bootstrap: str, group: str, settings: Mapping[str, Any] = MappingProxyType({}), *, committed: bool = True
+    kafka: KafkaConnection, group: str, settings: Mapping[str, Any] = MappingProxyType({}), *, committed: bool = True
 ) -> Iterator[Consumer]:
     """A consumer that never joins its group."""
     consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            **settings,
-        }
+        kafka.client(
+            {
+                "group.id": group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                **settings,
+            }
+        )
     )
     try:
         yield consumer

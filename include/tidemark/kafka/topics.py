@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # in its docs
 from confluent_kafka.cimpl import NewTopic  # where its stub is
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 
@@ -28,31 +29,31 @@ def kafka_errors(problem: str, where: str) -> Iterator[None]:
         raise ServiceError(problem, found=error, where=where, hint=UNAVAILABLE_HINT) from error
 
 
-def describe_topic(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
+def describe_topic(kafka: KafkaConnection, topic: str) -> tuple[TopicPartition, ...]:
     """The topic's logs by partition number, with the topic id as Kafka's tools write it. An error if it is missing."""
-    found = logs_of(bootstrap, topic)
+    found = logs_of(kafka, topic)
     if not found:
         hint = "Create it, or correct the name in the stream's definition. If it exists, grant the user DESCRIBE on it"
-        raise ServiceError("Kafka has no such topic", found=topic, where=bootstrap, hint=hint)
+        raise ServiceError("Kafka has no such topic", found=topic, where=str(kafka), hint=hint)
     return found
 
 
-def logs_of(bootstrap: str, topic: str) -> tuple[TopicPartition, ...]:
+def logs_of(kafka: KafkaConnection, topic: str) -> tuple[TopicPartition, ...]:
     """As ``describe_topic``; empty if the topic does not exist."""
-    found = _described(bootstrap, topic)
+    found = _described(kafka, topic)
     if found is None:
         return ()
     topic_id = str(found.topic_id).translate(_URL_SAFE)
     return tuple(sorted(TopicPartition(topic=topic, topic_id=topic_id, partition=item.id) for item in found.partitions))
 
 
-def _described(bootstrap: str, topic: str) -> Any:
+def _described(kafka: KafkaConnection, topic: str) -> Any:
     """The library's ``TopicDescription``, None if there is no such topic.
 
     It is untyped because its leaders may be None against their type.
     """
-    admin = admin_client(bootstrap)  # a garbage-collected client drops its pending futures
-    with kafka_errors("Kafka could not describe a topic", f"{topic} at {bootstrap}"):
+    admin = admin_client(kafka)  # a garbage-collected client drops its pending futures
+    with kafka_errors("Kafka could not describe a topic", f"{topic} at {kafka}"):
         try:
             future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
             return future.result(timeout=TIMEOUT_S + 5)
@@ -62,13 +63,13 @@ def _described(bootstrap: str, topic: str) -> Any:
             raise
 
 
-def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
+def ensure_topic(kafka: KafkaConnection, topic: str, *, partitions: int, config: dict[str, str] | None = None) -> bool:
     """Create the topic and return when every broker knows it; False if it exists.
 
     It gets three replicas, or fewer if there are fewer brokers. A majority of them must have a record before it counts
     as delivered. With two brokers that is both: while one is down, records wait in the source instead of being lost.
     """
-    admin = admin_client(bootstrap)
+    admin = admin_client(kafka)
     try:
         known = admin.list_topics(timeout=TIMEOUT_S)
         replicas = min(len(known.brokers), 3)
@@ -80,18 +81,18 @@ def ensure_topic(bootstrap: str, topic: str, *, partitions: int, config: dict[st
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=settings)
         admin.create_topics([wanted], request_timeout=TIMEOUT_S)[topic].result(timeout=TIMEOUT_S + 5)
         for broker in known.brokers.values():
-            _await_known(f"{broker.host}:{broker.port}", topic, partitions)
+            _await_known(kafka.at(f"{broker.host}:{broker.port}"), topic, partitions)
     except (KafkaException, TimeoutError) as error:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
-        raise ServiceError("Kafka could not create a topic", found=error, where=f"{topic} at {bootstrap}") from error
+        raise ServiceError("Kafka could not create a topic", found=error, where=f"{topic} at {kafka}") from error
     return True
 
 
-def _await_known(broker: str, topic: str, partitions: int) -> None:
+def _await_known(broker: KafkaConnection, topic: str, partitions: int) -> None:
     """Wait until this broker knows a new topic's leaders: brokers learn of it one after the other."""
     deadline = time.monotonic() + TIMEOUT_S
-    admin = admin_client(broker)  # its first request goes to its only bootstrap broker
+    admin = admin_client(broker)  # its first request goes to its only broker
     while time.monotonic() < deadline:
         found = admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)
         if found is not None and sum(item.leader >= 0 for item in found.partitions.values()) == partitions:
@@ -99,18 +100,18 @@ def _await_known(broker: str, topic: str, partitions: int) -> None:
         time.sleep(0.05)
 
 
-def copies(bootstrap: str, topic: str) -> int | None:
+def copies(kafka: KafkaConnection, topic: str) -> int | None:
     """The lowest number of replicas of any partition of the topic; None if there is no such topic."""
-    found = _described(bootstrap, topic)
+    found = _described(kafka, topic)
     return None if found is None else min(len(item.replicas) for item in found.partitions)
 
 
-def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
+def unwritable(kafka: KafkaConnection, topic: str) -> tuple[str, ...]:
     """Why Kafka acknowledges no records for the topic now: a phrase per partition that lacks brokers."""
-    found = _described(bootstrap, topic)
+    found = _described(kafka, topic)
     if found is None:
         return (f"{topic} does not exist",)
-    wanted = int(topic_config(bootstrap, topic)["min.insync.replicas"])
+    wanted = int(topic_config(kafka, topic)["min.insync.replicas"])
     short = []
     for item in found.partitions:
         if item.leader is None or item.leader.id < 0:
@@ -120,22 +121,22 @@ def unwritable(bootstrap: str, topic: str) -> tuple[str, ...]:
     return tuple(short)
 
 
-def broker_configs(bootstrap: str) -> tuple[dict[str, str], ...]:
+def broker_configs(kafka: KafkaConnection) -> tuple[dict[str, str], ...]:
     """The settings of every running broker, without those that are unset; at least one broker.
 
     The user needs DESCRIBE_CONFIGS on the cluster.
     """
-    admin = admin_client(bootstrap)
-    with kafka_errors("Kafka could not return the brokers' settings", bootstrap):
+    admin = admin_client(kafka)
+    with kafka_errors("Kafka could not return the brokers' settings", str(kafka)):
         brokers = admin.list_topics(timeout=TIMEOUT_S).brokers
         configs = [_config(admin, ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
     return tuple({name: value for name, value in config.items() if value is not None} for config in configs)
 
 
-def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
+def topic_config(kafka: KafkaConnection, topic: str) -> dict[str, str]:
     """The topic's effective settings, with the broker's defaults. The user needs DESCRIBE_CONFIGS on the topic."""
-    with kafka_errors("Kafka could not return a topic's settings", f"{topic} at {bootstrap}"):
-        return _config(admin_client(bootstrap), ConfigResource.Type.TOPIC, topic)
+    with kafka_errors("Kafka could not return a topic's settings", f"{topic} at {kafka}"):
+        return _config(admin_client(kafka), ConfigResource.Type.TOPIC, topic)
 
 
 def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
     return {key: entry.value for key, entry in found.items()}
 
 
-def admin_client(bootstrap: str) -> AdminClient:
+def admin_client(kafka: KafkaConnection) -> AdminClient:
     """A client for topics and settings. A garbage-collected one drops its pending requests."""
     # Its log lines would mix with the application's. Failures are raised as exceptions.
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    return AdminClient(kafka.client({"log_level": 3}))

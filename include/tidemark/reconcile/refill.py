@@ -99,7 +99,7 @@ def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: i
     rows = records(read_ranges(spark, run.settings, ranges), stream)
     written = write_range(rows, ranges, stream, run.settings, clock_us=_planned_at_us(run))
     _require_same_logs(run, ranges)  # Spark reads by the topic's name, whichever topic has it
-    ends = LogEnds(run.settings.kafka_bootstrap).ask(ranges)
+    ends = LogEnds(run.settings.kafka).ask(ranges)
     return commit_batch(
         run.store,
         run.layout,
@@ -122,7 +122,7 @@ def _planned_at_us(run: Run) -> int:
 
 def _require_same_logs(run: Run, ranges: Ranges) -> None:
     (topic,) = {log.topic for log in ranges}
-    known = {log.partition: log for log in logs_of(run.settings.kafka_bootstrap, topic)}
+    known = {log.partition: log for log in logs_of(run.settings.kafka, topic)}
     for log in ranges:
         if known.get(log.partition) != log:
             found = known.get(log.partition)
@@ -150,7 +150,7 @@ def _held(run: Run, ranges: Ranges) -> tuple[Ranges, Ranges]:
     if not ranges:
         return {}, {}
     _require_same_logs(run, ranges)
-    marks = watermarks(run.settings.kafka_bootstrap, tuple(ranges))
+    marks = watermarks(run.settings.kafka, tuple(ranges))
     for mark in marks:
         if mark.high_watermark < ranges[mark.log].end:
             raise IncompleteError(

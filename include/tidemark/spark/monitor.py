@@ -144,7 +144,7 @@ class Monitor:
         with self._lock:
             positions = dict(self._positions)
         try:
-            found = backlog(self._settings.kafka_bootstrap, self._stream.topic, positions, timeout_s=LAG_TIMEOUT_S)
+            found = backlog(self._settings.kafka, self._stream.topic, positions, timeout_s=LAG_TIMEOUT_S)
         except ServiceError:
             lag = Lag(records=None, seconds=None)
         else:
@@ -162,7 +162,7 @@ class Monitor:
         if self._topic_id is None:
             return
         try:
-            logs = logs_of(self._settings.kafka_bootstrap, self._stream.topic)
+            logs = logs_of(self._settings.kafka, self._stream.topic)
         except ServiceError:
             return  # the next beat asks again
         seen = []

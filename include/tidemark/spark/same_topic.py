@@ -13,7 +13,7 @@ CHECK_S = 10.0
 
 def same_logs(settings: Settings, topic: str, topic_id: str) -> tuple[TopicPartition, ...]:
     """The source's logs. Raises ConflictError if the topic was recreated while the stream ran."""
-    logs = describe_topic(settings.kafka_bootstrap, topic)
+    logs = describe_topic(settings.kafka, topic)
     if logs[0].topic_id != topic_id:
         raise ConflictError(
             "the topic was recreated while the stream ran",

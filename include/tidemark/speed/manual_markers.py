@@ -27,11 +27,11 @@ class ManualMarkers:
     @classmethod
     def open(cls, stream: Stream, settings: Settings, *, replay: bool) -> "ManualMarkers":
         """Creates the marker topic if it does not exist."""
-        bootstrap = settings.speed_bootstrap if replay else settings.kafka_bootstrap
-        logs = describe_topic(bootstrap, stream.speed.dead_letter_topic if replay else stream.topic)
+        kafka = settings.speed_kafka if replay else settings.kafka
+        logs = describe_topic(kafka, stream.speed.dead_letter_topic if replay else stream.topic)
         sink = (replay_sink if replay else sink_of)(stream, settings, logs[0].topic_id)
-        ensure_markers(sink.bootstrap, sink.marker_topic, len(logs))
-        return cls(sink=sink, logs=watermarks(bootstrap, logs))
+        ensure_markers(sink.kafka, sink.marker_topic, len(logs))
+        return cls(sink=sink, logs=watermarks(kafka, logs))
 
     def read(self) -> dict[int, int]:
         """The next offset to deliver by partition; partitions without a marker are left out."""

@@ -27,7 +27,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failing_record import with_record
-from tidemark.spark.kafka_source import read_ranges
+from tidemark.spark.kafka_source import client_options, read_ranges
 from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.process import Transform, classify, code_file, load_transform
@@ -89,7 +89,7 @@ def speed(spark: SparkSession, stream: Stream, settings: Settings, *, available_
 
 def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monitor, *, available_now: bool) -> None:
     transform = _transform(spark, stream, settings)
-    logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+    logs = describe_topic(settings.kafka, stream.topic)
     layout, store = Layout(prefix=settings.prefix, stream=stream.name), ObjectStore(settings)
     url = bind_checkpoint(store, layout, LAYER, logs[0])
     checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix(LAYER), topic=stream.topic)
@@ -97,7 +97,7 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
     sink = sink_of(stream, settings, logs[0].topic_id, limits)
     check_lease = LeasePoll(Lease.take(store, checkpoint.prefix), settings)
     position = checkpoint.at_start()
-    markers = set_delivery_mode(stream, checkpoint, position, watermarks(settings.kafka_bootstrap, logs), sink)
+    markers = set_delivery_mode(stream, checkpoint, position, watermarks(settings.kafka, logs), sink)
     # Without a checkpoint, batches from the log's start would end before the markers.
     starting = markers if position is None else {}
     # The speed layer does not stop for records that retention deleted; Watch reports them.
@@ -167,7 +167,7 @@ def _of_a_record(
         return classify(records(read_ranges(spark, settings, {part.log: part.range}), stream), stream, transform)
 
     try:
-        ranges, logs = checkpoint.interrupted(), describe_topic(settings.kafka_bootstrap, stream.topic)
+        ranges, logs = checkpoint.interrupted(), describe_topic(settings.kafka, stream.topic)
     except TidemarkError:  # the transformation's error matters more
         return error
     spans = [LogRange(log=log, range=ranges[log.partition]) for log in logs if log.partition in ranges]
@@ -201,19 +201,19 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
 
     A new dead-letter topic accepts every record of the source. Raises as ``require_partitions``.
     """
-    bootstrap, speed = settings.speed_bootstrap, stream.speed
-    source = topic_config(settings.kafka_bootstrap, stream.topic)
+    kafka, speed = settings.speed_kafka, stream.speed
+    source = topic_config(settings.kafka, stream.topic)
     room = max(int(source[LIMIT]) + HEADER_ROOM_BYTES, DEAD_LETTER_BYTES)
     # Exactly-once records keep the source's timestamps: with a shorter retention they would go before the source's.
     kept = {RETENTION: source[RETENTION]} if speed.delivery == "exactly_once" else {}
-    ensure_topic(bootstrap, speed.topic, partitions=partitions, config=kept)
-    ensure_topic(bootstrap, speed.dead_letter_topic, partitions=partitions, config={**kept, LIMIT: str(room)})
+    ensure_topic(kafka, speed.topic, partitions=partitions, config=kept)
+    ensure_topic(kafka, speed.dead_letter_topic, partitions=partitions, config={**kept, LIMIT: str(room)})
     if speed.delivery == "exactly_once":
-        ensure_markers(bootstrap, marker_topic(stream), partitions)
+        ensure_markers(kafka, marker_topic(stream), partitions)
     for finding in findings(stream, settings):
         log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **asdict(finding))
     require_partitions(stream, settings, partitions)
-    live, dead_letter = (int(topic_config(bootstrap, topic)[LIMIT]) for topic in (speed.topic, speed.dead_letter_topic))
+    live, dead_letter = (int(topic_config(kafka, topic)[LIMIT]) for topic in (speed.topic, speed.dead_letter_topic))
     return RecordLimits(live=live, dead_letter=dead_letter)
 
 
@@ -282,14 +282,14 @@ class Watch:
     def diagnosed(self, error: TidemarkError) -> TidemarkError:
         """The error, with what is wrong with the output topics now."""
         speed = self._stream.speed
-        return diagnosed(error, self._settings.speed_bootstrap, (speed.topic, speed.dead_letter_topic))
+        return diagnosed(error, self._settings.speed_kafka, (speed.topic, speed.dead_letter_topic))
 
     def _check(self) -> None:
         """Check the batches with missing records. If a broker does not answer, the next call checks them again."""
         self._checked_at = time.monotonic()
         try:
             logs = same_logs(self._settings, self._stream.topic, self._topic_id)
-            marks = watermarks(self._settings.kafka_bootstrap, logs)
+            marks = watermarks(self._settings.kafka, logs)
         except ServiceError as error:
             log_event("unchecked", level="warning", layer=LAYER, stream=self._stream.name, error=str(error))
             return
@@ -327,7 +327,7 @@ def _spark_sink(sent: DataFrame, dead_letter_topic: str, settings: Settings, lim
     return (
         records.observe(LAYER, F.count(F.lit(1)).alias("rows"), dead.alias("dead_lettered"))
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.speed_bootstrap)
+        .options(**client_options(settings.speed_kafka))
         .options(**{"kafka.max.request.size": str(largest), "kafka.batch.size": str(batch)})
         .options(**PRODUCER)
     )

@@ -6,6 +6,7 @@ Output topics that Tidemark creates have none of them. A finding is a warning: i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import broker_configs, copies, topic_config, unwritable
@@ -64,7 +65,7 @@ class Topic:
 class Cluster:
     """A cluster: its address, the number of live brokers, and each setting's value on every broker."""
 
-    bootstrap: str
+    kafka: KafkaConnection
     brokers: int
     config: Mapping[str, tuple[str, ...]]
 
@@ -80,27 +81,27 @@ def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
     Settings that cannot be read are a finding, not an error.
     """
     # Both may be on one cluster that does not answer.
-    return tuple(dict.fromkeys((*_of_source(stream, settings.kafka_bootstrap), *_of_outputs(stream, settings))))
+    return tuple(dict.fromkeys((*_of_source(stream, settings.kafka), *_of_outputs(stream, settings))))
 
 
-def _of_source(stream: Stream, bootstrap: str) -> tuple[Finding, ...]:
+def _of_source(stream: Stream, kafka: KafkaConnection) -> tuple[Finding, ...]:
     """Settings by which the source topic loses records, and gives their offsets to others."""
     try:
-        topic = _topic(bootstrap, stream.topic)
-        return () if topic is None else tuple(durability(topic, _cluster(bootstrap)))
+        topic = _topic(kafka, stream.topic)
+        return () if topic is None else tuple(durability(topic, _cluster(kafka)))
     except ServiceError as error:
-        return (_unreadable(bootstrap, error),)
+        return (_unreadable(kafka, error),)
 
 
 def _of_outputs(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
-    bootstrap, speed = settings.speed_bootstrap, stream.speed
+    kafka, speed = settings.speed_kafka, stream.speed
     exactly_once = speed.delivery == "exactly_once"
     try:
-        cluster = _cluster(bootstrap)
-        live, dead_letters = (_topic(bootstrap, name) for name in (speed.topic, speed.dead_letter_topic))
-        internal = [_topic(bootstrap, name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if exactly_once]
+        cluster = _cluster(kafka)
+        live, dead_letters = (_topic(kafka, name) for name in (speed.topic, speed.dead_letter_topic))
+        internal = [_topic(kafka, name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if exactly_once]
     except ServiceError as error:
-        return (_unreadable(bootstrap, error),)
+        return (_unreadable(kafka, error),)
     found: list[Finding] = []
     if live is not None:
         found += live_topic(live, cluster, keyed=speed.key is not None, exactly_once=exactly_once)
@@ -113,21 +114,21 @@ def _of_outputs(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _cluster(bootstrap: str) -> Cluster:
-    configs = broker_configs(bootstrap)
+def _cluster(kafka: KafkaConnection) -> Cluster:
+    configs = broker_configs(kafka)
     names = {name for config in configs for name in config}
     values = {name: tuple(config[name] for config in configs if name in config) for name in names}
-    return Cluster(bootstrap=bootstrap, brokers=len(configs), config=values)
+    return Cluster(kafka=kafka, brokers=len(configs), config=values)
 
 
-def _topic(bootstrap: str, name: str) -> Topic | None:
-    replicas = copies(bootstrap, name)
+def _topic(kafka: KafkaConnection, name: str) -> Topic | None:
+    replicas = copies(kafka, name)
     if replicas is None:
         return None
-    return Topic(name=name, replicas=replicas, config={**DEFAULTS, **topic_config(bootstrap, name)})
+    return Topic(name=name, replicas=replicas, config={**DEFAULTS, **topic_config(kafka, name)})
 
 
-def diagnosed(error: TidemarkError, bootstrap: str, topics: Sequence[str]) -> TidemarkError:
+def diagnosed(error: TidemarkError, kafka: KafkaConnection, topics: Sequence[str]) -> TidemarkError:
     """Add to a ServiceError which partitions cannot be written now: Kafka's client only says that it timed out.
 
     Other errors are returned unchanged.
@@ -135,7 +136,7 @@ def diagnosed(error: TidemarkError, bootstrap: str, topics: Sequence[str]) -> Ti
     if not isinstance(error, ServiceError):
         return error
     try:
-        short = [reason for topic in topics for reason in unwritable(bootstrap, topic)]
+        short = [reason for topic in topics for reason in unwritable(kafka, topic)]
     except ServiceError:
         return error
     if not short:
@@ -232,7 +233,7 @@ def exactly_once_needs(cluster: Cluster, *, transactions_topic: bool) -> list[Fi
 
 def _of_topic(topic: Topic, cluster: Cluster, setting: str, *, expected: str, why: str) -> Finding:
     value = expected.removeprefix("at least ")
-    command = f"kafka-configs.sh --bootstrap-server {cluster.bootstrap} --alter --topic {topic.name}"
+    command = f"kafka-configs.sh --bootstrap-server {cluster.kafka} --alter --topic {topic.name}"
     return Finding(
         resource=f"topic {topic.name}",
         setting=setting,
@@ -244,7 +245,7 @@ def _of_topic(topic: Topic, cluster: Cluster, setting: str, *, expected: str, wh
 
 
 def _replication(topic: Topic, cluster: Cluster, expected: str, why: str) -> Finding:
-    command = f"kafka-reassign-partitions.sh --bootstrap-server {cluster.bootstrap} --execute"
+    command = f"kafka-reassign-partitions.sh --bootstrap-server {cluster.kafka} --execute"
     first = "" if cluster.brokers > topic.replicas else f"add a broker to the existing {cluster.brokers}; "
     return Finding(
         resource=f"topic {topic.name}",
@@ -261,7 +262,7 @@ def _of_brokers(cluster: Cluster, setting: str, value: int | None, expected: int
         return f"{number} ({number / DAY_MINUTES:.3g} days)" if setting.endswith(".minutes") else str(number)
 
     return Finding(
-        resource=f"cluster {cluster.bootstrap}",
+        resource=f"cluster {cluster.kafka}",
         setting=setting,
         found="not reported" if value is None else text(value),
         expected=f"at least {text(expected)}",
@@ -271,9 +272,9 @@ def _of_brokers(cluster: Cluster, setting: str, value: int | None, expected: int
     )
 
 
-def _unreadable(bootstrap: str, error: ServiceError) -> Finding:
+def _unreadable(kafka: KafkaConnection, error: ServiceError) -> Finding:
     return Finding(
-        resource=f"cluster {bootstrap}",
+        resource=f"cluster {kafka}",
         setting="settings",
         found=str(error),
         expected="to be readable",

@@ -26,7 +26,7 @@ def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
         stream = load_stream(name, stack.settings.streams_dir)
         try:
             ensure_topic(
-                stack.settings.kafka_bootstrap,
+                stack.settings.kafka,
                 stream.topic,
                 partitions=SOURCE_PARTITIONS,
                 config={"retention.ms": "-1"},

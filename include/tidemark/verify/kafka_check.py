@@ -51,9 +51,9 @@ class KafkaSide:
                         f"{log}: {found.unexplained:,} offsets have no row and no proven cause: {named}"
                     )
             if self._timestamp_decides:
-                KafkaBacklog(
-                    bootstrap=self.settings.kafka_bootstrap, held=held, archive=self.archive, progress=progress
-                ).note(day_spans(self.seal.day, self.stream.zone), self.kafka)
+                KafkaBacklog(kafka=self.settings.kafka, held=held, archive=self.archive, progress=progress).note(
+                    day_spans(self.seal.day, self.stream.zone), self.kafka
+                )
         except ServiceError as error:
             self.kafka.unknown.append(str(error))
             self.holes.unknown.append("Kafka does not answer")
@@ -82,7 +82,7 @@ class KafkaSide:
         if not stretches:
             return Held()
         side = LogSide(
-            bootstrap=self.settings.kafka_bootstrap,
+            kafka=self.settings.kafka,
             log=log,
             held=held,
             lost=tuple(gap.range for gap in sealed.gaps) if sealed is not None else (),
@@ -118,7 +118,7 @@ class KafkaSide:
             return {}
         day, zone = self.seal.day, self.stream.zone
         moments = (day_start(day, zone), day_end(day, zone), datetime.now(UTC))
-        first, last, future = (positions_at(self.settings.kafka_bootstrap, tuple(held), moment) for moment in moments)
+        first, last, future = (positions_at(self.settings.kafka, tuple(held), moment) for moment in moments)
         found = {}
         for log, there in held.items():
             start, end = first[log], last[log]
@@ -135,16 +135,16 @@ class KafkaSide:
 
     def _held(self) -> dict[TopicPartition, OffsetRange]:
         """The offsets in Kafka of the stream's topic, and of other logs in the seal."""
-        bootstrap = self.settings.kafka_bootstrap
+        kafka = self.settings.kafka
         sealed = {item.log for item in self.seal.logs}
         logs = [
             log
             for topic in sorted({self.stream.topic, *(log.topic for log in sealed)})
-            for log in logs_of(bootstrap, topic)
+            for log in logs_of(kafka, topic)
             if topic == self.stream.topic or log in sealed
         ]
         return {
             mark.log: OffsetRange(start=mark.log_start, end=mark.high_watermark)
-            for mark in watermarks(bootstrap, logs)
+            for mark in watermarks(kafka, logs)
             if mark.log_start < mark.high_watermark
         }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import Span
 from tidemark.core.errors import ServiceError
 from tidemark.core.hole_evidence import RANGES_MAX
@@ -66,7 +67,7 @@ class LogSide:
     seal explains, for offsets that retention deleted. ``lost`` are the seal's losses, which are no holes.
     """
 
-    bootstrap: str
+    kafka: KafkaConnection
     log: TopicPartition
     held: OffsetRange | None
     lost: OffsetSet
@@ -84,9 +85,9 @@ def compare_with_kafka(
     if Kafka can't be read.
     """
     log, held, found = side.log, side.held, Held()
-    compacted = held is not None and "compact" in topic_config(side.bootstrap, log.topic)["cleanup.policy"]
+    compacted = held is not None and "compact" in topic_config(side.kafka, log.topic)["cleanup.policy"]
     findings = OffsetFindings()
-    with LogReader(side.bootstrap, log, committed=True) as reader, OffsetClassifier(side.bootstrap, log) as classifier:
+    with LogReader(side.kafka, log, committed=True) as reader, OffsetClassifier(side.kafka, log) as classifier:
         for window in chunks(stretches, _CHUNK):
             rows = side.archived(window)
             own = rows.offsets
@@ -130,7 +131,7 @@ def compare_with_kafka(
 class KafkaBacklog:
     """The offsets in Kafka (``held``) that no manifest has. ``read`` counts the checked ones."""
 
-    bootstrap: str
+    kafka: KafkaConnection
     held: Mapping[TopicPartition, OffsetRange]
     archive: Derived
     progress: Callable[[str], None]
@@ -143,7 +144,7 @@ class KafkaBacklog:
         read Kafka is only a note, because it does not contradict the comparison.
         """
         try:
-            first = positions_at(self.bootstrap, tuple(self.held), day[0][0]) if self.held and day else {}
+            first = positions_at(self.kafka, tuple(self.held), day[0][0]) if self.held and day else {}
             for log, span in self.held.items() if day else ():
                 start = first[log]
                 if start is not None and start < span.end:
@@ -154,7 +155,7 @@ class KafkaBacklog:
     def _note(self, log: TopicPartition, window: OffsetRange, day: Sequence[Span], check: ProofPart) -> None:
         number = 0
         named: list[OffsetRange] = []
-        with LogReader(self.bootstrap, log, committed=True) as reader:
+        with LogReader(self.kafka, log, committed=True) as reader:
             for chunk in chunks(subtract([window], self.archive.committed(log)), _CHUNK):
                 if self.read >= LIMIT_OFFSETS:
                     check.notes.append(

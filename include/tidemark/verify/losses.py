@@ -21,10 +21,10 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
     check.derived_from = f"{count(gap.range for _, gap in lost):,} offsets lost, in {len(lost):,} ranges"
     if not lost:
         return
-    bootstrap = settings.kafka_bootstrap
+    kafka = settings.kafka
     try:
-        logs = [log for topic in sorted({log.topic for log, _ in lost}) for log in logs_of(bootstrap, topic)]
-        starts = {mark.log: mark.log_start for mark in watermarks(bootstrap, logs)}
+        logs = [log for topic in sorted({log.topic for log, _ in lost}) for log in logs_of(kafka, topic)]
+        starts = {mark.log: mark.log_start for mark in watermarks(kafka, logs)}
     except ServiceError as error:
         check.unknown.append(str(error))
         return

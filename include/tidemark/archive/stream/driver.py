@@ -93,7 +93,7 @@ class _Driver:
         store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
         require_conditional_writes(store, settings.prefix)
         checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix("archive"), topic=stream.topic)
-        logs = describe_topic(settings.kafka_bootstrap, stream.topic)
+        logs = describe_topic(settings.kafka, stream.topic)
         writer = checkpoint.writer()
         before = None if writer is None else last_manifest(store, layout, writer)
         require_same_topic(before, logs)
@@ -226,5 +226,5 @@ class _Driver:
 def _require_held(checkpoint: Checkpoint, stream: Stream, settings: Settings) -> None:
     position = checkpoint.position()
     if position is not None:
-        logs = describe_topic(settings.kafka_bootstrap, stream.topic)
-        require_held(position, logs, settings.kafka_bootstrap, allow_loss=stream.archive.on_loss == "continue")
+        logs = describe_topic(settings.kafka, stream.topic)
+        require_held(position, logs, settings.kafka, allow_loss=stream.archive.on_loss == "continue")

@@ -34,7 +34,7 @@ class LogCheck:
     _ends: LogEnds = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ends = LogEnds(self.records.bootstrap)
+        self._ends = LogEnds(self.records.kafka)
 
     @classmethod
     def of(cls, stream: Stream, settings: Settings, store: ObjectStore) -> Self:
@@ -43,7 +43,7 @@ class LogCheck:
         records = ArchivedRecords(
             store=store,
             layout=layout,
-            bootstrap=settings.kafka_bootstrap,
+            kafka=settings.kafka,
             history=lambda: read_archived(store, layout, stream).history(),
         )
         return cls(stream=stream, records=records)
@@ -103,7 +103,7 @@ class LogCheck:
                 end=there.end,
                 range=OffsetRange(start=ranges[item.log].start, end=item.offset + 1),
             )
-            for item, there in differing(self.records.bootstrap, records, ends)
+            for item, there in differing(self.records.kafka, records, ends)
         )
         if self._refuses(found):
             logs = {item.archived.log for item in found}

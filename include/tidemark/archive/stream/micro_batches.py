@@ -131,7 +131,7 @@ class Batches:
             writer=writer,
             batch=batch,
             ranges=ranges,
-            log_starts=lambda: log_starts(self._settings.kafka_bootstrap, ranges),
+            log_starts=lambda: log_starts(self._settings.kafka, ranges),
         )
 
     def _read(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> tuple[RangeOfLog, Written]:
@@ -144,13 +144,13 @@ class Batches:
         if self._stream.archive.on_loss == "stop":
             return ranges, self._write(frame, batch, ranges)
         while True:
-            ranges, lost = split_at(log_starts(self._settings.kafka_bootstrap, ranges), ranges)
+            ranges, lost = split_at(log_starts(self._settings.kafka, ranges), ranges)
             self._report(batch, lost)
             try:
                 rows = read_ranges(frame.sparkSession, self._settings, ranges) if ranges else frame
                 return ranges, self._write(rows, batch, ranges)
             except ServiceError:
-                if not split_at(log_starts(self._settings.kafka_bootstrap, ranges), ranges)[1]:
+                if not split_at(log_starts(self._settings.kafka, ranges), ranges)[1]:
                     raise
 
     def _write(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> Written:
@@ -197,7 +197,7 @@ class Batches:
 
     def _logs(self, writer: str, batch: int) -> tuple[TopicPartition, ...]:
         """The topic's current logs; raises ConflictError unless the writer archived these."""
-        logs = describe_topic(self._settings.kafka_bootstrap, self._stream.topic)
+        logs = describe_topic(self._settings.kafka, self._stream.topic)
         require_same_topic(last_manifest(self._store, self._layout, writer, before=batch), logs)
         return logs
 

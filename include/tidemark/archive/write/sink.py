@@ -119,7 +119,7 @@ def _oldest(stream: Stream, settings: Settings) -> datetime | None:
 def _compacted(stream: Stream, settings: Settings, conflict: ConflictError) -> bool:
     """Whether Kafka compacts the topic; raises the conflict if Kafka does not answer."""
     try:
-        return "compact" in topic_config(settings.kafka_bootstrap, stream.topic)["cleanup.policy"]
+        return "compact" in topic_config(settings.kafka, stream.topic)["cleanup.policy"]
     except ServiceError as error:
         raise conflict from error
 

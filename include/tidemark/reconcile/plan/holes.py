@@ -88,7 +88,7 @@ def _classify(
     found = {}
     try:
         if wanted.asked:
-            with OffsetClassifier(run.settings.kafka_bootstrap, wanted.log, limit.seen) as classifier:
+            with OffsetClassifier(run.settings.kafka, wanted.log, limit.seen) as classifier:
                 for hole, offsets in _with_offsets(run, wanted):
                     if limit.over:
                         notes.append(f"the search was stopped after {limit.limit_s:.0f} s; the next run continues it")

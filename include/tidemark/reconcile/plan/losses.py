@@ -82,11 +82,11 @@ def _neighbours(before: DataFile | None, after: DataFile | None, kept: FirstReco
 
 def _in_kafka(run: Run, log: TopicPartition, offset: int) -> FirstRecord | None:
     """The log's first record at or after an offset that Kafka still holds; None where Kafka does not answer."""
-    bootstrap = run.settings.kafka_bootstrap
+    kafka = run.settings.kafka
     try:
-        if log not in logs_of(bootstrap, log.topic):
+        if log not in logs_of(kafka, log.topic):
             return None
-        return first_records(bootstrap, {log: offset}).get(log)
+        return first_records(kafka, {log: offset}).get(log)
     except ServiceError as error:
         _logger.warning("the time of what was lost is bounded by the archive alone: %s", error)
         return None

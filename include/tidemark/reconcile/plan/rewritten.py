@@ -17,12 +17,12 @@ def require_same_records(run: Run, history: History) -> None:
     Raises PositionError, with both records of each log and the rewritten range, where a log was truncated and may have
     grown again; only warns if the stream accepts that (``archive.on_rewrite``).
     """
-    bootstrap, known = run.settings.kafka_bootstrap, history.extents()
+    kafka, known = run.settings.kafka, history.extents()
     topics = sorted({log.topic for log in known})
-    logs = [log for topic in topics for log in logs_of(bootstrap, topic) if log in known]
-    records = ArchivedRecords(store=run.store, layout=run.layout, bootstrap=bootstrap, history=lambda: history)
+    logs = [log for topic in topics for log in logs_of(kafka, topic) if log in known]
+    records = ArchivedRecords(store=run.store, layout=run.layout, kafka=kafka, history=lambda: history)
     last = records.last(logs)
-    found = records.rewritten(last, LogEnds(bootstrap).ask(item.log for item in last))
+    found = records.rewritten(last, LogEnds(kafka).ask(item.log for item in last))
     if not found:
         return
     error = rewritten_error(found, f"archive of {run.stream.name}")

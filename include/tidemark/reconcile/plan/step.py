@@ -106,7 +106,7 @@ def finalize_plan_run(run: Run) -> Plan:
         targets = [item.target for item in planned.plan.logs]
         plan = planner.plan(targets)
         if _unfilled(plan):  # retention may have taken them since they were planned: then they are lost
-            plan = planner.plan(raise_log_starts(run.settings.kafka_bootstrap, targets))
+            plan = planner.plan(raise_log_starts(run.settings.kafka, targets))
         result = attempt.result = FinalizeResult(
             planned_at=planned_at.started_at,
             force=planned.force,
@@ -186,7 +186,7 @@ def _unfilled(plan: Plan) -> list[LogRange]:
 def _retention(run: Run, history: History) -> RetentionNote:
     """What Kafka holds after the run's end, for the report; an error of Kafka does not end the run."""
     try:
-        found = read_retention(run.settings.kafka_bootstrap, run.stream, history, datetime.now(UTC))
+        found = read_retention(run.settings.kafka, run.stream, history, datetime.now(UTC))
     except ServiceError as error:
         return RetentionNote(summary=f"unknown: {error}", alarm=False, lines=())
     for line in found.lines():

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import day_end, last_ended, micros
 from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
@@ -51,7 +52,7 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
     def with_tail(item: tuple[TopicPartition, DayEnd]) -> tuple[TopicPartition, DayEnd]:
         log, found = item
         reached = max((known[log][1] for known in (archived, sealed) if log in known), default=0)
-        return log, _with_tail(settings.kafka_bootstrap, log, found, reached, moment)
+        return log, _with_tail(settings.kafka, log, found, reached, moment)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="tails") as pool:
         ends = dict(pool.map(with_tail, _topic_ends(stream, settings, moment, end).items()))
@@ -60,14 +61,14 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
     return decide_targets(stream.name, ends, archived, seals, seen)
 
 
-def raise_log_starts(bootstrap: str, targets: Sequence[Target]) -> tuple[Target, ...]:
+def raise_log_starts(kafka: KafkaConnection, targets: Sequence[Target]) -> tuple[Target, ...]:
     """The targets with the log starts of this moment, of the logs that Kafka still has.
 
     Raises ServiceError where Kafka does not answer.
     """
-    there = {log for topic in {item.log.topic for item in targets} for log in logs_of(bootstrap, topic)}
+    there = {log for topic in {item.log.topic for item in targets} for log in logs_of(kafka, topic)}
     starts = {
-        mark.log: mark.log_start for mark in watermarks(bootstrap, [item.log for item in targets if item.log in there])
+        mark.log: mark.log_start for mark in watermarks(kafka, [item.log for item in targets if item.log in there])
     }
     return tuple(replace(item, log_start=max(item.log_start, starts.get(item.log, item.log_start))) for item in targets)
 
@@ -107,8 +108,8 @@ def _moments(stream: Stream, days: Sequence[date]) -> tuple[datetime, datetime]:
 
 
 def _topic_ends(stream: Stream, settings: Settings, moment: datetime, end: datetime) -> dict[TopicPartition, DayEnd]:
-    bootstrap = settings.kafka_bootstrap
-    return _ends(bootstrap, describe_topic(bootstrap, stream.topic), moment, end)
+    kafka = settings.kafka
+    return _ends(kafka, describe_topic(kafka, stream.topic), moment, end)
 
 
 def _earlier_ends(
@@ -121,29 +122,29 @@ def _earlier_ends(
     A day with rows of a topic needs all records that the topic has of it, also those that the stream had not read yet.
     Later records are not the stream's: others may continue with the topic.
     """
-    bootstrap = settings.kafka_bootstrap
+    kafka = settings.kafka
     found: dict[TopicPartition, DayEnd] = {}
     for topic in sorted({log.topic for log in known} - {stream.topic}):
-        logs = logs_of(bootstrap, topic)
+        logs = logs_of(kafka, topic)
         if known.isdisjoint(logs):  # it was deleted, and the topic that has its name now was never the stream's
             continue
         newest = max((day for log in logs if (day := history.newest_day(log)) is not None), default=last)
         moment = day_end(min(last, newest), stream.zone)
-        found |= _ends(bootstrap, logs, moment, moment)
+        found |= _ends(kafka, logs, moment, moment)
     return found
 
 
 def _ends(
-    bootstrap: str, logs: Sequence[TopicPartition], moment: datetime, end: datetime
+    kafka: KafkaConnection, logs: Sequence[TopicPartition], moment: datetime, end: datetime
 ) -> dict[TopicPartition, DayEnd]:
     """Where the logs end for days up to ``end``: at the first record with a timestamp at or after ``moment``."""
-    positions = positions_at(bootstrap, logs, moment)
-    whole = {mark.log: mark.high_watermark for mark in watermarks(bootstrap, logs, committed=False)}
+    positions = positions_at(kafka, logs, moment)
+    whole = {mark.log: mark.high_watermark for mark in watermarks(kafka, logs, committed=False)}
     # Read after those, because a transaction that ends meanwhile hides its records no more.
-    marks = watermarks(bootstrap, logs)
+    marks = watermarks(kafka, logs)
     undecided = {mark.log: mark.high_watermark for mark in marks if mark.high_watermark < whole[mark.log]}
     # Only of transactions that began in the days: a log with one open at any time would never be ready.
-    began = first_records(bootstrap, undecided, committed=False)
+    began = first_records(kafka, undecided, committed=False)
     ends = {}
     for mark in marks:
         log, position = mark.log, positions[mark.log]
@@ -160,7 +161,7 @@ def _ends(
     return ends
 
 
-def _with_tail(bootstrap: str, log: TopicPartition, found: DayEnd, reached: int, moment: datetime) -> DayEnd:
+def _with_tail(kafka: KafkaConnection, log: TopicPartition, found: DayEnd, reached: int, moment: datetime) -> DayEnd:
     """The end after the last record before ``moment`` that Kafka holds and that is not archived.
 
     Without such a record ``found`` stays as it is. A long tail is not read: then everything that Kafka holds counts.
@@ -171,7 +172,7 @@ def _with_tail(bootstrap: str, log: TopicPartition, found: DayEnd, reached: int,
     tail = OffsetRange(start=start, end=found.high_watermark)
     if len(tail) > READ_MAX:
         return replace(found, position=tail.end)
-    with LogReader(bootstrap, log, committed=True) as reader:
+    with LogReader(kafka, log, committed=True) as reader:
         offsets, timestamps, _ = reader.read(tail)
     own = offsets[timestamps < _milliseconds(moment)]
     return replace(found, position=int(own[-1]) + 1) if len(own) else found

@@ -48,7 +48,7 @@ ANY_LIMITS = RecordLimits(live=_BATCH_BYTES, dead_letter=_BATCH_BYTES)
 def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits = ANY_LIMITS) -> Sink:
     """The sink of the stream's records and markers; ``topic_id`` is the source's. Markers need no ``limits``."""
     return Sink(
-        bootstrap=settings.speed_bootstrap,
+        kafka=settings.speed_kafka,
         group=f"{settings.client_prefix}-speed-{stream.name}-{topic_id}",
         marker_topic=marker_topic(stream),
         records=stream.speed.transaction_records,
@@ -136,9 +136,7 @@ class TransactionBatches:
 
     def _require_deleted(self, spans: list[TaskRange]) -> None:
         """Nothing may be read of a range only if its log starts after it now."""
-        for mark, span in zip(
-            watermarks(self.settings.kafka_bootstrap, [span.log for span in spans]), spans, strict=True
-        ):
+        for mark, span in zip(watermarks(self.settings.kafka, [span.log for span in spans]), spans, strict=True):
             if mark.log_start < span.until:
                 raise ConflictError(
                     "a batch does not read the range in the write-ahead log",
@@ -166,7 +164,7 @@ class TransactionBatches:
         logs = same_logs(self.settings, self.stream.topic, self.topic_id)
         if len(logs) > self.partitions:
             require_partitions(self.stream, self.settings, len(logs))
-            ensure_markers(self.sink.bootstrap, self.sink.marker_topic, len(logs))
+            ensure_markers(self.sink.kafka, self.sink.marker_topic, len(logs))
             self.partitions = len(logs)
         return logs
 

@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where its stub is
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.positions import open_consumer
@@ -59,7 +60,7 @@ class Sink:
     command by which a person sets a marker: Kafka's own tool accepts no offset that its empty topic does not hold.
     """
 
-    bootstrap: str
+    kafka: KafkaConnection
     group: str
     marker_topic: str
     records: int
@@ -120,7 +121,7 @@ def _contradiction(found: Marker | None, span: TaskRange, sink: Sink, problem: s
         f"exactly-once delivery cannot continue: {problem}",
         expected=f"a marker in the range [{span.start}, {span.until}] of the checkpoint's batch {span.batch}",
         found=f"marker {position}",
-        where=f"source {log} with topic id {log.topic_id}; group {sink.group} at {sink.bootstrap}",
+        where=f"source {log} with topic id {log.topic_id}; group {sink.group} at {sink.kafka}",
         hint=f"{hint}: {sink.set_marker.replace('PARTITION', str(log.partition))}",
     )
 
@@ -134,7 +135,7 @@ def delivered_until(sink: Sink, logs: Sequence[TopicPartition]) -> dict[int, int
 
 def marker_reader(sink: Sink) -> AbstractContextManager[Consumer]:
     """A consumer with the sink's group. It waits for the offsets of a transaction that is being committed."""
-    return open_consumer(sink.bootstrap, sink.group, {"log_level": 3})
+    return open_consumer(sink.kafka, sink.group, {"log_level": 3})
 
 
 def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker | None:
@@ -142,7 +143,7 @@ def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker |
 
     Raises ConflictError for another log's marker, FormatError for a marker of another program.
     """
-    where = f"group {sink.group}, {sink.marker_topic}-{log.partition} at {sink.bootstrap}"
+    where = f"group {sink.group}, {sink.marker_topic}-{log.partition} at {sink.kafka}"
     item = _committed(consumer, KafkaPartition(sink.marker_topic, log.partition), sink.timeout_s, where)
     if item.offset < 0:
         return None
@@ -184,14 +185,15 @@ def marker_offset(span: TaskRange, sink: Sink, position: int) -> KafkaPartition:
 def fence(sink: Sink, log: TopicPartition) -> Producer:
     """A producer with the id of the log's task: it fences the log's earlier tasks."""
     producer = Producer(
-        {
-            "bootstrap.servers": sink.bootstrap,
-            "transactional.id": sink.transactional_id(log),
-            "transaction.timeout.ms": int(sink.timeout_s * 1000),
-            "log_level": 3,
-        }
+        sink.kafka.client(
+            {
+                "transactional.id": sink.transactional_id(log),
+                "transaction.timeout.ms": int(sink.timeout_s * 1000),
+                "log_level": 3,
+            }
+        )
     )
-    with kafka_errors("Kafka refused a producer of markers", f"{sink.transactional_id(log)} at {sink.bootstrap}"):
+    with kafka_errors("Kafka refused a producer of markers", f"{sink.transactional_id(log)} at {sink.kafka}"):
         producer.init_transactions(sink.timeout_s)
     return producer
 
@@ -200,7 +202,7 @@ def commit_markers(producer: Producer, sink: Sink, positions: Mapping[int, int])
     """Set these markers in one transaction."""
     offsets = [KafkaPartition(sink.marker_topic, partition, offset) for partition, offset in positions.items()]
     with (
-        kafka_errors("Kafka refused markers", f"group {sink.group} at {sink.bootstrap}"),
+        kafka_errors("Kafka refused markers", f"group {sink.group} at {sink.kafka}"),
         marker_reader(sink) as consumer,
     ):
         producer.begin_transaction()
@@ -208,34 +210,34 @@ def commit_markers(producer: Producer, sink: Sink, positions: Mapping[int, int])
         producer.commit_transaction(sink.timeout_s)
 
 
-def ensure_markers(bootstrap: str, topic: str, partitions: int) -> None:
+def ensure_markers(kafka: KafkaConnection, topic: str, partitions: int) -> None:
     """Create the marker topic, or add missing partitions, and wait until Kafka shows them."""
-    if not ensure_topic(bootstrap, topic, partitions=partitions) and len(describe_topic(bootstrap, topic)) < partitions:
-        _grow(bootstrap, topic, partitions)
+    if not ensure_topic(kafka, topic, partitions=partitions) and len(describe_topic(kafka, topic)) < partitions:
+        _grow(kafka, topic, partitions)
     deadline = time.monotonic() + TIMEOUT_S
-    while (found := _known(bootstrap, topic)) < partitions:
+    while (found := _known(kafka, topic)) < partitions:
         if time.monotonic() > deadline:
-            where = f"{topic} at {bootstrap}"
+            where = f"{topic} at {kafka}"
             raise ServiceError(
                 "Kafka does not show a topic's partitions", expected=partitions, found=found, where=where
             )
         time.sleep(0.1)
 
 
-def _grow(bootstrap: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+def _grow(kafka: KafkaConnection, topic: str, partitions: int) -> None:
+    admin = AdminClient(kafka.client({"log_level": 3}))
     try:
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
         # Another process may have added them first.
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_PARTITIONS:
             return
-        raise ServiceError("Kafka could not add partitions", found=error, where=f"{topic} at {bootstrap}") from error
+        raise ServiceError("Kafka could not add partitions", found=error, where=f"{topic} at {kafka}") from error
 
 
-def _known(bootstrap: str, topic: str) -> int:
+def _known(kafka: KafkaConnection, topic: str) -> int:
     """How many partitions a broker shows; none at first for a new topic."""
     try:
-        return len(describe_topic(bootstrap, topic))
+        return len(describe_topic(kafka, topic))
     except ServiceError:
         return 0

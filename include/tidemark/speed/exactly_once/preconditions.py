@@ -63,7 +63,7 @@ def require_partitions(stream: Stream, settings: Settings, partitions: int) -> N
     if stream.speed.partitioning != "source":
         return
     topic = stream.speed.topic
-    found = len(describe_topic(settings.speed_bootstrap, topic))
+    found = len(describe_topic(settings.speed_kafka, topic))
     if found < partitions:
         raise ConfigError(
             "speed.partitioning: the live topic has fewer partitions than the source",

@@ -117,7 +117,7 @@ class _Start:
             f"exactly-once delivery cannot start: {problem}",
             expected=f"markers that fit the checkpoint, which is at {_format_offsets(partitions, at)}",
             found=f"markers at {_format_offsets(partitions, markers)}",
-            where=f"source {log.topic} with topic id {log.topic_id}; group {sink.group} at {sink.bootstrap}",
+            where=f"source {log.topic} with topic id {log.topic_id}; group {sink.group} at {sink.kafka}",
             hint=f"{hint}: {sink.set_marker}",
         )
 

@@ -84,19 +84,20 @@ class _Task:
     def __init__(self, span: TaskRange, sink: Sink, consumer: Consumer) -> None:
         self._span, self._sink, self._consumer = span, sink, consumer
         self._producer = Producer(
-            {
-                "bootstrap.servers": sink.bootstrap,
-                "transactional.id": sink.transactional_id(span.log),  # implies acks=all and idempotence
-                "transaction.timeout.ms": int(sink.timeout_s * 1000),  # limits a record's delivery, too
-                "topic.metadata.propagation.max.ms": int(sink.timeout_s * 250),  # for a topic that no broker knows
-                "batch.size": sink.batch_bytes,
-                "queue.buffering.max.kbytes": QUEUE_KIB,
-                "message.max.bytes": MAX_BYTES,
-                "linger.ms": 5,
-                "partitioner": "murmur2_random",  # Java's, so that both delivery modes use the same partition for a key
-                "delivery.report.only.error": True,
-                "log_level": 3,
-            }
+            sink.kafka.client(
+                {
+                    "transactional.id": sink.transactional_id(span.log),  # implies acks=all and idempotence
+                    "transaction.timeout.ms": int(sink.timeout_s * 1000),  # limits a record's delivery, too
+                    "topic.metadata.propagation.max.ms": int(sink.timeout_s * 250),  # for a topic that no broker knows
+                    "batch.size": sink.batch_bytes,
+                    "queue.buffering.max.kbytes": QUEUE_KIB,
+                    "message.max.bytes": MAX_BYTES,
+                    "linger.ms": 5,
+                    "partitioner": "murmur2_random",  # Java's: both delivery modes choose the same partition
+                    "delivery.report.only.error": True,
+                    "log_level": 3,
+                }
+            )
         )
         self._position = span.start  # every offset below it was produced or skipped
         self._in_transaction = 0  # records
@@ -161,7 +162,7 @@ class _Task:
             raise ServiceError(
                 "Kafka's client did not return from a call",
                 expected=f"an answer within {timeout_s:g} s",
-                where=f"{title} at {self._sink.bootstrap}",
+                where=f"{title} at {self._sink.kafka}",
                 hint="The next attempt starts after the last committed transaction",
             )
         if outcome[0] is not None:
@@ -263,7 +264,7 @@ class _Task:
                 self._producer.poll(1)  # the record's report may come after the transaction's error
         error = self._cause(error)
         span, sink = self._span, self._sink
-        where = f"{span.log} [{span.start}, {span.until}) to {sink.bootstrap} as {sink.transactional_id(span.log)}"
+        where = f"{span.log} [{span.start}, {span.until}) to {sink.kafka} as {sink.transactional_id(span.log)}"
         if error.code() in _FENCED:
             return self._fenced(error, where)
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:

@@ -48,8 +48,7 @@ def read_dead_letters(
     and source log (``topic_id``), otherwise why it is skipped. partition, offset, timestamp, key, value, headers: those
     of its source record, null where unknown. attempt int.
     """
-    live_cluster = settings.model_copy(update={"kafka_bootstrap": settings.speed_bootstrap})
-    rows = _parsed(read_ranges(spark, live_cluster, ranges))
+    rows = _parsed(read_ranges(spark, settings, ranges, settings.speed_kafka))
     rows = rows.select("*", _kind(stream, topic_id).alias("kind"))
     unmarked, other_stream, other_log = _KINDS
     found = (

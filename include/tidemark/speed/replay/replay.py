@@ -107,7 +107,7 @@ def replay(
 def replay_sink(stream: Stream, settings: Settings, topic_id: str, limits: RecordLimits = ANY_LIMITS) -> Sink:
     """As ``sink_of``; ``topic_id`` is the dead-letter topic's."""
     return Sink(
-        bootstrap=settings.speed_bootstrap,
+        kafka=settings.speed_kafka,
         group=f"{settings.client_prefix}-replay-{stream.name}-{topic_id}",
         marker_topic=f"{stream.speed.dead_letter_topic}.markers",
         records=stream.speed.transaction_records,
@@ -123,16 +123,16 @@ class _Replay:
     def __init__(self, stream: Stream, settings: Settings, spark: SparkSession, on_progress: OnProgress) -> None:
         self._stream, self._settings, self._spark, self._on_progress = stream, settings, spark, on_progress
         self._transform: Transform = load_transform(stream, settings.streams_dir)
-        self._source_id = describe_topic(settings.kafka_bootstrap, stream.topic)[0].topic_id
-        bootstrap, topic = settings.speed_bootstrap, stream.speed.dead_letter_topic
-        self._logs = describe_topic(bootstrap, topic)
+        self._source_id = describe_topic(settings.kafka, stream.topic)[0].topic_id
+        kafka, topic = settings.speed_kafka, stream.speed.dead_letter_topic
+        self._logs = describe_topic(kafka, topic)
         # Fixed here, so that dead letters that this replay writes are left for the next one, even after two plans.
-        self._ends = watermarks(bootstrap, self._logs)
+        self._ends = watermarks(kafka, self._logs)
         topic_id = self._logs[0].topic_id
-        limits = {name: int(topic_config(bootstrap, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
+        limits = {name: int(topic_config(kafka, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
         self._limits = RecordLimits(live=limits[stream.speed.topic], dead_letter=limits[topic])
         self._sink = replay_sink(stream, settings, topic_id, self._limits)
-        ensure_markers(bootstrap, self._sink.marker_topic, len(self._logs))
+        ensure_markers(kafka, self._sink.marker_topic, len(self._logs))
         layout = Layout(prefix=settings.prefix, stream=stream.name)
         self.plans = ReplayPlans(ObjectStore(settings), layout, topic_id)
 
@@ -161,7 +161,7 @@ class _Replay:
 
     def run(self, plan: ReplayPlan) -> Replayed:
         """Deliver the rest of the plan, check the counts, and record that it is done."""
-        log_starts = {mark.log: mark.log_start for mark in watermarks(self._sink.bootstrap, self._logs)}
+        log_starts = {mark.log: mark.log_start for mark in watermarks(self._sink.kafka, self._logs)}
         available = {
             item.log: OffsetRange(start=log_starts[item.log], end=item.until)
             for item in plan.ranges
@@ -225,7 +225,7 @@ class _Replay:
 
     def _with_earlier(self, done: Replayed, plan: ReplayPlan, wanted: DataFrame) -> Replayed:
         """Split ``earlier``: an interrupted replay left dead letters with the next attempt after the plan's end."""
-        ends = {mark.log: mark.high_watermark for mark in watermarks(self._sink.bootstrap, self._logs)}
+        ends = {mark.log: mark.high_watermark for mark in watermarks(self._sink.kafka, self._logs)}
         since = {
             item.log: OffsetRange(start=item.until, end=ends[item.log])
             for item in plan.ranges
@@ -251,7 +251,7 @@ class _Replay:
         def poll() -> None:
             wanted = [KafkaPartition(self._sink.marker_topic, partition) for partition in starts]
             # It does not wait for open transactions.
-            with open_consumer(self._sink.bootstrap, self._sink.group, {"log_level": 0}, committed=False) as consumer:
+            with open_consumer(self._sink.kafka, self._sink.group, {"log_level": 0}, committed=False) as consumer:
                 while not over.wait(POLL_S):
                     try:
                         found = consumer.committed(wanted, timeout=5)

@@ -1,0 +1,1 @@
+"""How each client reaches Kafka, S3 and the catalog."""
