@@ -149,7 +149,7 @@ GUARDS = (
         name="rewritten-without-rights",
         promise="A record that retention took stops no archive without the right to read the topic's settings.",
         path="include/tidemark/archive/rewritten.py",
-        old="if item.log in kafka or item.offset >= starts[item.log]]",
+        old="if item.log in there_now or item.offset >= starts[item.log]]",
         new="]",
         tests=(f"{_TESTS}::test_a_record_that_retention_took_needs_no_right_to_read_the_topics_settings",),
     ),
