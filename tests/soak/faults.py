@@ -86,8 +86,9 @@ def _await_moment(world: World, fault: Fault) -> None:
 def _kill(world: World, _fault: Fault) -> str:
     """Kill driver, JVM and workers at once."""
     world.killed = True
-    signal_all(world.up(), signal.SIGKILL)
-    world.up().process.wait(60)
+    app = world.up()  # asked twice, it would start another one
+    signal_all(app, signal.SIGKILL)
+    app.process.wait(60)
     return "all of it is dead"
 
 
