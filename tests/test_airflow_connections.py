@@ -1,12 +1,16 @@
 """Airflow's connections as settings: what its providers keep, in which order, and only where nothing else says it."""
 
+import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.pages import blocks
 from tests.test_sources import LEAST, PLANTED, read, refusal
 from tidemark.connections.airflow import AirflowConnection
 from tidemark.settings import Settings
@@ -163,3 +167,29 @@ def test_settings_without_airflow_never_import_it() -> None:
     environment = {**LEAST, "PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_the_how_tos_file_and_connections_are_read_as_it_says(tmp_path: Path) -> None:
+    texts = {block.language: block.text for block in blocks(PROJECT / "docs" / "how-to" / "connect.md")}
+    path, password = tmp_path / "tidemark.toml", tmp_path / "kafka-password"
+    path.write_text(texts["toml"].replace("/run/secrets/", ""), encoding="utf-8")
+    password.write_text("of-kafka\n", encoding="utf-8")
+    config = {"TIDEMARK_CONFIG": str(path), "CATALOG": "https://c", "CATALOG_CREDENTIAL": "id:secret"}
+    dev, prod = (read({**config, "TIDEMARK_PROFILE": name}) for name in ("dev", "prod"))
+    assert (dev.bucket, dev.s3_profile, dev.s3_role_arn) == ("lake-dev", "dev", "")
+    assert (prod.bucket, prod.s3_profile, prod.catalog_uri) == ("lake-prod", "", "https://c")
+    assert prod.kafka_properties.get_secret_value()["sasl.password"] == "of-kafka"
+    assert prod.catalog_properties.get_secret_value() == {"credential": "id:secret"}
+    connections = []
+    for name, text in re.findall(r"^export AIRFLOW_CONN_(\w+)='(.+)'$", texts["sh"], re.MULTILINE):
+        fields = json.loads(text)
+        del fields["conn_type"]
+        connections.append(AirflowConnection(id=name.lower(), **fields))
+    found = read({"TIDEMARK_BUCKET": "lake"}, *connections)
+    assert (found.kafka_bootstrap, found.s3_region, found.catalog_type, found.catalog_uri) == (
+        "kafka-1.example.com:9093",
+        "eu-central-1",
+        "rest",
+        "https://catalog.example.com",
+    )
+    assert found.catalog_properties.get_secret_value() == {"credential": "id:secret"}

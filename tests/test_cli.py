@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -235,6 +236,12 @@ def test_a_named_stack_overrides_another_deployments_variables(
             assert connection.connect("named") == stack.settings
     finally:
         process_settings.cache_clear()
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    shown = CliRunner().invoke(command_line.app, ["--version"])
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (shown.exit_code, shown.stdout) == (0, f"tidemark {project['version']}\n")
 
 
 def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack, called: Called) -> None:

@@ -17,6 +17,7 @@ from typer.main import get_command
 from tests.pages import blocks
 from tidemark.cli.app import app
 from tidemark.connections.sources import OWN_VARIABLES
+from tidemark.core.references import expand
 from tidemark.definitions.stream import Stream
 from tidemark.orchestration.steps import STEPS
 from tidemark.settings import Settings
@@ -103,7 +104,7 @@ def test_every_key_and_setting_exists(page: Path) -> None:
     }
     assert sorted(name for name in named if not any(f"{key}.".startswith(f"{name}.") for key in keys)) == []
     settings = {f"TIDEMARK_{name.upper()}" for name in Settings.model_fields} | set(OWN_VARIABLES)
-    assert set(re.findall(r"TIDEMARK_[A-Z0-9_]*[A-Z0-9]", page.read_text(encoding="utf-8"))) <= settings
+    assert set(re.findall(r"\bTIDEMARK_[A-Z0-9_]*[A-Z0-9]", page.read_text(encoding="utf-8"))) <= settings
 
 
 def leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -132,7 +133,7 @@ def test_every_yaml_example_is_a_valid_definition_and_python_compiles(page: Path
     }
     for block in blocks(page):
         if block.language == "yaml":
-            Stream.model_validate({**base, **yaml.safe_load(block.text)})
+            Stream.model_validate({**base, **yaml.safe_load(expand(block.text, {}))})
         elif block.language == "python":
             compile(block.text, str(page), "exec")
 

@@ -100,6 +100,7 @@ def test_a_file_of_variables_comes_before_the_toml_file_and_the_local_stacks_is_
     assert resolve(variables=alone).settings.bucket == "of-the-stack"
 
 
+@pytest.mark.conformance(29)
 @pytest.mark.parametrize(
     ("change", "variables", "message"),
     [
@@ -158,6 +159,7 @@ def test_a_profile_without_a_file_is_refused() -> None:
     assert expected in refusal({**LEAST, "TIDEMARK_PROFILE": "prod"})
 
 
+@pytest.mark.conformance(29)
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

@@ -75,6 +75,7 @@ def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapp
     assert parsed["seconds"] < 1
 
 
+@pytest.mark.conformance(29)
 def test_parsing_asks_for_no_connection_and_no_variable_and_connects_to_nothing(parsed: Mapping[str, Any]) -> None:
     assert parsed["control"] == ["connection control"]
     assert (parsed["asked"], parsed["connected"]) == ([], [])

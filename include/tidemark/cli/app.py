@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -24,6 +25,25 @@ Stack = Annotated[
 ]
 StreamName = Annotated[str, typer.Argument(help="The stream's name.")]
 Day = Annotated[str, typer.Argument(help="A day, in the stream's time zone.")]
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tidemark {version('tidemark')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=lambda wanted: _version(wanted=wanted), is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
