@@ -33,7 +33,7 @@ def find(conn_id: str) -> AirflowConnection | None:
         found = Connection.get(conn_id)
     except AirflowNotFoundException:
         return None
-    except AirflowException as error:
+    except (AirflowException, PermissionError) as error:  # the second one: access denied
         raise ConfigError("Airflow can't give a connection", found=type(error).__name__, where=where) from error
     try:
         extra = json.loads(found.extra or "{}")
