@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from tidemark.connections.catalog import CatalogConnection, CatalogType, checked_uri
 from tidemark.connections.config_file import from_file
 from tidemark.connections.kafka import SERVERS, KafkaConnection
 from tidemark.connections.sources import (
@@ -122,9 +123,7 @@ class Settings(BaseModel):
         " carry it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
     )
     catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
-    catalog_type: Literal["jdbc", "rest", "glue", "hive", "nessie"] = Field(
-        default="jdbc", description="Kind of the Iceberg catalog."
-    )
+    catalog_type: CatalogType = Field(default="jdbc", description="Kind of the Iceberg catalog.")
     catalog_properties: Secret[Properties] = Field(
         default=Secret({}),
         description='More properties of the catalog, with Iceberg\'s names, such as `{"credential": "...", ...}`.',
@@ -136,7 +135,9 @@ class Settings(BaseModel):
     )
     namespace: str = Field(default="published", description="Iceberg namespace of the tables.")
     table_location: str = Field(
-        default="", description="Folder of new tables, such as `s3://lake/tables`. Without it: the catalog's choice."
+        default="",
+        pattern=r"^(s3://[^/\s]+(/\S+)?)?$",
+        description="Folder of new tables, such as `s3://lake/tables`. Without it: the catalog's choice.",
     )
     table_properties: Properties = Field(
         default={}, description='Properties of new tables, such as `{"write.parquet.compression-codec": "zstd"}`.'
@@ -200,14 +201,8 @@ class Settings(BaseModel):
     def _has_catalog(cls, uri: str, given: ValidationInfo) -> str:
         """The URL, or the one of the properties."""
         uri = uri or _property(given, "catalog_properties", "uri")
-        kind = given.data.get("catalog_type")
-        if not uri and kind not in {"glue", None} and "catalog_properties" in given.data:
-            raise ValueError(
-                f"missing; a catalog of type {kind} needs it, here or as uri in TIDEMARK_CATALOG_PROPERTIES"
-            )
-        if uri and kind == "jdbc" and not uri.startswith("jdbc:"):
-            raise ValueError("not a URL that begins with jdbc:, which a catalog of type jdbc needs")
-        return uri
+        usable = "catalog_type" in given.data and "catalog_properties" in given.data  # else they are reported
+        return checked_uri(given.data["catalog_type"], uri) if usable else uri
 
     @model_validator(mode="after")
     def _agrees(self) -> "Settings":
@@ -224,7 +219,17 @@ class Settings(BaseModel):
         ):
             if wrong:
                 raise ValueError(f"TIDEMARK_{name.upper()}: {problem.replace('S3_', 'TIDEMARK_S3_')}")
+        try:
+            self.iceberg.checked()
+        except ValueError as error:
+            raise ValueError(f"TIDEMARK_CATALOG_PROPERTIES: {error}") from None
         return self
+
+    @property
+    def iceberg(self) -> CatalogConnection:
+        """The catalog of the tables."""
+        properties = self.catalog_properties.get_secret_value()
+        return CatalogConnection(self.catalog_type, self.catalog_uri, self.warehouse, properties)
 
     @property
     def client_prefix(self) -> str:
