@@ -4,19 +4,21 @@ Conditional writes use Amazon S3's ``If-None-Match: *``: the first writer of a k
 """
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ProfileNotFound
 from urllib3.exceptions import HTTPError
 
-from tidemark.core.errors import ConflictError, ServiceError
+from tidemark.connections.s3 import S3Identity, connection_options
+from tidemark.connections.s3_hints import s3_hint
+from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 READ_TRIES = 3
+# Clients are created in several threads, and boto3's sessions can't do that.
+_CREATING = threading.Lock()
 # An update fails only if another process updates the same object at the same moment.
 UPDATE_TRIES = 10
 # How S3Proxy, the local stack's server, lists an unfinished object. No object of ours has such a name.
@@ -42,30 +46,92 @@ class ObjectInfo:
     modified: datetime
 
 
-def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float = 60) -> "S3Client":
-    """A boto3 client for the settings' server; 10 s to connect.
+def identity(settings: Settings) -> S3Identity:
+    """Who calls S3, by the settings."""
+    return S3Identity(
+        access_key=settings.s3_access_key.get_secret_value(),
+        secret_key=settings.s3_secret_key.get_secret_value(),
+        session_token=settings.s3_session_token.get_secret_value(),
+        profile=settings.s3_profile,
+        role_arn=settings.s3_role_arn,
+        external_id=settings.s3_external_id,
+        sts_endpoint=settings.s3_sts_endpoint,
+        region=settings.s3_region,
+        ca_bundle=str(settings.s3_ca_bundle or ""),
+        proxy=settings.s3_proxy,
+    )
+
+
+def path_style(settings: Settings) -> bool:
+    """Whether URLs have the bucket in their path, not in the name of the host."""
+    return settings.s3_addressing == "path" or (settings.s3_addressing == "auto" and bool(settings.s3_endpoint))
+
+
+def s3_client(
+    settings: Settings, *, attempts: int = 10, connect_timeout_s: float = 10, read_timeout_s: float = 60
+) -> "S3Client":
+    """A boto3 client for the settings' server and identity. Every object that it creates asks for their encryption.
 
     Each call is tried ``attempts`` times, with botocore's pauses. Ten tries outlast 25 s of 5xx answers or broken
     connections, and 110 s of SlowDown. A failed batch would send all of its bytes again.
 
     The client signs each body's SHA-256, so the server refuses an object or part with a changed byte.
     ``when_required`` leaves out only further checksums, which not every server knows.
+    Raises ConfigError if there is no such profile.
     """
-    return boto3.client(
-        "s3",
-        endpoint_url=settings.s3_endpoint,
-        region_name=settings.s3_region,
-        aws_access_key_id=settings.s3_access_key.get_secret_value(),
-        aws_secret_access_key=settings.s3_secret_key.get_secret_value(),
-        config=Config(
-            retries={"mode": "standard", "max_attempts": attempts},
-            connect_timeout=10,
-            read_timeout=read_timeout_s,
-            s3={"addressing_style": "path" if settings.s3_endpoint else "auto"},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
+    caller = identity(settings)
+    verify, proxies = connection_options(caller.ca_bundle, caller.proxy)
+    style: Literal["path", "virtual", "auto"] = "path" if path_style(settings) else settings.s3_addressing
+    try:
+        session = caller.session()
+    except ProfileNotFound as error:
+        raise ConfigError("no such AWS profile", found=error, where="TIDEMARK_S3_PROFILE, or else AWS_PROFILE") from error
+    with _CREATING:
+        client = session.client(
+            "s3",
+            endpoint_url=settings.s3_endpoint,
+            region_name=settings.s3_region,
+            verify=verify,
+            config=Config(
+                retries={"mode": "standard", "max_attempts": attempts},
+                connect_timeout=connect_timeout_s,
+                read_timeout=read_timeout_s,
+                s3={"addressing_style": style},
+                proxies=proxies,
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+    _add_to_requests(client, settings)
+    return client
+
+
+def _add_to_requests(client: "S3Client", settings: Settings) -> None:
+    """Add what is said in every request, so that no call of the platform can leave it out."""
+    encryption = encryption_options(settings)
+
+    def encrypt(params: dict[str, Any], **_: object) -> None:
+        params.update(encryption)
+
+    def pay(params: dict[str, Any], **_: object) -> None:
+        params["headers"]["x-amz-request-payer"] = "requester"
+
+    if encryption:
+        for call in ("PutObject", "CreateMultipartUpload", "CopyObject"):
+            client.meta.events.register(f"before-parameter-build.s3.{call}", encrypt)
+    if settings.s3_requester_pays:
+        client.meta.events.register("before-call.s3", pay)
+
+
+def encryption_options(settings: Settings) -> dict[str, Any]:
+    """The arguments of PutObject that ask for the settings' encryption; none leaves it to the bucket."""
+    if not settings.s3_encryption:
+        return {}
+    return {
+        "ServerSideEncryption": settings.s3_encryption,
+        **({"SSEKMSKeyId": settings.s3_kms_key} if settings.s3_kms_key else {}),
+        **({"BucketKeyEnabled": True} if settings.s3_bucket_key else {}),
+    }
 
 
 def error_code(error: Exception) -> str:
