@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     spark_master: str = Field(default="local[2]", description="Spark's master URL.")
     spark_driver_memory: str = Field(default="1g", description="Memory of Spark's driver.")
 
+    def __hash__(self) -> int:
+        return hash((self.kafka_bootstrap, self.s3_endpoint, self.deployment))  # mappings have no hash
+
     @field_validator("deployment")
     @classmethod
     def _named(cls, name: str, given: ValidationInfo) -> str:
