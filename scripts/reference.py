@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, Secret, SecretStr
 from pydantic.fields import FieldInfo
 
 import reference_examples
@@ -112,7 +112,8 @@ def _kind(name: str, schema: dict[str, Any]) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    return "default: none" if field.default in (None, (), {}, "") else f"default: `{yaml_text(field.default)}`"
+    default = field.default.get_secret_value() if isinstance(field.default, Secret | SecretStr) else field.default
+    return "default: none" if default in (None, (), {}, "") else f"default: `{yaml_text(default)}`"
 
 
 def _example(name: str, field: FieldInfo) -> str:

@@ -58,7 +58,7 @@ def test_a_name_that_is_no_deployments_is_refused_with_its_variable(
     for name in ("S3_ACCESS_KEY", "S3_SECRET_KEY"):
         monkeypatch.setenv(f"TIDEMARK_{name}", "k")
     settings.cache_clear()
-    with pytest.raises(ConfigError, match="TIDEMARK_DEPLOYMENT: Value error, expected letters, digits and") as caught:
+    with pytest.raises(ConfigError, match="TIDEMARK_DEPLOYMENT: expected letters, digits and") as caught:
         settings()
     assert repr(more.get("deployment", "lake/ü")) in str(caught.value)
 

@@ -1,11 +1,22 @@
 """Connection settings, from ``TIDEMARK_*`` variables or the local stack's file."""
 
+import json
 import os
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, Secret, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    Secret,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidemark.connections.kafka import SERVERS, KafkaConnection
@@ -13,44 +24,118 @@ from tidemark.core.errors import ConfigError
 
 ENV_FILE_VARIABLE = "TIDEMARK_ENV_FILE"
 _DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
+_URL = r"^(https?://\S+)?$"
+
+
+def _texts(value: Any) -> Any:
+    """A mapping whose numbers and truth values became texts: JSON and TOML may have them."""
+    if not isinstance(value, dict):
+        return value
+    return {name: json.dumps(item) if isinstance(item, bool | int | float) else item for name, item in value.items()}
+
+
+Properties = Annotated[dict[str, str], BeforeValidator(_texts)]
 
 
 class Settings(BaseSettings):
     """Connections of one deployment. Paths may be relative to the project's root. No secret has a default."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDEMARK_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="TIDEMARK_", extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
+    )
 
-    kafka_bootstrap: str = Field(description="Brokers of the Kafka cluster: a list of `host:port`.")
-    kafka_properties: Secret[dict[str, str]] = Field(
+    kafka_properties: Secret[Properties] = Field(
         default=Secret({}),
-        description="How clients reach these brokers, as a JSON object with librdkafka's names, such as"
+        description="How clients reach the Kafka cluster, with librdkafka's names, such as"
         ' `{"security.protocol": "SASL_SSL", ...}`.',
+    )
+    kafka_bootstrap: str = Field(
+        default="",
+        description="Brokers of the Kafka cluster: a list of `host:port`. Required, here or as `bootstrap.servers` of"
+        " the properties.",
+    )
+    speed_kafka_properties: Secret[Properties] = Field(
+        default=Secret({}), description="The same for the brokers of the live and dead-letter topics."
     )
     speed_kafka_bootstrap: str | None = Field(
         default=None, description="Brokers for the live and dead-letter topics. Without it: the source's cluster."
-    )
-    speed_kafka_properties: Secret[dict[str, str]] = Field(
-        default=Secret({}), description="The same for the brokers of the live and dead-letter topics."
     )
     s3_endpoint: str | None = Field(
         default=None, pattern=r"^https?://\S+$", description="URL of the S3 server. Without it: AWS."
     )
     s3_region: str = Field(default="us-east-1", description="Region of the bucket.")
-    s3_access_key: SecretStr = Field(description="Access key for S3.")
-    s3_secret_key: SecretStr = Field(description="Secret key for S3.")
+    s3_access_key: SecretStr = Field(
+        default=SecretStr(""),
+        description="Access key for S3. Without keys and profile: what AWS's clients find by themselves.",
+    )
+    s3_secret_key: SecretStr = Field(default=SecretStr(""), description="Secret key for S3.")
+    s3_session_token: SecretStr = Field(default=SecretStr(""), description="Session token of temporary keys.")
+    s3_profile: str = Field(default="", description="Profile in the files of AWS's clients, instead of keys.")
+    s3_role_arn: str = Field(default="", description="Role to assume with these keys, profile or what is found.")
+    s3_external_id: str = Field(default="", description="External id that the role asks for.")
+    s3_sts_endpoint: str = Field(
+        default="", pattern=_URL, description="URL of the server that gives the role's keys. Without it: AWS."
+    )
+    s3_addressing: Literal["auto", "path", "virtual"] = Field(
+        default="auto",
+        description="Where the bucket's name stands in URLs. `auto`: in the path with `TIDEMARK_S3_ENDPOINT`, in the"
+        " host's name at AWS.",
+    )
+    s3_ca_bundle: Path | None = Field(
+        default=None, description="File with the certificates (PEM) that sign the server's. Without it: the system's."
+    )
+    s3_proxy: str = Field(default="", pattern=_URL, description="URL of the HTTP proxy for S3.")
+    s3_requester_pays: bool = Field(default=False, description="Whether to accept the costs of a bucket of others.")
+    s3_encryption: Literal["AES256", "aws:kms"] | None = Field(
+        default=None, description="Encryption that every written object asks for. Without it: the bucket's own."
+    )
+    s3_kms_key: str = Field(default="", description="Id or ARN of the key, with `aws:kms`. Without it: the account's.")
+    s3_bucket_key: bool = Field(default=False, description="Whether `aws:kms` uses a bucket key, which saves requests.")
     bucket: str = Field(description="Bucket of the archive and of the tables.")
     prefix: str = Field(
         default="", description="Folder of the archive and of the tables in the bucket, without a slash at either end."
     )
     deployment: str = Field(
         default="",
-        validate_default=True,
         description="Name of this deployment in Kafka, such as `prod`: transactional ids, markers and consumer groups"
         " carry it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
     )
     catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
-    catalog_uri: str = Field(description="JDBC URL of the Iceberg catalog, such as `jdbc:sqlite:/data/catalog.db`.")
+    catalog_type: Literal["jdbc", "rest", "glue", "hive", "nessie"] = Field(
+        default="jdbc", description="Kind of the Iceberg catalog."
+    )
+    catalog_properties: Secret[Properties] = Field(
+        default=Secret({}),
+        description='More properties of the catalog, with Iceberg\'s names, such as `{"credential": "...", ...}`.',
+    )
+    catalog_uri: str = Field(
+        default="",
+        description="URL of the Iceberg catalog, such as `jdbc:sqlite:/data/catalog.db`. Required, here or as `uri` of"
+        " the properties, for every type but `glue`.",
+    )
     namespace: str = Field(default="published", description="Iceberg namespace of the tables.")
+    table_location: str = Field(
+        default="", description="Folder of new tables, such as `s3://lake/tables`. Without it: the catalog's choice."
+    )
+    table_properties: Properties = Field(
+        default={}, description='Properties of new tables, such as `{"write.parquet.compression-codec": "zstd"}`.'
+    )
+    kafka_connection: str = Field(
+        default="tidemark_kafka",
+        description="Airflow connection for `TIDEMARK_KAFKA_PROPERTIES`, where nothing else gives them. Empty: none.",
+    )
+    speed_kafka_connection: str = Field(
+        default="", description="Airflow connection for `TIDEMARK_SPEED_KAFKA_PROPERTIES`. Empty: none."
+    )
+    s3_connection: str = Field(
+        default="tidemark_s3",
+        description="Airflow connection for keys, profile or role of S3, where nothing else gives one. Empty: none.",
+    )
+    catalog_connection: str = Field(
+        default="tidemark_catalog",
+        description="Airflow connection for URL and properties of the catalog, where nothing else gives them."
+        " Empty: none.",
+    )
     streams_dir: Path = Field(default=Path("include/streams"), description="Folder of the stream definitions.")
     jars_dir: Path = Field(default=Path(".tidemark/jars/spark"), description="Folder of the jars that Spark loads.")
     spark_master: str = Field(default="local[2]", description="Spark's master URL.")
@@ -58,6 +143,24 @@ class Settings(BaseSettings):
 
     def __hash__(self) -> int:
         return hash((self.kafka_bootstrap, self.s3_endpoint, self.deployment))  # mappings have no hash
+
+    @field_validator("kafka_bootstrap")
+    @classmethod
+    def _has_brokers(cls, brokers: str, given: ValidationInfo) -> str:
+        """The brokers, or those of the properties."""
+        brokers = brokers or _property(given, "kafka_properties", SERVERS)
+        if not brokers:
+            raise ValueError(f"missing; give it, or {SERVERS} in TIDEMARK_KAFKA_PROPERTIES")
+        return brokers
+
+    @field_validator("speed_kafka_bootstrap")
+    @classmethod
+    def _has_speed_brokers(cls, brokers: str | None, given: ValidationInfo) -> str | None:
+        """The brokers, or those of the properties, which are nothing without brokers."""
+        brokers = brokers or _property(given, "speed_kafka_properties", SERVERS) or None
+        if brokers is None and given.data.get("speed_kafka_properties", Secret({})).get_secret_value():
+            raise ValueError(f"missing; give it, or {SERVERS} in TIDEMARK_SPEED_KAFKA_PROPERTIES")
+        return brokers
 
     @field_validator("deployment")
     @classmethod
@@ -70,6 +173,37 @@ class Settings(BaseSettings):
                 f" {name!r}, which comes from TIDEMARK_BUCKET and TIDEMARK_PREFIX if no name is set"
             )
         return name
+
+    @field_validator("catalog_uri")
+    @classmethod
+    def _has_catalog(cls, uri: str, given: ValidationInfo) -> str:
+        """The URL, or the one of the properties."""
+        uri = uri or _property(given, "catalog_properties", "uri")
+        kind = given.data.get("catalog_type")
+        if not uri and kind not in {"glue", None}:
+            raise ValueError(
+                f"missing; a catalog of type {kind} needs it, here or as uri in TIDEMARK_CATALOG_PROPERTIES"
+            )
+        if kind == "jdbc" and not uri.startswith("jdbc:"):
+            raise ValueError("not a URL that begins with jdbc:, which a catalog of type jdbc needs")
+        return uri
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Settings":
+        """Settings that need or exclude each other."""
+        for name, wrong, problem in (
+            ("s3_secret_key", self.s3_access_key and not self.s3_secret_key, "missing, S3_ACCESS_KEY needs it"),
+            ("s3_access_key", self.s3_secret_key and not self.s3_access_key, "missing, S3_SECRET_KEY needs it"),
+            ("s3_session_token", self.s3_session_token and not self.s3_access_key, "needs S3_ACCESS_KEY"),
+            ("s3_profile", self.s3_profile and self.s3_access_key, "excludes S3_ACCESS_KEY"),
+            ("s3_external_id", self.s3_external_id and not self.s3_role_arn, "needs S3_ROLE_ARN"),
+            ("s3_sts_endpoint", self.s3_sts_endpoint and not self.s3_role_arn, "needs S3_ROLE_ARN"),
+            ("s3_kms_key", self.s3_kms_key and self.s3_encryption != "aws:kms", "needs aws:kms in S3_ENCRYPTION"),
+            ("s3_bucket_key", self.s3_bucket_key and self.s3_encryption != "aws:kms", "needs aws:kms in S3_ENCRYPTION"),
+        ):
+            if wrong:
+                raise ValueError(f"TIDEMARK_{name.upper()}: {problem.replace('S3_', 'TIDEMARK_S3_')}")
+        return self
 
     @property
     def client_prefix(self) -> str:
@@ -93,6 +227,12 @@ class Settings(BaseSettings):
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, "warehouse") if part)
 
 
+def _property(given: ValidationInfo, name: str, key: str) -> str:
+    """One of a setting's properties, empty if it has none."""
+    properties: Secret[dict[str, str]] = given.data.get(name, Secret({}))
+    return properties.get_secret_value().get(key, "")
+
+
 @lru_cache(maxsize=1)
 def settings() -> Settings:
     """The process's settings. Raises ConfigError with every missing or malformed variable and the file."""
@@ -100,7 +240,11 @@ def settings() -> Settings:
     try:
         return Settings(_env_file=env_file)  # type: ignore[call-arg]  # pydantic-settings fills the fields
     except ValidationError as error:
-        lines = "; ".join(f"TIDEMARK_{str(item['loc'][0]).upper()}: {item['msg']}" for item in error.errors())
+        lines = "; ".join(
+            "".join(f"TIDEMARK_{str(name).upper()}: " for name in item["loc"][:1])
+            + item["msg"].removeprefix("Value error, ")
+            for item in error.errors(include_input=False)
+        )
         raise ConfigError(
             "settings are incomplete",
             found=lines,
