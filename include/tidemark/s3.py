@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ProfileNotFound
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, NoCredentialsError, ProfileNotFound
 from urllib3.exceptions import HTTPError
 
 from tidemark.connections.s3 import S3Identity, connection_options
-from tidemark.connections.s3_hints import s3_hint
+from tidemark.connections.s3_hints import DENIED, s3_hint
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.settings import Settings
 
@@ -62,6 +62,22 @@ def identity(settings: Settings) -> S3Identity:
     )
 
 
+def current_keys(settings: Settings) -> dict[str, str]:
+    """The identity's keys of this moment, by pyiceberg's names.
+
+    Raises ServiceError if there are none, or the role is refused.
+    """
+    try:
+        keys = identity(settings).current()
+        if keys is None:
+            raise NoCredentialsError
+    except (ClientError, BotoCoreError) as error:
+        client = s3_client(settings)
+        raise failed_call("S3 gives no keys to pyiceberg", client, error, bucket=settings.bucket) from error
+    named = {"access-key-id": keys.access_key, "secret-access-key": keys.secret_key, "session-token": keys.token}
+    return {f"s3.{name}": value for name, value in named.items() if value}
+
+
 def path_style(settings: Settings) -> bool:
     """Whether URLs have the bucket in their path, not in the name of the host."""
     return settings.s3_addressing == "path" or (settings.s3_addressing == "auto" and bool(settings.s3_endpoint))
@@ -85,7 +101,9 @@ def s3_client(
     try:
         session = caller.session()
     except ProfileNotFound as error:
-        raise ConfigError("no such AWS profile", found=error, where="TIDEMARK_S3_PROFILE, or else AWS_PROFILE") from error
+        raise ConfigError(
+            "no such AWS profile", found=error, where="TIDEMARK_S3_PROFILE, or else AWS_PROFILE"
+        ) from error
     with _CREATING:
         client = session.client(
             "s3",
@@ -144,6 +162,37 @@ def error_code(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code") or error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
+def failed_call(
+    problem: str, client: "S3Client", error: Exception, *, bucket: str, key: str = "", hint: str | None = None
+) -> ServiceError:
+    """The error to raise for a call that failed. Without a ``hint`` it has the one for S3's code, if there is one."""
+    code = error_code(error)
+    operation = error.operation_name if isinstance(error, ClientError) else ""
+    hint = hint or s3_hint(
+        code,
+        operation=operation,
+        message=str(error),
+        endpoint=client.meta.endpoint_url,
+        bucket=bucket,
+        key=key,
+    )
+    return ServiceError(problem, found=f"{code}: {error}", where=f"s3://{bucket}/{key}", hint=hint)
+
+
+def require_s3(settings: Settings) -> None:
+    """Raise ServiceError, within 10 s, if the server can't be reached or does not know the caller.
+
+    For commands: their own calls wait half a minute for a server that does not answer. Nothing is read: whether the
+    caller may read is left to the calls that need it.
+    """
+    client = s3_client(settings, attempts=2, connect_timeout_s=4, read_timeout_s=4)
+    try:
+        client.list_objects_v2(Bucket=settings.bucket, Prefix=settings.prefix, MaxKeys=1)
+    except (ClientError, BotoCoreError) as error:
+        if error_code(error) not in DENIED:
+            raise failed_call("S3 does not answer", client, error, bucket=settings.bucket) from error
+
+
 def write_if_absent(write: Callable[[], object]) -> bool:
     """Make one conditional call (``If-None-Match: *``); False if the key is taken.
 
@@ -173,9 +222,7 @@ def ensure_bucket(settings: Settings) -> None:
     except (ClientError, BotoCoreError) as error:
         code = error_code(error)
         if code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
-            raise ServiceError(
-                "S3 could not create a bucket", found=f"{code}: {error}", where=settings.bucket
-            ) from error
+            raise failed_call("S3 could not create a bucket", client, error, bucket=settings.bucket) from error
 
 
 class ObjectStore:
@@ -337,5 +384,4 @@ class ObjectStore:
 
     def refused(self, call: str, key: str, error: Exception, *, hint: str | None = None) -> ServiceError:
         """The error to raise for a call that S3 refused."""
-        found, where = f"{error_code(error)}: {error}", f"s3://{self.bucket}/{key}"
-        return ServiceError(f"S3 {call} failed", found=found, where=where, hint=hint)
+        return failed_call(f"S3 {call} failed", self.client, error, bucket=self.bucket, key=key, hint=hint)

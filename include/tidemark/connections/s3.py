@@ -96,6 +96,6 @@ def _session(identity: S3Identity) -> boto3.Session:
         return boto3.Session(botocore_session=own)
     calling = botocore.session.Session(profile=identity.profile or None)
     credentials = own.get_credentials()
-    role = [_Role(identity, credentials, own)] if credentials else []
+    role: list[CredentialProvider] = [_Role(identity, credentials, own)] if credentials else []
     calling.register_component("credential_provider", CredentialResolver(role))
     return boto3.Session(botocore_session=calling)

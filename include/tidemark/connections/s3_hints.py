@@ -42,7 +42,7 @@ _HINTS = {
     "KMS.NotFoundException": "Correct TIDEMARK_S3_KMS_KEY: the key must exist in the bucket's region",
     "KMS.DisabledException": "Enable the KMS key, or set another one in TIDEMARK_S3_KMS_KEY",
 }
-_DENIED = {"AccessDenied", "AccessDeniedException", "AllAccessDisabled", "Forbidden", "403"}
+DENIED = {"AccessDenied", "AccessDeniedException", "AllAccessDisabled", "Forbidden", "403"}
 
 
 def s3_hint(code: str, *, operation: str, message: str, endpoint: str, bucket: str, key: str) -> str | None:
@@ -51,7 +51,7 @@ def s3_hint(code: str, *, operation: str, message: str, endpoint: str, bucket: s
     ``code`` is S3's error code or the type of botocore's error, ``operation`` the name of boto3's operation if S3
     answered, and ``key`` an object's key or a prefix.
     """
-    if code in _DENIED:
+    if code in DENIED:
         return _denied(operation, message, bucket, key)
     if hint := _HINTS.get(code):
         return hint.format(endpoint=endpoint)
