@@ -1,4 +1,4 @@
-"""An S3 server in this process that encrypts, knows roles and speaks TLS: moto's, behind a doorman.
+"""An S3 server in this process that encrypts, knows roles and speaks TLS: moto's, with a doorman.
 
 The doorman does what moto does not: it lets in only known keys and, before they expire, those of a role; and it gives a
 role's keys only to who names the role's external id. It notes every request.
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import moto.server as emulator
 from moto import backends
-from werkzeug.serving import make_server
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 ROLE = "arn:aws:iam::123456789012:role/lake"
 EXTERNAL_ID = "the-external-id"
@@ -112,14 +112,21 @@ def _refuse(start: Callable[..., Any], outer: str, code: str) -> Iterable[bytes]
     return [text.encode()]
 
 
+class _Handler(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"  # a handshake per request would take most of a test's time
+
+    def log_request(self, *_: Any) -> None:
+        """Tests look at ``requests``."""
+
+
 @contextmanager
 def s3_server(certificate: tuple[Path, Path] | None = None) -> Iterator[S3Server]:
     """Runs on a free port of 127.0.0.1; over TLS with the files of a certificate and its key."""
     backends.get_backend("s3").reset()  # it is the process's
     server = S3Server()
-    server._inside = emulator.DomainDispatcherApplication(emulator.create_backend_app)
+    server._inside = DomainDispatcherApplication(create_backend_app)
     tls = tuple(map(str, certificate)) if certificate else None
-    listening = make_server("127.0.0.1", 0, server, threaded=True, ssl_context=tls)  # type: ignore[arg-type]
+    listening = make_server("127.0.0.1", 0, server, threaded=True, request_handler=_Handler, ssl_context=tls)  # type: ignore[arg-type]
     server.url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.server_port}"
     thread = threading.Thread(target=listening.serve_forever, name="s3-server", daemon=True)
     thread.start()

@@ -40,17 +40,17 @@ GUARDS = (
     Guard(
         name="no-inherited-session",
         promise="An inherited session token is not sent with the configured keys.",
-        path="include/tidemark/spark/conf.py",
-        old='        "AWS_SESSION_TOKEN": "",',
+        path="include/tidemark/spark/s3_conf.py",
+        old='        "AWS_SESSION_TOKEN": settings.s3_session_token.get_secret_value(),\n',
         new="",
         tests=("tests/test_settings.py::test_an_inherited_session_token_is_not_sent_with_the_configured_keys",),
     ),
     Guard(
         name="no-session-for-workers",
         promise="A worker's inherited session token is not sent with the configured keys.",
-        path="include/tidemark/spark/conf.py",
-        old='        "spark.executorEnv.AWS_SESSION_TOKEN": "",\n',
-        new="",
+        path="include/tidemark/spark/s3_conf.py",
+        old='        found["AWS_SESSION_TOKEN"] = ""  # the one of another login would be sent with these keys',
+        new="        pass",
         tests=("tests/test_settings.py::test_an_inherited_session_token_is_not_sent_with_the_configured_keys",),
     ),
     Guard(

@@ -78,13 +78,14 @@ class Clients:
 
     def write_by(self, client: str, name: str) -> None:
         if client == "boto3":
-            return self.store.put(f"boto3/{name}", b"x")
+            self.store.put(f"boto3/{name}", b"x")
+            return
         if client == "s3a":
             output = self.s3a.create(self.java.org.apache.hadoop.fs.Path(f"s3a://{BUCKET}/s3a/{name}"))
         else:
             output = self.file_io.newOutputFile(f"s3://{BUCKET}/file-io/{name}").create()
         output.write(b"x")
-        return output.close()
+        output.close()
 
     def close(self) -> None:
         self.s3a.close()

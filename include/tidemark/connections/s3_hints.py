@@ -69,4 +69,4 @@ def _denied(operation: str, message: str, bucket: str, key: str) -> str:
         return "Allow kms:GenerateDataKey and kms:Decrypt on the key, in its policy and in that of the role"
     action = _ACTIONS.get(operation, f"s3:{operation}")
     resource = f"arn:aws:s3:::{bucket}" + ("" if action in _OF_BUCKETS else f"/{key}")
-    return f"Allow {action} on {resource}: see the role policies in include/tidemark/policies"
+    return f"Allow {action} on {resource}: see the policy of the role in include/tidemark/connections/policies"
