@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.s3 import ObjectStore, require_s3
 from tidemark.settings import Settings
+from tidemark.tables.reader import pyiceberg_errors
 
 
 def given(**more: object) -> Settings:
@@ -57,6 +58,23 @@ def test_an_error_of_s3_ends_with_what_to_do(error: Exception, hint: str) -> Non
     assert f"{found.hint}" in str(found)
     with pytest.raises(ServiceError, match=rf"s3://lake/data/x\]\. {hint}"):
         raise found
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "hint"),
+    [
+        ("ACCESS_DENIED", "HeadObject", "Allow s3:GetObject on arn:aws:s3:::lake/t/m.json: see the policy"),
+        ("INVALID_ACCESS_KEY_ID", "GetObject", "Check TIDEMARK_S3_ACCESS_KEY"),
+        ("NETWORK_CONNECTION", "HeadObject", "Check that the server runs"),
+    ],
+)
+def test_an_error_of_pyarrow_has_the_hint_of_the_same_error_of_s3(code: str, operation: str, hint: str) -> None:
+    text = (
+        f"When reading information for key 't/m.json' in bucket 'lake': AWS Error {code} during {operation} operation"
+    )
+    with pytest.raises(ServiceError) as caught, pyiceberg_errors("published.t"):
+        raise OSError(text)
+    assert str(caught.value.hint).startswith(hint)
 
 
 def test_a_command_reports_within_10_s_that_s3_does_not_answer() -> None:

@@ -1,5 +1,7 @@
 """What a failed call of S3 means, and what to do about it."""
 
+import re
+
 # The action that a policy must allow for an operation of boto3's client, if it is not the operation's own name.
 _ACTIONS = {
     "HeadObject": "s3:GetObject",
@@ -23,6 +25,7 @@ _HINTS = {
     "EndpointConnectionError": _UNREACHABLE,
     "ConnectTimeoutError": _UNREACHABLE,
     "ConnectionClosedError": _UNREACHABLE,
+    "NetworkConnection": _UNREACHABLE,
     "ReadTimeoutError": _UNREACHABLE,
     "ProxyConnectionError": "Check that the proxy runs, and TIDEMARK_S3_PROXY",
     "SSLError": "Set TIDEMARK_S3_CA_BUNDLE to a PEM file of the authority that signed the server's certificate",
@@ -43,6 +46,8 @@ _HINTS = {
     "KMS.NotFoundException": "Correct TIDEMARK_S3_KMS_KEY: the key must exist in the bucket's region",
     "KMS.DisabledException": "Enable the KMS key, or set another one in TIDEMARK_S3_KMS_KEY",
 }
+_ARROWS = re.compile(r"AWS Error (\w+) during (\w+) operation")
+_ARROWS_PLACE = re.compile(r"key '([^']*)' in bucket '([^']*)'")
 DENIED = {"AccessDenied", "AccessDeniedException", "AllAccessDisabled", "Forbidden", "403"}
 
 
@@ -57,6 +62,22 @@ def s3_hint(code: str, *, operation: str, message: str, endpoint: str, bucket: s
     if hint := _HINTS.get(code):
         return hint.format(endpoint=endpoint)
     return None
+
+
+def arrow_hint(text: str) -> str | None:
+    """``s3_hint`` for the text of pyarrow's error, which is all that it gives."""
+    found = _ARROWS.search(text)
+    if found is None:
+        return None
+    place = _ARROWS_PLACE.search(text)
+    return s3_hint(
+        found[1].title().replace("_", ""),  # AWS's SDK for C++ writes ACCESS_DENIED
+        operation=found[2],
+        message=text,
+        endpoint="in TIDEMARK_S3_ENDPOINT",
+        bucket=place[2] if place else "BUCKET",
+        key=place[1] if place else "KEY",
+    )
 
 
 def _denied(operation: str, message: str, bucket: str, key: str) -> str:

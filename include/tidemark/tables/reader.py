@@ -11,6 +11,7 @@ from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from tidemark.connections.s3_hints import arrow_hint
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.s3 import current_keys, path_style
 from tidemark.settings import Settings
@@ -38,7 +39,13 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
         where = f"table {name}" if file is None else f"table {name}, {file}"
         # Arrow's OSError has these words for every failure of S3 except a missing object.
         if isinstance(error, PermissionError) or "AWS Error" in str(error):
-            raise ServiceError("a table can't be read", expected="an answer of S3", found=error, where=where) from error
+            raise ServiceError(
+                "a table can't be read",
+                expected="an answer of S3",
+                found=error,
+                where=where,
+                hint=arrow_hint(str(error)),
+            ) from error
         found = error if file is None or file in str(error) else f"{error} in {file}"
         raise FormatError(
             "a table's file is missing or damaged", found=found, where=where, hint=_WITHOUT_FILE
