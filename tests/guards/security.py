@@ -54,6 +54,22 @@ GUARDS = (
         tests=("tests/test_settings.py::test_an_inherited_session_token_is_not_sent_with_the_configured_keys",),
     ),
     Guard(
+        name="every-object-encrypted",
+        promise="Every object asks for the encryption of the settings, whichever function writes it.",
+        path="include/tidemark/s3.py",
+        old='        for call in ("PutObject", "CreateMultipartUpload", "CopyObject"):',
+        new='        for call in ("PutObject",):',
+        tests=("tests/spark/test_s3_identity.py::test_every_upload_asks_for_the_encryption",),
+    ),
+    Guard(
+        name="role-by-external-id",
+        promise="A role is assumed with its external id.",
+        path="include/tidemark/connections/s3.py",
+        old='extra_args={"RoleSessionName": ROLE_SESSION, **external},',
+        new='extra_args={"RoleSessionName": ROLE_SESSION},',
+        tests=("tests/spark/test_s3_identity.py::test_a_role_gives_boto3_and_pyiceberg_its_keys",),
+    ),
+    Guard(
         name="no-secret-in-templates",
         promise="Airflow's rendered templates of a task show neither arguments nor variables.",
         path="include/tidemark/orchestration/operators.py",

@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 
 from tests.s3_server import EXTERNAL_ID, ROLE, S3Server, s3_server
 from tidemark.core.errors import ServiceError
+from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore, ensure_bucket
 from tidemark.settings import Settings
 from tidemark.spark.java import jvm
 from tidemark.spark.s3_conf import s3_conf, s3_variables
 from tidemark.tables.reader import s3_properties
 
-pytestmark = [pytest.mark.services, pytest.mark.conformance(61)]
+pytestmark = [pytest.mark.services, pytest.mark.conformance(67)]
 CATALOG = "spark.sql.catalog.x"
 BUCKET = "identity"
 CLIENTS = ("boto3", "s3a", "file-io")
@@ -134,6 +135,24 @@ def test_keys_of_a_role_are_fetched_with_the_external_id_and_again_before_they_e
         first, second = (set(server.callers(f"/{client}/{name}")) for name in ("first", "second"))
         assert first | second <= server.issued.keys(), client
         assert first != second, client
+
+
+def test_a_role_gives_boto3_and_pyiceberg_its_keys(server: S3Server, changed: Changed) -> None:
+    found = changed(**role(server))
+    ObjectStore(found).put("boto3/x", b"x")
+    keys = s3_properties(found)
+    assert set(server.callers("/boto3/x")) == server.issued.keys() == {keys["s3.access-key-id"]}
+    assert keys["s3.session-token"]
+
+
+def test_every_upload_asks_for_the_encryption(server: S3Server, changed: Changed) -> None:
+    store = ObjectStore(changed(s3_encryption="AES256"))
+    assert store.put_if_absent("boto3/one", b"x")
+    upload = Upload(store, "boto3/parts", part_bytes=5 << 20)
+    upload.write(b"x" * (6 << 20))
+    assert upload.complete()
+    heads = [store.client.head_object(Bucket=BUCKET, Key=f"boto3/{name}") for name in ("one", "parts")]
+    assert [head["ServerSideEncryption"] for head in heads] == ["AES256", "AES256"]
 
 
 def test_a_role_that_asks_for_another_external_id_is_an_explained_error(server: S3Server, changed: Changed) -> None:
