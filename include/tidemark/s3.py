@@ -99,27 +99,26 @@ def s3_client(
     verify, proxies = connection_options(caller.ca_bundle, caller.proxy)
     style: Literal["path", "virtual", "auto"] = "path" if path_style(settings) else settings.s3_addressing
     try:
-        session = caller.session()
+        with _CREATING:
+            client = caller.session().client(
+                "s3",
+                endpoint_url=settings.s3_endpoint,
+                region_name=settings.s3_region,
+                verify=verify,
+                config=Config(
+                    retries={"mode": "standard", "max_attempts": attempts},
+                    connect_timeout=connect_timeout_s,
+                    read_timeout=read_timeout_s,
+                    s3={"addressing_style": style},
+                    proxies=proxies,
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                ),
+            )
     except ProfileNotFound as error:
         raise ConfigError(
             "no such AWS profile", found=error, where="TIDEMARK_S3_PROFILE, or else AWS_PROFILE"
         ) from error
-    with _CREATING:
-        client = session.client(
-            "s3",
-            endpoint_url=settings.s3_endpoint,
-            region_name=settings.s3_region,
-            verify=verify,
-            config=Config(
-                retries={"mode": "standard", "max_attempts": attempts},
-                connect_timeout=connect_timeout_s,
-                read_timeout=read_timeout_s,
-                s3={"addressing_style": style},
-                proxies=proxies,
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
     _add_to_requests(client, settings)
     return client
 

@@ -53,7 +53,7 @@ KINDS = {
 }
 
 
-@pytest.mark.conformance(67)
+@pytest.mark.conformance(65)
 def test_every_object_of_a_day_is_encrypted_and_written_by_the_role_over_tls(
     stack: LocalStack, make_stream: MakeStream, produce: Produce, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from tidemark.spark.java import jvm
 from tidemark.spark.s3_conf import s3_conf, s3_variables
 from tidemark.tables.reader import s3_properties
 
-pytestmark = [pytest.mark.services, pytest.mark.conformance(67)]
+pytestmark = [pytest.mark.services, pytest.mark.conformance(65)]
 CATALOG = "spark.sql.catalog.x"
 BUCKET = "identity"
 CLIENTS = ("boto3", "s3a", "file-io")
