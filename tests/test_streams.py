@@ -105,8 +105,6 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "on_rewrite": "continue",
             "storage": {
                 "storage_class": "STANDARD_IA",
-                "encryption": "aws:kms",
-                "kms_key": "alias/archive",
                 "tags": {"team": "tide"},
             },
         },
@@ -240,7 +238,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
             ["archive.format: unknown key, allowed keys: bounds_alarm_hours, flush_"],
         ),
         ("archive.partitioner", {"type": "field", "fields": []}, ["archive.partitioner.field.fields: ", "at least 1"]),
-        ("archive.storage", {"kms_key": "k"}, ["archive.storage: ", "kms_key needs encryption aws:kms, found None"]),
+        ("archive.storage", {"kms_key": "k"}, ["archive.storage.kms_key: unknown key, allowed keys: storage_class, "]),
         (
             "archive",
             {"min_offsets_per_trigger": 9, "max_offsets_per_trigger": 8},

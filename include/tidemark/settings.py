@@ -40,6 +40,7 @@ from tidemark.core.errors import ConfigError
 
 _DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _URL = r"^(https?://\S+)?$"
+_PROXY = r"^(https?://[^\s@]+)?$"  # a password would be in Spark's properties
 
 
 def _texts(value: Any) -> Any:
@@ -106,7 +107,9 @@ class Settings(BaseModel):
     s3_ca_bundle: Annotated[Path | None, BeforeValidator(_none_if_empty)] = Field(
         default=None, description="File with the certificates (PEM) that sign the server's. Without it: the system's."
     )
-    s3_proxy: str = Field(default="", pattern=_URL, description="URL of the HTTP proxy for S3.")
+    s3_proxy: str = Field(
+        default="", pattern=_PROXY, description="URL of the HTTP proxy for S3, without user and password."
+    )
     s3_requester_pays: bool = Field(default=False, description="Whether to accept the costs of a bucket of others.")
     s3_encryption: Annotated[Literal["AES256", "aws:kms"] | None, BeforeValidator(_none_if_empty)] = Field(
         default=None, description="Encryption that every written object asks for. Without it: the bucket's own."

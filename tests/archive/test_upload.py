@@ -128,11 +128,9 @@ def test_the_storage_settings_are_sent_once_per_object(
 ) -> None:
     storage = Storage(
         storage_class="GLACIER_IR",
-        encryption="aws:kms",
-        kms_key="arn:aws:kms:eu:1:key/2",
         tags={"team": "data & co", "ünï": "a=b"},
     )
-    # This server can neither encrypt nor tag, so the test checks the requests.
+    # This server can't tag, so the test checks the requests.
     proxy.add(Rule(method=asking, pattern="/object", times=9, answer=(403, "AccessDenied")))
     with pytest.raises(ServiceError, match=r"archive\.storage asks for StorageClass GLACIER_IR, "):
         send(faulty, oracle, BODY[:size], storage=storage)
@@ -140,8 +138,6 @@ def test_the_storage_settings_are_sent_once_per_object(
     assert asked == [
         {
             "x-amz-storage-class": "GLACIER_IR",
-            "x-amz-server-side-encryption": "aws:kms",
-            "x-amz-server-side-encryption-aws-kms-key-id": "arn:aws:kms:eu:1:key/2",
             "x-amz-tagging": "team=data%20%26%20co&%C3%BCn%C3%AF=a%3Db",
         }
     ]
@@ -168,10 +164,9 @@ def test_a_storage_class_is_kept_with_the_object(store: ObjectStore, oracle: Ora
     ("storage", "refusal", "asked"),
     [
         (Storage(storage_class="NO_SUCH"), "InvalidStorageClass", "StorageClass NO_SUCH"),
-        (Storage(encryption="AES256"), "NotImplemented", "ServerSideEncryption AES256"),
         (Storage(tags={"a": "b"}), "NotImplemented", "Tagging a=b"),
     ],
-    ids=["class", "encryption", "tags"],
+    ids=["class", "tags"],
 )
 def test_refused_storage_settings_are_named_and_nothing_is_written(
     store: ObjectStore, oracle: Oracle, size: int, storage: Storage, refusal: str, asked: str

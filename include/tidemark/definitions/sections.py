@@ -148,7 +148,7 @@ class TimePartitioner(Keys):
 
 
 class Storage(Keys):
-    """How S3 stores data objects. Without a key, the default of the bucket applies."""
+    """How S3 stores data objects. Without a key, the default of the bucket applies. Encryption is a setting."""
 
     storage_class: str | None = Field(
         default=None,
@@ -156,21 +156,7 @@ class Storage(Keys):
         description="S3 storage class. Rebuilds cannot read classes that need a restore first, such as `GLACIER`.",
         examples=["STANDARD_IA"],
     )
-    encryption: Literal["AES256", "aws:kms"] | None = Field(
-        default=None, description="Server-side encryption.", examples=["aws:kms"]
-    )
-    kms_key: str | None = Field(
-        default=None,
-        description="Id or ARN of the KMS key. Allowed with `encryption: aws:kms` only.",
-        examples=["alias/tidemark"],
-    )
     tags: dict[str, str] = Field(default={}, max_length=10, description="Object tags.", examples=[{"team": "ops"}])
-
-    @model_validator(mode="after")
-    def _key_needs_kms(self) -> "Storage":
-        if self.kms_key is not None and self.encryption != "aws:kms":
-            raise ValueError(f"kms_key needs encryption aws:kms, found {self.encryption}")
-        return self
 
 
 class Archive(Keys):

@@ -25,8 +25,6 @@ def object_options(storage: Storage) -> dict[str, Any]:
     """The arguments of S3's PutObject and CreateMultipartUpload for these storage settings."""
     options = {
         "StorageClass": storage.storage_class,
-        "ServerSideEncryption": storage.encryption,
-        "SSEKMSKeyId": storage.kms_key,
         "Tagging": urlencode(storage.tags, quote_via=quote),
     }
     return {name: value for name, value in options.items() if value}

@@ -25,6 +25,7 @@ from tidemark.spark.conf import (
     submit_environment,
 )
 from tidemark.spark.java import jvm
+from tidemark.spark.trust import java_trust
 
 DAEMON = "tidemark.spark.daemon"
 # They log the stack trace of a failed task again, which TaskSetManager logs, too, wherever the task ran.
@@ -137,7 +138,8 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
         ) from error
     for key, value in session_secrets(settings).items():  # before anything loads the catalog
         session.conf.set(key, value)
-    for key, value in AVRO_LIMITS.items():  # Avro reads them when it first decodes a value
+    # Avro and TLS read them at their first use.
+    for key, value in {**AVRO_LIMITS, **java_trust(settings.s3_ca_bundle)}.items():
         jvm(session).java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")
     log4j = jvm(session).org.apache.logging.log4j

@@ -19,12 +19,16 @@ from pyiceberg.exceptions import (
     RESTError,
     UnauthorizedError,
 )
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 from requests.exceptions import RequestException
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from tidemark.connections.s3_hints import arrow_hint
 from tidemark.core.errors import ConfigError, FormatError, ServiceError
+from tidemark.s3 import current_keys, path_style
 from tidemark.settings import Settings
+from tidemark.tables.file_io import CA_BUNDLE, S3_FILES
 
 # Columns of the quarantine: the place of the record kept instead of a duplicate by key; null for a rejected one.
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
@@ -54,7 +58,13 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
         where = f"table {name}" if file is None else f"table {name}, {file}"
         # Arrow's OSError has these words for every failure of S3 except a missing object.
         if isinstance(error, PermissionError) or "AWS Error" in str(error):
-            raise ServiceError("a table can't be read", expected="an answer of S3", found=error, where=where) from error
+            raise ServiceError(
+                "a table can't be read",
+                expected="an answer of S3",
+                found=error,
+                where=where,
+                hint=arrow_hint(str(error)),
+            ) from error
         found = error if file is None or file in str(error) else f"{error} in {file}"
         raise FormatError(
             "a table's file is missing or damaged", found=found, where=where, hint=_WITHOUT_FILE
@@ -62,12 +72,17 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
 
 
 def s3_properties(settings: Settings) -> dict[str, str]:
-    """Pyiceberg's properties for reading files."""
+    """Pyiceberg's properties for reading files, with the keys of this moment: keys of a role last 15 minutes at least.
+
+    Raises ServiceError if there are none, or the role is refused.
+    """
     return {
         "s3.region": settings.s3_region,
-        "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-        "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+        **current_keys(settings),
         **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
+        "s3.force-virtual-addressing": str(not path_style(settings)).lower(),
+        **({"s3.proxy-uri": settings.s3_proxy} if settings.s3_proxy else {}),
+        **({PY_IO_IMPL: S3_FILES, CA_BUNDLE: str(settings.s3_ca_bundle)} if settings.s3_ca_bundle else {}),
     }
 
 
