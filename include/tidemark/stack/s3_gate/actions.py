@@ -56,7 +56,7 @@ def needed(address: Address, headers: Mapping[str, str], encryption: Encryption)
     """
     if not address.key:
         return [_bucket_action(address)]
-    if set(address.query) - _OF_OBJECT or headers.keys() & {"x-amz-copy-source", "x-amz-tagging", "x-amz-acl"}:
+    if set(address.query) - _OF_OBJECT or headers.keys() & {"x-amz-copy-source", "x-amz-acl"}:
         raise Refusal("NotImplemented", "The gate does not know this call on an object")
     action = _object_action(address)
     found = [(action, address.arn)]
@@ -64,6 +64,8 @@ def needed(address: Address, headers: Mapping[str, str], encryption: Encryption)
         found.append(("kms:GenerateDataKey", encryption.kms_key_arn))
         if address.method == "POST" or address.upload:
             found.append(("kms:Decrypt", encryption.kms_key_arn))
+    if "x-amz-tagging" in headers:
+        found.append(("s3:PutObjectTagging", address.arn))
     if "if-match" in headers and address.method != "GET":
         found.append(("s3:GetObject", address.arn))
     return found

@@ -53,6 +53,10 @@ class GateConfig:
     bucket_policies: Sequence[Mapping[str, Any]] = ()
     session_s: float = 3600
 
+    def user(self, name: str) -> GateUser:
+        """The user of this name; raises StopIteration if there is none."""
+        return next(user for user in self.users if user.name == name)
+
     def write(self, path: Path) -> None:
         """Write the file; a running gate takes the new one from its next request on."""
         write_private(path, json.dumps(asdict(self)))
