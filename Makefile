@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CODE := include spark_apps dags plugins scripts benchmarks tests
 EXIT ?=
+SECURE ?=
 BENCH ?=
 SOAK ?=
 GUARDS ?=
@@ -59,8 +60,8 @@ soak: install ## Fifty random faults against both speed modes and the reconcile 
 	$(BIN)/python -m pytest -m soak tests
 	$(BIN)/python -u -m tests.soak $(SOAK)
 
-demo: install ## Replay two days of real departures, damage them, prove them complete (EXIT=1: exit at the end)
-	$(BIN)/tidemark demo $(if $(EXIT),--exit)
+demo: install ## Replay two days of real departures, damage them, prove them complete (EXIT=1: exit at the end; SECURE=1: with TLS, users, ACLs and policies)
+	$(BIN)/tidemark demo $(if $(EXIT),--exit) $(if $(SECURE),--secure)
 
 docs: install ## Build the documentation below .tidemark/site, without a call to another host
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -23,6 +23,9 @@ Stack = Annotated[
     str | None,
     typer.Option(help="A local stack (local, demo). Default: TIDEMARK_* variables, or else the running stack."),
 ]
+Secure = Annotated[
+    bool, typer.Option("--secure", help="TLS, a user per role with the least rights, encryption, a REST catalog.")
+]
 StreamName = Annotated[str, typer.Argument(help="The stream's name.")]
 Day = Annotated[str, typer.Argument(help="A day, in the stream's time zone.")]
 
@@ -55,11 +58,12 @@ def up(
         typer.Option(help="Run this stream's archive and speed layer too. May be repeated; 'all' runs every stream."),
     ] = None,
     airflow: Annotated[bool, typer.Option("--airflow", help="Run Airflow with the reconcile DAGs too.")] = False,
+    secure: Secure = False,
 ) -> None:
     """Start a local stack (Kafka and an S3 server), print its addresses, and run it until Ctrl-C."""
     from tidemark.cli.up import run_stack
 
-    run_stack(name, streams=streams or (), with_airflow=airflow)
+    run_stack(name, streams=streams or (), with_airflow=airflow, secure=secure)
 
 
 @app.command()
@@ -363,7 +367,9 @@ def maintain(
 
 @app.command()
 def demo(
-    *, leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False
+    *,
+    leave: Annotated[bool, typer.Option("--exit", help="Exit at the end instead of running until Ctrl-C.")] = False,
+    secure: Secure = False,
 ) -> None:
     """Replay two days of real departures, damage the archive, reconcile it, and prove the days complete.
 
@@ -371,7 +377,7 @@ def demo(
     """
     from tidemark.demo.run import demo as run_demo
 
-    raise typer.Exit(run_demo(exit_after=leave))
+    raise typer.Exit(run_demo(exit_after=leave, secure=secure))
 
 
 def _exit_with(code: Callable[[], int]) -> None:

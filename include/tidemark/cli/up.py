@@ -18,11 +18,11 @@ CHECK_S = 1
 ALL = "all"
 
 
-def run_stack(name: str, *, streams: Sequence[str], with_airflow: bool) -> None:
+def run_stack(name: str, *, streams: Sequence[str], with_airflow: bool, secure: bool) -> None:
     """Start the stack and these streams (``all``: every one), and wait for Ctrl-C or SIGTERM."""
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    stack = LocalStack(name, root=PROJECT)
+    stack = LocalStack(name, root=PROJECT, secure=secure)
     chosen = _chosen(streams, stream_names(stack.streams_dir))
     try:
         with console.status("starting Kafka and the S3 server"):

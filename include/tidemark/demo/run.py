@@ -15,10 +15,10 @@ from tidemark.stack.local import PROJECT
 INTERRUPTED = 130
 
 
-def demo(exit_after: bool) -> int:
+def demo(exit_after: bool, *, secure: bool = False) -> int:
     """Run the demo. Return 0 if every statement is true, 1 if not, 130 if it was interrupted."""
     with _terminated_as_interrupted(), Show() as show:
-        scene = Demo(show, root=PROJECT)
+        scene = Demo(show, root=PROJECT, secure=secure)
         try:
             passed = scene.play()
             show.console.print(show.times())
@@ -72,4 +72,4 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(demo("--exit" in sys.argv))
+    sys.exit(demo("--exit" in sys.argv, secure="--secure" in sys.argv))

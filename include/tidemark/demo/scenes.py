@@ -29,10 +29,11 @@ from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed
+from tidemark.stack.streams import APPS
 
 NAME = "demo"
 STREAM = "flights"
-ESSENTIAL = frozenset({"kafka", "s3proxy"})
+ESSENTIAL = frozenset({"kafka", "s3proxy", "s3-gate", "rest-catalog"})
 LIMIT_S = 20 * 60
 ARCHIVED_S = 180
 LIVE_S = 120
@@ -49,10 +50,10 @@ SHARES = (0.15, 0.25, 0.2, 0.2, 0.2)
 class Demo:
     """One demo. Call ``play`` once, then ``stop``, even after an error."""
 
-    def __init__(self, show: Show, *, root: Path) -> None:
+    def __init__(self, show: Show, *, root: Path, secure: bool = False) -> None:
         self._show = show
         self._root = root
-        self.stack = LocalStack(NAME, root=root, fresh=True)
+        self.stack = LocalStack(NAME, root=root, fresh=True, secure=secure)
         self.airflow = LocalAirflow(self.stack, schedules=False, extra_env={**BRIEF_JVM, **PARSED_ONCE})
         self.report_file = self.stack.folder / "report.html"
         self.where_command = ""
@@ -124,8 +125,8 @@ class Demo:
         late, malformed = sum(item.late for item in everything), sum(item.malformed for item in everything)
         self._show.say(f"{len(everything)} events, {late} of them a day late and {malformed} malformed")
         self._produce(self._parts[0])
-        self._archive_process = self._start("archive-stream", "archive_stream.py")
-        self._start("speed-stream", "speed_stream.py")
+        self._archive_process = self._start("archive")
+        self._start("speed")
         self._airflow_start = self._pool.submit(lambda: self.airflow.start(supervised=True))
         self.supervisor.follow(self._airflow_start)
         self._await_archived("the first events are archived")
@@ -231,13 +232,13 @@ class Demo:
             f"Archived: all {sum(ends.values())} records, in {len(found)} batch{'es' if len(found) > 1 else ''}"
         )
 
-    def _start(self, name: str, application: str) -> Managed:
+    def _start(self, layer: str) -> Managed:
         return self.stack.processes.start(
-            name,
-            [sys.executable, str(PROJECT / "spark_apps" / application), STREAM],
-            env={**self.stack.env, **BRIEF_JVM},
+            f"{layer}-stream",
+            [sys.executable, str(PROJECT / "spark_apps" / APPS[layer]), STREAM],
+            env={**self.stack.env_of(layer), **BRIEF_JVM},
             ready=lambda: True,  # it is ready when it archives or delivers
             timeout_s=ARCHIVED_S,
-            log=self.stack.logs / f"{name}.log",
+            log=self.stack.logs / f"{layer}-stream.log",
             cwd=PROJECT,
         )

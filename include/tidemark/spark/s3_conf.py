@@ -25,7 +25,7 @@ def s3_conf(settings: Settings, catalog: str) -> dict[str, str]:
     """Spark properties of both clients, and the variables of executors. ``catalog`` is the prefix of its properties."""
     return {
         **{f"spark.hadoop.fs.s3a.{name}": value for name, value in _s3a(settings).items()},
-        **{f"{catalog}.{name}": value for name, value in _file_io(settings).items()},
+        **{f"{catalog}.{name}": value for name, value in file_io_properties(settings).items()},
         **{f"spark.executorEnv.{name}": value for name, value in _open_variables(settings).items()},
         # Executors get the file in the folder where they run.
         **({"spark.files": str(java_trust_store(settings.s3_ca_bundle))} if settings.s3_ca_bundle else {}),
@@ -96,7 +96,8 @@ def _s3a(settings: Settings) -> dict[str, str]:
     return conf
 
 
-def _file_io(settings: Settings) -> dict[str, str]:
+def file_io_properties(settings: Settings) -> dict[str, str]:
+    """Properties of Iceberg's S3FileIO."""
     conf = {"client.region": settings.s3_region, "s3.path-style-access": str(path_style(settings)).lower()}
     if settings.s3_role_arn:
         conf |= {

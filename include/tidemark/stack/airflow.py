@@ -25,6 +25,7 @@ from tidemark.stack.airflow_api import AirflowApi
 from tidemark.stack.files import free_ports, write_private
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.processes import Managed
+from tidemark.stack.secure import AIRFLOW
 
 TASKS_API = "airflow-tasks-api"
 COMPONENTS = {
@@ -70,7 +71,7 @@ class LocalAirflow:
     def env(self) -> dict[str, str]:
         """Variables for ``airflow`` commands of this stack, including the stack's own."""
         return {
-            **self.stack.env,
+            **self.stack.env_of(AIRFLOW),
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": self.stack.settings.spark_master}),
             # spark-submit and airflow are in this Python's folder.

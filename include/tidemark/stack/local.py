@@ -20,16 +20,22 @@ from dotenv import dotenv_values
 
 from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError, StackError
+from tidemark.definitions.stream import Stream, load_stream, stream_names
 from tidemark.s3 import ensure_bucket
 from tidemark.settings import Settings
 from tidemark.spark.conf import submit_environment
 from tidemark.stack.files import env_text, free_ports, write_private
 from tidemark.stack.kafka import Node, start_kafka
+from tidemark.stack.kafka_security import ADMIN
 from tidemark.stack.processes import Processes
 from tidemark.stack.s3proxy import start_s3proxy
+from tidemark.stack.secure import CATALOG, PORTS, USERS, SecureServices
 
 PROJECT = Path(__file__).resolve().parents[3]
 BUCKET = "tidemark"
+OWNER = ADMIN
+# In requests, which pyiceberg uses for REST catalogs, they win over the authority in the settings.
+_OTHER_AUTHORITIES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 LOCK = "stack.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 # How long the processes of a killed supervisor may take to end; see guard.py.
@@ -39,8 +45,13 @@ LEFTOVERS_S = 20
 class LocalStack:
     """Kafka and S3 on free ports of 127.0.0.1; a context manager that starts and stops them."""
 
-    def __init__(self, name: str, *, root: Path, streams_dir: Path | None = None, fresh: bool = False) -> None:
-        """``fresh``: the start removes everything that an earlier stack of this name left in its folder."""
+    def __init__(
+        self, name: str, *, root: Path, streams_dir: Path | None = None, fresh: bool = False, secure: bool = False
+    ) -> None:
+        """``fresh``: the start removes everything that an earlier stack of this name left in its folder.
+
+        ``secure``: as ``tidemark.stack.secure`` describes; an earlier stack's data stay as they were.
+        """
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 "invalid name of a local stack", expected="letters, digits, '-' and '_'", found=repr(name)
@@ -51,7 +62,9 @@ class LocalStack:
         self.jars = PROJECT / ".tidemark" / "jars"
         self.streams_dir = (streams_dir or PROJECT / "include" / "streams").resolve()
         self._lock: int | None = None
-        self._settings: Settings | None = None
+        self._wants_secure = secure
+        self._secure: SecureServices | None = None
+        self._settings: dict[str, Settings] = {}
         self._processes: Processes | None = None
 
     @property
@@ -64,10 +77,14 @@ class LocalStack:
 
     @property
     def settings(self) -> Settings:
-        """The running stack's settings; raises StackError before ``start``."""
-        if self._settings is None:
+        """The running stack's settings; raises StackError before ``start``. If it is secured: those of its owner."""
+        if not self._settings:
             raise StackError("the local stack is not running", where=self.name)
-        return self._settings
+        return self._settings[OWNER]
+
+    def settings_of(self, user: str) -> Settings:
+        """The settings of one of a secured stack's users (``secure.USERS``); those of any other stack are for all."""
+        return self._settings.get(user, self.settings)
 
     @property
     def processes(self) -> Processes:
@@ -79,13 +96,17 @@ class LocalStack:
     @property
     def env(self) -> dict[str, str]:
         """Variables that a program needs, besides inherited ones, to import Tidemark and use this stack."""
+        return self.env_of(OWNER)
+
+    def env_of(self, user: str) -> dict[str, str]:
+        """As ``env``, for one of a secured stack's users."""
         paths = [str(PROJECT / "include"), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
-            ENV_FILE_VARIABLE: str(self.env_file),
+            ENV_FILE_VARIABLE: str(self._env_file(user) if user in self._settings else self.env_file),
             "PYTHONPATH": os.pathsep.join(paths),
             # Drivers listen on this machine only, whatever address its host name has.
             "SPARK_LOCAL_IP": "127.0.0.1",
-            **submit_environment(self.settings),
+            **submit_environment(self.settings_of(user)),
         }
 
     def start(self) -> None:
@@ -101,18 +122,36 @@ class LocalStack:
             self.stop()
             raise
 
+    def permit(self, *streams: Stream) -> None:
+        """Grant a secured stack's users what they need in Kafka for these streams; nothing for any other stack."""
+        if self._secure is not None:
+            self._secure.permit(streams, self.settings)
+
     def _start(self) -> None:
         before = self._state()
-        ports = free_ports(
-            3, wanted=tuple(before.get("ports", {}).get(key, 0) for key in ("kafka", "controller", "s3"))
-        )
-        kafka, controller, s3 = ports
-        values = self._values(kafka, s3)
+        secure = self._wants_secure or bool(before.get("secure"))
+        if self._wants_secure and before and not before.get("secure"):
+            raise StackError(
+                "this local stack has data and is not secured", where=str(self.folder), hint="Give it another name"
+            )
+        names = PORTS if secure else ("kafka", "controller", "s3")
+        wanted = tuple(before.get("ports", {}).get(name, 0) for name in names)
+        ports = dict(zip(names, free_ports(len(names), wanted=wanted), strict=True))
+        if secure:
+            self._start_secure(ports)
+        else:
+            self._start_plain(ports)
+        pids = {managed.name: managed.pid for managed in self.processes}
+        state = {"secure": secure, "ports": ports, "pids": {"stack": os.getpid(), **pids}}
+        write_private(self.folder / "stack.json", json.dumps(state, indent=2) + "\n")
+
+    def _start_plain(self, ports: Mapping[str, int]) -> None:
+        values = self._plain_values(ports["kafka"], ports["s3"])
         settings = _settings(values)
         start_kafka(
             self.processes,
             self.folder / "kafka",
-            Node(port=kafka, voters={1: controller}, essential=True),
+            Node(port=ports["kafka"], voters={1: ports["controller"]}, essential=True),
             jars=self.jars / "kafka",
             log=self.logs / "kafka.log",
         )
@@ -121,19 +160,29 @@ class LocalStack:
             self.folder / "s3",
             jars=self.jars / "s3",
             log=self.logs / "s3proxy.log",
-            port=s3,
+            port=ports["s3"],
             settings=settings,
         )
         ensure_bucket(settings)
         write_private(self.env_file, env_text(values))
-        pids = {managed.name: managed.pid for managed in self.processes}
-        state = {"ports": {"kafka": kafka, "controller": controller, "s3": s3}, "pids": {"stack": os.getpid(), **pids}}
-        write_private(self.folder / "stack.json", json.dumps(state, indent=2) + "\n")
-        self._settings = settings
+        self._settings = {OWNER: settings}
+
+    def _start_secure(self, ports: Mapping[str, int]) -> None:
+        for name in _OTHER_AUTHORITIES:
+            os.environ.pop(name, None)
+        services = SecureServices(self.folder, ports, self._shared_values())
+        values = {user: services.variables(user) for user in (OWNER, *USERS)}
+        settings = {user: _settings(of_user) for user, of_user in values.items()}
+        upstream = _settings(self._plain_values(ports["kafka"], ports["s3"]) | services.upstream_variables())
+        services.start(self.processes, jars=self.jars, logs=self.logs, upstream=upstream, catalog=settings[CATALOG])
+        for user, of_user in values.items():
+            write_private(self._env_file(user), env_text(of_user))
+        self._settings, self._secure = settings, services
+        self.permit(*(load_stream(name, self.streams_dir) for name in stream_names(self.streams_dir)))
 
     def stop(self) -> None:
         """Stop every process, the last started first, and keep the data. May be called if nothing runs."""
-        self._settings = None
+        self._settings, self._secure = {}, None
         if self._processes is not None:
             self._processes.stop()
             self._processes = None
@@ -192,7 +241,17 @@ class LocalStack:
             return {}
         return state if isinstance(state, dict) else {}
 
-    def _values(self, kafka_port: int, s3_port: int) -> dict[str, str]:
+    def _env_file(self, user: str) -> Path:
+        return self.env_file if user == OWNER else self.folder / f"stack-{user}.env"
+
+    def _shared_values(self) -> dict[str, str]:
+        return {
+            "TIDEMARK_BUCKET": BUCKET,
+            "TIDEMARK_STREAMS_DIR": str(self.streams_dir),
+            "TIDEMARK_JARS_DIR": str(self.jars / "spark"),
+        }
+
+    def _plain_values(self, kafka_port: int, s3_port: int) -> dict[str, str]:
         before = dotenv_values(self.env_file) if self.env_file.exists() else {}
         return {
             "TIDEMARK_KAFKA_BOOTSTRAP": f"127.0.0.1:{kafka_port}",

@@ -21,6 +21,8 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from tidemark.settings import Settings
 from tidemark.spark.conf import spark_home, submit_environment
+from tidemark.spark.s3_conf import file_io_properties
+from tidemark.spark.trust import java_trust
 from tidemark.stack.files import write_private
 from tidemark.stack.java import java_argv
 from tidemark.stack.processes import Managed, Processes
@@ -102,7 +104,7 @@ def start_rest_catalog(
         "org.eclipse.jetty.xml.XmlConfiguration",
         str(config),
         heap="256m",
-        properties={"log4j2.configurationFile": str(logging)},
+        properties={"log4j2.configurationFile": str(logging), **java_trust(settings.s3_ca_bundle)},
         more=[*(path for name in _OF_SPARK for path in (jars / "spark").glob(name)), spark_home() / "jars" / "*"],
     )
     return processes.start(
@@ -129,8 +131,7 @@ def _xml(folder: Path, port: int, settings: Settings, tls: ServerTls | None) -> 
         "jdbc.schema-version": "V1",
         "warehouse": settings.warehouse,
         "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "client.region": settings.s3_region,
-        **({"s3.endpoint": settings.s3_endpoint, "s3.path-style-access": "true"} if settings.s3_endpoint else {}),
+        **file_io_properties(settings),
     }
     secure = "" if tls is None else _key_store(folder / "server.p12", tls)
     return _XML.format(tls=secure, port=port, properties=_entries(properties))

@@ -42,7 +42,7 @@ def _start(stack: LocalStack, name: str, layer: str) -> Managed:
     log = stack.logs / f"{layer}-{name}.log"
     argv = [sys.executable, str(PROJECT / "spark_apps" / APPS[layer]), name]
     return stack.processes.start(
-        f"{layer}-{name}", argv, env=stack.env, ready=_started(log), timeout_s=READY_S, log=log, cwd=PROJECT
+        f"{layer}-{name}", argv, env=stack.env_of(layer), ready=_started(log), timeout_s=READY_S, log=log, cwd=PROJECT
     )
 
 
