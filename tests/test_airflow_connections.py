@@ -148,6 +148,13 @@ def test_a_generic_connection_gives_the_catalog(fields: dict[str, Any], expected
     assert differences(read(least, AirflowConnection(id="tidemark_catalog", **fields))) == expected
 
 
+def test_a_catalogs_login_fits_the_type_that_a_variable_gives() -> None:
+    catalog = AirflowConnection(id="tidemark_catalog", host="https://c", login=KEYS["login"], password=KEYS["password"])
+    least = {name: text for name, text in LEAST.items() if name != "TIDEMARK_CATALOG_URI"}
+    found = read({**least, "TIDEMARK_CATALOG_TYPE": "rest"}, catalog)
+    assert found.catalog_properties.get_secret_value() == {"credential": "an-access-key:a-secret-key"}
+
+
 def test_a_catalog_without_a_login_refuses_one_and_a_named_connection_must_exist() -> None:
     glue = AirflowConnection(id="tidemark_catalog", password=PLANTED, extra={"type": "glue"})
     assert "a catalog of this type has no login: found a login or password, type glue" in refusal(LEAST, glue)

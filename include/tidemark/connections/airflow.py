@@ -63,13 +63,15 @@ def s3(connection: AirflowConnection) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-def catalog(connection: AirflowConnection) -> dict[str, Any]:
+def catalog(connection: AirflowConnection, kind: str | None = None) -> dict[str, Any]:
     """Settings of a connection of type ``generic``, whose extra has Iceberg's names, and its host the URL.
 
-    The extra's ``type`` is the catalog's type. Login and password become what a catalog of this type calls them.
+    The catalog's type is ``kind``, or else the extra's ``type``. Login and password become what a catalog of this type
+    calls them.
     """
     properties = dict(connection.extra)
-    kind = properties.pop("type", None)
+    kind = kind or properties.get("type")
+    properties.pop("type", None)
     uri = properties.pop("uri", None) or connection.host + (f":{connection.port}" if connection.port else "")
     login, password = connection.login, connection.password
     if login or password:

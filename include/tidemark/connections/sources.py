@@ -72,7 +72,8 @@ def from_airflow(given: Mapping[str, Given], ids: Mapping[str, str], lookup: Loo
         connection = lookup(ids[setting])
         if connection is not None:
             source = f"Airflow connection {connection.id}"
-            found |= {name: Given(value, source) for name, value in read(connection).items() if name not in given}
+            values = read(connection, given)
+            found |= {name: Given(value, source) for name, value in values.items() if name not in given}
         elif setting in given:
             raise ConfigError(
                 "no such Airflow connection",
@@ -83,14 +84,26 @@ def from_airflow(given: Mapping[str, Given], ids: Mapping[str, str], lookup: Loo
     return found
 
 
-def _speed(connection: AirflowConnection) -> dict[str, Any]:
+def _kafka(connection: AirflowConnection, _given: Mapping[str, Given]) -> dict[str, Any]:
+    return airflow.kafka(connection)
+
+
+def _speed(connection: AirflowConnection, _given: Mapping[str, Given]) -> dict[str, Any]:
     return {f"speed_{name}": value for name, value in airflow.kafka(connection).items()}
 
 
+def _s3(connection: AirflowConnection, _given: Mapping[str, Given]) -> dict[str, Any]:
+    return airflow.s3(connection)
+
+
+def _catalog(connection: AirflowConnection, given: Mapping[str, Given]) -> dict[str, Any]:
+    return airflow.catalog(connection, given["catalog_type"].value if "catalog_type" in given else None)
+
+
 # The settings that say who the client is, and what a connection says of them and of others.
-_CONNECTIONS: dict[str, tuple[set[str], Callable[[AirflowConnection], dict[str, Any]]]] = {
-    "kafka_connection": ({"kafka_properties"}, airflow.kafka),
+_CONNECTIONS: dict[str, tuple[set[str], Callable[[AirflowConnection, Mapping[str, Given]], dict[str, Any]]]] = {
+    "kafka_connection": ({"kafka_properties"}, _kafka),
     "speed_kafka_connection": ({"speed_kafka_properties"}, _speed),
-    "s3_connection": ({"s3_access_key", "s3_secret_key", "s3_profile", "s3_role_arn"}, airflow.s3),
-    "catalog_connection": ({"catalog_properties"}, airflow.catalog),
+    "s3_connection": ({"s3_access_key", "s3_secret_key", "s3_profile", "s3_role_arn"}, _s3),
+    "catalog_connection": ({"catalog_properties"}, _catalog),
 }
