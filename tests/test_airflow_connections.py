@@ -16,7 +16,7 @@ from tidemark.connections.airflow import AirflowConnection
 from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT
 
-KEYS = {"login": "an-access-key", "password": "a-secret-key"}
+KEYS: dict[str, Any] = {"login": "an-access-key", "password": "a-secret-key"}
 DEFAULTS = read(LEAST)
 
 

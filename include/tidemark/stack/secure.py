@@ -1,6 +1,6 @@
 """The secured form of a local stack: TLS, a user per role with the least rights, encryption, a REST catalog.
 
-Kafka asks for SCRAM passwords and knows ACLs. A gate in front of the S3 server checks signatures and policies, and
+Kafka asks for SCRAM passwords and knows ACLs. A gate before the S3 server checks signatures and policies, and
 every object is encrypted with a key. ``secrets.json`` (mode 600) keeps passwords and keys over restarts.
 """
 
