@@ -19,6 +19,12 @@ AVRO_LIMITS = {
 
 PLACEHOLDER = "(set after the start)"
 
+# Names whose values Spark never shows, neither in plans and pages nor in event logs: those of catalogs and of Kafka.
+REDACTED = f"(?i){HIDDEN_NAMES}|jaas|certificate|keystore[.]key|truststore|[.]pem"
+
+# In the plan of a stream that was not started, the options of its Kafka source are there a second time, as they are.
+REDACTED_TEXT = r"(?s)DataSource\(.*?,None\)(?=, kafka)"
+
 
 def jars(settings: Settings) -> str:
     """The jars for ``spark.jars``, comma-separated; raises ConfigError if they are not installed."""
@@ -39,6 +45,8 @@ def session_conf(settings: Settings) -> dict[str, str]:
             f"-D{name}={value}"
             for name, value in {**AVRO_LIMITS, **java_trust(settings.s3_ca_bundle, executor=True)}.items()
         ),
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.string.regex": REDACTED_TEXT,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         # Its carriage returns would break the log lines.
@@ -51,7 +59,6 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         **_catalog(settings, secrets=False),
-        "spark.redaction.regex": f"(?i){HIDDEN_NAMES}",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         **s3_conf(settings, catalog),
     }
