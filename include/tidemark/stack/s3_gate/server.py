@@ -53,7 +53,7 @@ class GateServer(ThreadingHTTPServer):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read_at = path.stat().st_mtime_ns
+        self._written = _version(path)
         self._config = GateConfig.read(path)
         # Uploads of an earlier process are taken as unencrypted: their client is given no headers at completion.
         self.uploads: dict[str, Encryption] = {}
@@ -64,9 +64,9 @@ class GateServer(ThreadingHTTPServer):
     @property
     def config(self) -> GateConfig:
         """The file's content now; what was read is kept for as long as the file is."""
-        written = self.path.stat().st_mtime_ns
-        if written != self._read_at:
-            self._config, self._read_at = GateConfig.read(self.path), written
+        written = _version(self.path)
+        if written != self._written:
+            self._config, self._written = GateConfig.read(self.path), written
         return self._config
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -292,6 +292,12 @@ def _in_bucket(path: str, headers: Mapping[str, str]) -> str:
     """The path with its bucket, which a virtual-host style request has in its host's name."""
     bucket, found, _ = headers.get("host", "").partition(".localhost")
     return f"/{bucket}{path}" if found else path
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes with each writing of the file: two can have the same time."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino
 
 
 def main() -> None:
