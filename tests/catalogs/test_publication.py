@@ -100,6 +100,7 @@ def test_tables_are_where_the_settings_say_with_their_properties(spark: SparkSes
 
 PROGRAM = """\
 import json, sys, urllib.request
+from contextlib import suppress
 from threading import Barrier
 import psutil
 from pydantic import Secret
@@ -122,7 +123,8 @@ for page in ("environment/", "SQL/", "SQL/execution/?id=0", "jobs/", "stages/"):
 print(spark.sparkContext.getConf().toDebugString())
 spark.sql("SET -v").show(1000, False)
 for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-    print(process.cmdline())
+    with suppress(psutil.NoSuchProcess):  # or a zombie: a Python worker that has just ended
+        print("arguments:", process.cmdline())
 spark.stop()
 """
 
@@ -153,6 +155,7 @@ def test_no_secret_of_a_catalog_is_in_arguments_configuration_pages_or_the_event
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "published" in done.stdout
+    assert any(line.startswith("arguments:") and "java" in line for line in done.stdout.splitlines())
     assert published(Settings.model_validate({**stack.settings.model_dump(), **other}), "hidden") == []
     (log,) = events.iterdir()
     shown = {"output": done.stdout, "messages": done.stderr, "event log": log.read_text(encoding="utf-8")}
