@@ -13,7 +13,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install java check test test-quick measure-tests guards soak demo docs bench-archive bench-speed bench-plan bench-rebuild lock clean
+.PHONY: help install java postgres check test test-quick measure-tests guards soak demo docs bench-archive bench-speed bench-plan bench-rebuild lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -22,6 +22,9 @@ install: java .venv/.installed .tidemark/jars/.verified ## Set up everything bel
 
 java:
 	@$(PYTHON) scripts/setup_java.py
+
+postgres:
+	@$(PYTHON) scripts/setup_postgres.py
 
 .venv/.installed: requirements.txt pyproject.toml scripts/setup_python.py scripts/setup_packages.py
 	@$(PYTHON) scripts/setup_python.py
@@ -38,13 +41,13 @@ check: install ## Lint, types, layers, words
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --no-header tests/test_language.py
 
-test: install ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
+test: install postgres ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
 	$(PYTEST) --durations 10 $(TESTS)
 
 test-quick: install ## Run the tests that need no server, and one day from Kafka to its proof: three minutes at most
 	$(PYTEST) -m "spine or not (services or soak)" $(TESTS)
 
-measure-tests: install ## Run the tests, show where their time goes, and write how long each file takes
+measure-tests: install postgres ## Run the tests, show where their time goes, and write how long each file takes
 	@rm -f .tidemark/measured.jsonl
 	$(PYTEST) --measure .tidemark/measured.jsonl $(TESTS)
 	$(BIN)/python -m tests.measure .tidemark/measured.jsonl

@@ -1,4 +1,4 @@
-"""Fetches the jars of jars/ivy.xml into .tidemark/jars/{spark,kafka,s3}, and checks them against jars/SHA256SUMS.
+"""Fetches the jars of jars/ivy.xml into .tidemark/jars/{spark,kafka,s3,catalog}, checked against jars/SHA256SUMS.
 
 Ivy comes with PySpark and runs with its defaults and cache. ``--lock`` resolves the jars and rewrites the sums.
 Standard library only.
@@ -59,8 +59,11 @@ def resolve(folder: Path) -> None:
     if ivy is None:
         raise JarError("PySpark's Ivy is missing from .venv; remove .venv and run 'make install' again.")
     java = setup_java.java_command() or "java"
-    pattern = f"{folder}/[conf]/[artifact]-[revision].[ext]"
-    print("Fetching the jars of Spark, Kafka and the S3 server (about 190 MB, a minute or two) ...", flush=True)
+    pattern = f"{folder}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
+    print(
+        "Fetching the jars of Spark, Kafka, the S3 server and the REST catalog (about 200 MB, a minute or two) ...",
+        flush=True,
+    )
     arguments = [java, "-jar", str(ivy), "-warn", "-ivy", str(IVY_FILE), "-retrieve", pattern]
     done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     # Ivy may exit with 0 although artefacts failed, so the sums decide.

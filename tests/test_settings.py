@@ -1,6 +1,7 @@
 """A wrong setting is reported by the name of its variable before anything connects."""
 
 import os
+import traceback
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from tidemark.core.errors import ConfigError
 from tidemark.s3 import s3_client
 from tidemark.settings import Settings, settings
-from tidemark.spark.conf import loopback, session_conf, submit_environment
+from tidemark.spark.conf import loopback, session_conf, session_secrets, submit_environment
 from tidemark.tables.reader import s3_properties
 
 
@@ -98,3 +99,65 @@ def test_equal_settings_are_one_key_of_a_cache_mappings_included() -> None:
 def test_only_local_sessions_are_bound_to_this_machine(master: str, local: bool) -> None:
     here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     assert loopback(master) == (here if local else {})
+
+
+def named(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """The text of the ConfigError for a deployment with these variables."""
+    known = {"kafka_bootstrap": "h:1", "s3_access_key": "k", "s3_secret_key": "k", "bucket": "b"}
+    for name, text in {**known, **variables}.items():
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", text)
+    settings.cache_clear()
+    with pytest.raises(ConfigError) as caught:
+        settings()
+    printed = "".join(traceback.format_exception(caught.value))
+    assert "planted" not in printed
+    return str(caught.value)
+
+
+@pytest.mark.conformance(29)
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ('{"token": "planted"', "not a JSON object"),
+        ('["planted"]', "not a JSON object"),
+        ('{"token": {"planted": 1}}', "Input should be a valid string"),
+        ('{"token": "planted", "io-impl": "planted"}', "io-impl: leave it out"),
+    ],
+)
+def test_wrong_catalog_properties_are_refused_without_their_values(
+    monkeypatch: pytest.MonkeyPatch, properties: str, message: str
+) -> None:
+    found = named(monkeypatch, catalog_type="rest", catalog_uri="https://h", catalog_properties=properties)
+    assert f"TIDEMARK_CATALOG_PROPERTIES: {message}" in found
+
+
+def test_a_catalogs_address_that_is_missing_or_fits_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "TIDEMARK_CATALOG_URI: missing; a catalog of type rest needs it, such as" in named(
+        monkeypatch, catalog_type="rest"
+    )
+    assert "TIDEMARK_CATALOG_URI: expected jdbc:sqlite:PATH or" in named(
+        monkeypatch, catalog_type="jdbc", catalog_uri="postgresql://h/db"
+    )
+    assert "TIDEMARK_CATALOG_TYPE: Input should be 'jdbc', " in named(monkeypatch, catalog_type="polaris")
+    assert "TIDEMARK_TABLE_LOCATION: String should match" in named(
+        monkeypatch, catalog_type="glue", table_location="/tables"
+    )
+
+
+def test_a_glue_catalog_needs_no_address_and_properties_come_from_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"catalog_type": "glue", "catalog_properties": '{"glue.id": "1"}', "table_properties": '{"a": "b"}'}
+    found = given(**{"catalog_uri": "", **values})
+    assert found.iceberg.pyiceberg() == {"type": "glue", "glue.id": "1", "warehouse": "s3://lake/warehouse"}
+    assert found.table_properties == {"a": "b"}
+
+
+@pytest.mark.conformance(29)
+def test_a_session_starts_with_placeholders_for_the_catalogs_secrets() -> None:
+    properties = {"credential": "planted:planted", "header.X-Key": "planted", "scope": "s"}
+    found = given(catalog_type="rest", catalog_uri="https://h", catalog_properties=properties)
+    started, later = session_conf(found), session_secrets(found)
+    assert "planted" not in str(started)
+    assert later == {f"spark.sql.catalog.tidemark.{name}": properties[name] for name in ("credential", "header.X-Key")}
+    assert later.keys() < started.keys()
+    assert started["spark.sql.catalog.tidemark.scope"] == "s"
+    assert "planted" not in f"{found} {found!r} {found.iceberg!r} {found.model_dump_json()}"

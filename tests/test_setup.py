@@ -14,6 +14,7 @@ import yaml
 import setup_jars
 import setup_java
 import setup_packages
+import setup_postgres
 import setup_python
 from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT
@@ -58,13 +59,20 @@ def test_the_first_wrong_jar_is_named_with_both_sums(found: dict[str, str], sent
 def test_every_jar_of_the_ivy_file_has_a_sum_and_no_other_has() -> None:
     tree = ET.parse(PROJECT / "jars" / "ivy.xml")  # noqa: S314 - our own file
     wanted = {
-        f"{item.attrib['conf'].partition('->')[0]}/{item.attrib['name']}-{item.attrib['rev']}.jar"
+        f"{item.attrib['conf'].partition('->')[0]}/{item.attrib['name']}-{item.attrib['rev']}{classifier}.jar"
         for item in tree.iter("dependency")
+        for classifier in _classifiers(item)
     }
     text = (PROJECT / "jars" / "SHA256SUMS").read_text(encoding="utf-8")
     assert set(setup_jars.read_sums(text)) == wanted
     assert setup_jars.sums_text(setup_jars.read_sums(text)) == text
     assert {item.attrib.get("transitive") for item in tree.iter("dependency")} == {"false"}
+
+
+def _classifiers(dependency: ET.Element) -> list[str]:
+    """The endings of its jars' names: none, unless it names other artefacts."""
+    found = [item.get("{http://ant.apache.org/ivy/maven}classifier") for item in dependency.iter("artifact")]
+    return [f"-{name}" if name else "" for name in found or [None]]
 
 
 class Jars:
@@ -288,7 +296,30 @@ def test_make_help_is_the_default_and_lists_every_target() -> None:
     assert listed == ["help", "install", "check", *tests, "demo", "docs", *benches, "lock", "clean"]
     phony = re.search(r"(?m)^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     assert phony is not None
-    assert set(listed) | {"java"} == set(phony[1].split())
+    assert set(listed) | {"java", "postgres"} == set(phony[1].split())
+
+
+def test_debians_newest_postgresql_is_found_or_else_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup_postgres, "FOLDERS", tmp_path / "postgresql")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert setup_postgres.programs() is None
+    executable(tmp_path / "initdb", "")
+    assert setup_postgres.programs() == tmp_path
+    for version in ("9.6", "15", "13"):
+        executable(tmp_path / "postgresql" / version / "bin" / "initdb", "")
+    assert setup_postgres.programs() == tmp_path / "postgresql" / "15" / "bin"
+
+
+def test_a_postgresql_that_is_missing_is_installed_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup_postgres, "FOLDERS", tmp_path / "postgresql")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(setup_packages.PackageError, match="server is missing; install the package postgresql"):
+        setup_postgres.install()
+    folder = tmp_path / "postgresql" / "15" / "bin"
+    monkeypatch.setattr(setup_packages, "install", lambda *_: executable(folder / "initdb", ""))
+    assert setup_postgres.install() == folder
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tidemark.connections.catalog import CatalogConnection, CatalogType, checked_uri
 from tidemark.connections.kafka import SERVERS, KafkaConnection
 from tidemark.core.errors import ConfigError
 
@@ -28,9 +29,14 @@ _URL = r"^(https?://\S+)?$"
 
 
 def _texts(value: Any) -> Any:
-    """A mapping whose numbers and truth values became texts: JSON and TOML may have them."""
+    """A mapping, which a variable holds as JSON. Its numbers and truth values become texts."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError("not a JSON object") from error
     if not isinstance(value, dict):
-        return value
+        raise ValueError("not a JSON object")  # noqa: TRY004 - pydantic reports a ValueError
     return {name: json.dumps(item) if isinstance(item, bool | int | float) else item for name, item in value.items()}
 
 
@@ -101,9 +107,7 @@ class Settings(BaseSettings):
         " carry it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
     )
     catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
-    catalog_type: Literal["jdbc", "rest", "glue", "hive", "nessie"] = Field(
-        default="jdbc", description="Kind of the Iceberg catalog."
-    )
+    catalog_type: CatalogType = Field(default="jdbc", description="Kind of the Iceberg catalog.")
     catalog_properties: Secret[Properties] = Field(
         default=Secret({}),
         description='More properties of the catalog, with Iceberg\'s names, such as `{"credential": "...", ...}`.',
@@ -115,7 +119,9 @@ class Settings(BaseSettings):
     )
     namespace: str = Field(default="published", description="Iceberg namespace of the tables.")
     table_location: str = Field(
-        default="", description="Folder of new tables, such as `s3://lake/tables`. Without it: the catalog's choice."
+        default="",
+        pattern=r"^(s3://[^/\s]+(/\S+)?)?$",
+        description="Folder of new tables, such as `s3://lake/tables`. Without it: the catalog's choice.",
     )
     table_properties: Properties = Field(
         default={}, description='Properties of new tables, such as `{"write.parquet.compression-codec": "zstd"}`.'
@@ -179,14 +185,8 @@ class Settings(BaseSettings):
     def _has_catalog(cls, uri: str, given: ValidationInfo) -> str:
         """The URL, or the one of the properties."""
         uri = uri or _property(given, "catalog_properties", "uri")
-        kind = given.data.get("catalog_type")
-        if not uri and kind not in {"glue", None}:
-            raise ValueError(
-                f"missing; a catalog of type {kind} needs it, here or as uri in TIDEMARK_CATALOG_PROPERTIES"
-            )
-        if kind == "jdbc" and not uri.startswith("jdbc:"):
-            raise ValueError("not a URL that begins with jdbc:, which a catalog of type jdbc needs")
-        return uri
+        usable = "catalog_type" in given.data and "catalog_properties" in given.data  # else they are reported
+        return checked_uri(given.data["catalog_type"], uri) if usable else uri
 
     @model_validator(mode="after")
     def _agrees(self) -> "Settings":
@@ -203,7 +203,17 @@ class Settings(BaseSettings):
         ):
             if wrong:
                 raise ValueError(f"TIDEMARK_{name.upper()}: {problem.replace('S3_', 'TIDEMARK_S3_')}")
+        try:
+            self.iceberg.checked()
+        except ValueError as error:
+            raise ValueError(f"TIDEMARK_CATALOG_PROPERTIES: {error}") from None
         return self
+
+    @property
+    def iceberg(self) -> CatalogConnection:
+        """The catalog of the tables."""
+        properties = self.catalog_properties.get_secret_value()
+        return CatalogConnection(self.catalog_type, self.catalog_uri, self.warehouse, properties)
 
     @property
     def client_prefix(self) -> str:

@@ -54,6 +54,22 @@ GUARDS = (
         tests=("tests/test_settings.py::test_an_inherited_session_token_is_not_sent_with_the_configured_keys",),
     ),
     Guard(
+        name="catalog-secrets-later",
+        promise="A catalog's secrets are in no configuration with which a Spark session starts.",
+        path="include/tidemark/spark/conf.py",
+        old="PLACEHOLDER if secret(name) else text",
+        new="text",
+        tests=("tests/test_settings.py::test_a_session_starts_with_placeholders_for_the_catalogs_secrets",),
+    ),
+    Guard(
+        name="no-password-in-addresses",
+        promise="A catalog's address, which is shown, has no password.",
+        path="include/tidemark/connections/catalog.py",
+        old='    if re.search(r"//',
+        new='    if not uri and re.search(r"//',
+        tests=("tests/connections/test_catalog.py::test_an_address_that_does_not_fit_the_type_is_refused",),
+    ),
+    Guard(
         name="no-secret-in-templates",
         promise="Airflow's rendered templates of a task show neither arguments nor variables.",
         path="include/tidemark/orchestration/operators.py",

@@ -110,7 +110,7 @@ def test_icebergs_transactions_work_with_the_proven_version(spark: SparkSession,
         (r"\._(jvm|jdf|jsparkSession|jsc|jc|jconf|sc|gateway)\b", ["spark/java"]),
         (r"_spark_metadata", ["spark/file_list"]),
         (r"DataSourceRDD", ["spark/kafka_tasks"]),
-        (r"apache\.iceberg\b(?!\.(spark\.(extensions|SparkCatalog)|aws))", ["tables/iceberg"]),
+        (r"apache\.iceberg\b(?!\.(spark\.(extensions|SparkCatalog)|aws))", ["stack/rest_catalog", "tables/iceberg"]),
     ],
 )
 def test_each_private_api_has_one_adapter(pattern: str, adapters: Iterable[str]) -> None:

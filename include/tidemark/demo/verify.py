@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from tidemark.connections.kafka import KafkaConnection
@@ -218,11 +218,10 @@ def _source(message: Message) -> Place:
 
 
 def _load(settings: Settings, name: str) -> Table:
-    catalog = SqlCatalog(
+    catalog = load_catalog(
         settings.catalog,
         **{
-            "uri": settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1),
-            "warehouse": settings.warehouse,
+            **settings.iceberg.pyiceberg(),
             "s3.endpoint": settings.s3_endpoint or "",
             "s3.region": settings.s3_region,
             "s3.access-key-id": settings.s3_access_key.get_secret_value(),

@@ -91,10 +91,13 @@ def _names(stream: Stream) -> tuple[str, str]:
 
 def _uploads(settings: Settings, name: str, before: datetime, *, abort: bool) -> tuple[Unfinished, ...]:
     """Unfinished uploads below the table's folder, started before a moment: a killed rebuild leaves some."""
-    table, store = load_table(settings, name), ObjectStore(settings)
+    table = load_table(settings, name)
     assert table is not None
+    # The catalog may put tables into another bucket than the archive's.
+    bucket, _, path = table.location().removeprefix("s3://").partition("/")
+    store = ObjectStore(settings.model_copy(update={"bucket": bucket}))
     # With a slash at the end: one table's name is a prefix of the other's.
-    folder = table.location().removeprefix(f"s3://{store.bucket}/").rstrip("/") + "/"
+    folder = path.rstrip("/") + "/"
     stale = (item for item in unfinished_uploads(store, folder) if item.started < before)
     return tuple(item for item in stale if not abort or abort_upload(store, item))
 

@@ -4,6 +4,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from tidemark.connections.catalog import HIDDEN_NAMES, secret
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 
@@ -13,6 +14,8 @@ AVRO_LIMITS = {
     "org.apache.avro.limits.string.maxLength": str(64 << 20),
     "org.apache.avro.limits.collectionItems.maxLength": str(16 << 20),
 }
+
+PLACEHOLDER = "(set after the start)"
 
 
 def jars(settings: Settings) -> str:
@@ -44,13 +47,8 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),  # else 20,000 records of any size
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "jdbc",
-        f"{catalog}.uri": settings.catalog_uri,
-        f"{catalog}.jdbc.schema-version": "V1",
-        f"{catalog}.warehouse": settings.warehouse,
-        f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        # Other processes commit to the same tables; a cached table would not show their commits.
-        f"{catalog}.cache-enabled": "false",
+        **_catalog(settings, secrets=False),
+        "spark.redaction.regex": f"(?i){HIDDEN_NAMES}",
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".EnvironmentVariableCredentialsProvider",
         "spark.hadoop.fs.s3a.endpoint.region": settings.s3_region,
@@ -65,6 +63,23 @@ def session_conf(settings: Settings) -> dict[str, str]:
             "spark.hadoop.fs.s3a.connection.ssl.enabled": str(settings.s3_endpoint.startswith("https")).lower(),
         }
     return conf
+
+
+def session_secrets(settings: Settings) -> dict[str, str]:
+    """Properties to set in the session, because a session's start would show them: in SparkConf and its arguments."""
+    return _catalog(settings, secrets=True)
+
+
+def _catalog(settings: Settings, *, secrets: bool) -> dict[str, str]:
+    """The catalog's properties. Without ``secrets``, those have a placeholder.
+
+    Spark hides in its event log only properties that SparkConf has, too, and whose names match its pattern.
+    """
+    prefix = f"spark.sql.catalog.{settings.catalog}"
+    found = settings.iceberg.spark().items()
+    if secrets:
+        return {f"{prefix}.{name}": text for name, text in found if secret(name)}
+    return {f"{prefix}.{name}": PLACEHOLDER if secret(name) else text for name, text in found}
 
 
 def loopback(master: str) -> dict[str, str]:

@@ -15,7 +15,15 @@ from pyspark.sql import SparkSession
 
 from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
-from tidemark.spark.conf import AVRO_LIMITS, jars, loopback, session_conf, spark_home, submit_environment
+from tidemark.spark.conf import (
+    AVRO_LIMITS,
+    jars,
+    loopback,
+    session_conf,
+    session_secrets,
+    spark_home,
+    submit_environment,
+)
 from tidemark.spark.java import jvm
 
 DAEMON = "tidemark.spark.daemon"
@@ -127,6 +135,8 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
             found=str(error),
             hint="See its messages in this log. It needs Java 17 or 21, and the memory in spark.driver.memory",
         ) from error
+    for key, value in session_secrets(settings).items():  # before anything loads the catalog
+        session.conf.set(key, value)
     for key, value in AVRO_LIMITS.items():  # Avro reads them when it first decodes a value
         jvm(session).java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")

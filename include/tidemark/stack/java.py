@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tidemark.core.errors import StackError
@@ -19,8 +20,13 @@ def java_command() -> str:
     return found
 
 
-def java_argv(jars: Path, main: str, *arguments: str, heap: str, properties: dict[str, str]) -> list[str]:
-    """The command that runs a main class from a folder of jars; ``heap`` as for ``-Xmx``, e.g. ``512m``."""
+def java_argv(
+    jars: Path, main: str, *arguments: str, heap: str, properties: dict[str, str], more: Sequence[Path] = ()
+) -> list[str]:
+    """The command that runs a main class from a folder of jars, and ``more`` of the class path after them.
+
+    ``heap`` is as for ``-Xmx``, e.g. ``512m``.
+    """
     if not any(jars.glob("*.jar")):
         raise StackError("no jars", expected="*.jar", where=str(jars), hint="Run 'make install' first")
     return [
@@ -29,7 +35,7 @@ def java_argv(jars: Path, main: str, *arguments: str, heap: str, properties: dic
         "-XX:+ExitOnOutOfMemoryError",
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-cp",
-        str(jars / "*"),
+        os.pathsep.join(map(str, [jars / "*", *more])),
         main,
         *arguments,
     ]

@@ -92,6 +92,9 @@ class IcebergTable:
         self._spark = spark
         self.namespace = f"{settings.catalog}.{settings.namespace}"
         self.identifier = f"{self.namespace}.{name}"
+        self._properties = {**_PROPERTIES, **settings.table_properties}
+        if settings.table_location:
+            self._properties["location"] = f"{settings.table_location.rstrip('/')}/{name}"
 
     def ensure(self, schema: StructType, renamed: Renamed) -> tuple[Change, ...]:
         """Create the table with an empty snapshot, which a branch needs; or change its columns to the schema's.
@@ -99,7 +102,7 @@ class IcebergTable:
         ``renamed`` maps a column to its earlier names. Returns the changes, which are one commit. Raises ConfigError
         with every difference, and changes nothing, if one of them is not allowed.
         """
-        if not self._spark.catalog.tableExists(self.identifier):
+        if not self._retry(lambda: self._spark.catalog.tableExists(self.identifier)):
             evolution(StructType(), schema, renamed).require_allowed(self.identifier)
             self._retry(lambda: self._create(schema))
         return self._retry(lambda: self._evolve(schema, renamed))
@@ -181,7 +184,7 @@ class IcebergTable:
             if not catalog.databaseExists(self.namespace):
                 raise
         writer = no_rows(self._spark, schema).writeTo(self.identifier).using("iceberg")
-        for key, value in _PROPERTIES.items():
+        for key, value in self._properties.items():
             writer = writer.tableProperty(key, value)
         try:
             writer.partitionedBy(F.col(DAY)).create()
@@ -357,7 +360,7 @@ class IcebergTable:
                 "Iceberg could not commit",
                 found=f"{names[0]}: {detail}",
                 where=self.identifier,
-                hint="Check the catalog's database and S3, then run the step again",
+                hint="Check the catalog and S3, then run the step again",
             ) from error
 
 

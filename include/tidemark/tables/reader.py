@@ -5,12 +5,25 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import ValidationError as PydanticError
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    UnauthorizedError,
+)
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
+from requests.exceptions import RequestException
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from tidemark.core.errors import FormatError, ServiceError
+from tidemark.core.errors import ConfigError, FormatError, ServiceError
 from tidemark.settings import Settings
 
 # Columns of the quarantine: the place of the record kept instead of a duplicate by key; null for a rejected one.
@@ -22,6 +35,10 @@ _WITHOUT_FILE = (
 # pyiceberg's errors for a damaged manifest, apart from EOFError: its decoder checks no length and no index.
 _DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError, struct.error, zlib.error)
 
+_IDENTITY = ("s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+_CATALOG_ERRORS = (SQLAlchemyError, RESTError, RequestException, BotoCoreError, ClientError)
+_CATALOG_SETTINGS = "Check TIDEMARK_CATALOG_URI and TIDEMARK_CATALOG_PROPERTIES, and that the catalog runs"
+
 
 @contextmanager
 def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
@@ -31,6 +48,8 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
     """
     try:
         yield
+    except RequestException:  # an OSError, but of the catalog
+        raise
     except (OSError, EOFError, ValueError, *_DAMAGED_AVRO) as error:
         where = f"table {name}" if file is None else f"table {name}, {file}"
         # Arrow's OSError has these words for every failure of S3 except a missing object.
@@ -52,20 +71,75 @@ def s3_properties(settings: Settings) -> dict[str, str]:
     }
 
 
+@contextmanager
+def open_catalog(settings: Settings) -> Iterator[Catalog]:
+    """The catalog as pyiceberg's, from the settings alone. Raises as ``catalog_errors`` does."""
+    files = s3_properties(settings)
+    # Glue and signed REST requests use the identity for S3, unless the catalog's properties have another.
+    identity = {f"client.{key.removeprefix('s3.')}": files[key] for key in _IDENTITY if key in files}
+    properties = {**files, **identity, **settings.iceberg.pyiceberg()}
+    # Not load_catalog, which would add pyiceberg's own file and variables: Spark knows nothing of them.
+    load = AVAILABLE_CATALOGS[CatalogType(properties.pop("type"))]
+    with catalog_errors(settings), closing(load(settings.catalog, properties)) as catalog:
+        yield catalog
+
+
 def load_table(settings: Settings, name: str) -> Table | None:
     """A table of the catalog; None if it does not exist yet.
 
-    Raises ServiceError if the catalog fails, and what ``pyiceberg_errors`` raises if the metadata can't be read.
+    Raises as ``open_catalog`` does, and as ``pyiceberg_errors`` if the metadata can't be read.
     """
-    # SQLAlchemy's form of the JDBC URL. A file's path is absolute, so another slash follows.
-    uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
-    properties = {"uri": uri, "warehouse": settings.warehouse, **s3_properties(settings)}
     try:
-        with closing(SqlCatalog(settings.catalog, **properties)) as catalog, pyiceberg_errors(name):
+        with open_catalog(settings) as catalog, pyiceberg_errors(name):
             return catalog.load_table((settings.namespace, name))
-    except NoSuchTableError:
+    except (NoSuchTableError, NoSuchNamespaceError):
         return None
-    except SQLAlchemyError as error:
+
+
+@contextmanager
+def catalog_errors(settings: Settings) -> Iterator[None]:
+    """Explain the errors of a catalog of any type.
+
+    Raises ConfigError if a package or property for it is missing or wrong, ServiceError if it refuses or does not
+    answer.
+    """
+    where = f"{settings.catalog_type} catalog {settings.catalog}"
+    try:
+        yield
+    except (ImportError, NotInstalledError) as error:
+        raise ConfigError(
+            "a package for the catalog is missing",
+            found=error.__cause__ or error,
+            where=where,
+            hint="Install pyiceberg's extra for this type of catalog",
+        ) from error
+    except (ArgumentError, NoSuchPropertyException) as error:
+        raise ConfigError(
+            "the catalog's settings are wrong", found=error, where=where, hint=_CATALOG_SETTINGS
+        ) from error
+    except (OAuthError, UnauthorizedError, ForbiddenError, AuthorizationExpiredError) as error:
         raise ServiceError(
-            "the catalog can't be read", expected="its tables", found=error, where=f"catalog {settings.catalog}"
+            "the catalog refuses us",
+            found=f"{type(error).__name__}: {error}",
+            where=where,
+            hint="Check the credentials in TIDEMARK_CATALOG_PROPERTIES, and what they permit",
+        ) from error
+    except PydanticError as error:  # of the server's configuration
+        raise ServiceError(
+            "the catalog's answer can't be understood",
+            expected="the configuration of an Iceberg REST catalog",
+            found=error,
+            where=settings.catalog_uri,
+            hint=_CATALOG_SETTINGS,
+        ) from error
+    except _CATALOG_ERRORS as error:
+        raise ServiceError(
+            "the catalog can't be read", expected="its tables", found=error, where=where, hint=_CATALOG_SETTINGS
+        ) from error
+    except Exception as error:
+        # Thrift is there only for Hive. Its errors have no type of their own in pyiceberg.
+        if not type(error).__module__.startswith(("thrift.", "hive_metastore.")):
+            raise
+        raise ServiceError(
+            "the catalog can't be read", expected="its tables", found=error, where=where, hint=_CATALOG_SETTINGS
         ) from error

@@ -1,0 +1,249 @@
+"""One mapping of a catalog's properties, for Spark and for pyiceberg (no server)."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from tidemark.connections.catalog import CatalogConnection, CatalogType, checked_uri, secret
+from tidemark.connections.jdbc import sqlalchemy_url
+
+WAREHOUSE = "s3://lake/warehouse"
+URIS: dict[CatalogType, str] = {
+    "jdbc": "jdbc:postgresql://db:5432/iceberg",
+    "rest": "https://catalog.example.com/ws",
+    "glue": "",
+    "hive": "thrift://metastore:9083",
+    "nessie": "https://nessie:19120/api/v2",
+}
+# What Spark always gets, beside type, address and warehouse.
+OURS = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "cache-enabled": "false"}
+
+
+def sides(kind: CatalogType, properties: dict[str, str], uri: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+    """Both sides' properties, without Spark's constant ones."""
+    made = CatalogConnection(kind, uri or URIS[kind], WAREHOUSE, properties).checked()
+    java = made.spark()
+    assert {name: java.pop(name) for name in OURS} == OURS
+    assert java.pop("type") == kind
+    assert java.pop("uri", "") == properties.get("spark.uri", made.uri)
+    return java, made.pyiceberg()
+
+
+def test_each_type_needs_no_property() -> None:
+    placed = {"warehouse": WAREHOUSE}
+    postgres = "postgresql+psycopg2://db:5432/?dbname=iceberg"
+    assert {kind: sides(kind, {}) for kind in URIS} == {
+        "jdbc": ({**placed, "jdbc.schema-version": "V1"}, {**placed, "type": "sql", "uri": postgres}),
+        "rest": ({}, {"type": "rest", "uri": URIS["rest"]}),
+        "glue": (placed, {**placed, "type": "glue"}),
+        "hive": (placed, {**placed, "type": "hive", "uri": URIS["hive"]}),
+        "nessie": (placed, {"type": "rest", "uri": "https://nessie:19120/iceberg/main"}),
+    }
+
+
+SHARED = {
+    "warehouse": "prod",
+    "credential": "id:secret",
+    "oauth2-server-uri": "https://idp/token",
+    "scope": "a b",
+    "audience": "api",
+    "resource": "r",
+    "token": "t",
+    "header.X-Tenant": "7",
+    "rest.sigv4-enabled": "true",
+    "rest.signing-region": "eu-north-1",
+    "rest.signing-name": "s3tables",
+    "prefix": "p",
+    "client.region": "eu-north-1",
+    "s3.remote-signing-enabled": "true",
+}
+
+
+def test_names_that_both_libraries_know_are_passed_as_they_are() -> None:
+    assert sides("rest", SHARED) == (SHARED, {**SHARED, "type": "rest", "uri": URIS["rest"]})
+    glue = {"glue.id": "123456789012", "glue.endpoint": "http://h:1", "glue.skip-archive": "false"}
+    java, python = sides("glue", glue)
+    assert java == {"warehouse": WAREHOUSE, **glue}
+    assert python == {"warehouse": WAREHOUSE, **glue, "type": "glue"}
+    assert sides("glue", {"glue.max-retries": "3"})[1]["glue.max-retries"] == 3  # boto3 wants a number
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "python"),
+    [
+        ("rest", {"rest.auth.type": "sigv4"}, {"rest.sigv4-enabled": "true"}),
+        ("rest", {"rest.auth.type": "OAuth2"}, {}),
+        ("rest", {"rest.auth.type": "none"}, {"auth": {"type": "noop"}}),
+        (
+            "rest",
+            {"rest.auth.type": "basic", "rest.auth.basic.username": "u", "rest.auth.basic.password": "p"},
+            {"auth": {"type": "basic", "basic": {"username": "u", "password": "p"}}},
+        ),
+        (
+            "rest",
+            {"rest.access-key-id": "A", "rest.secret-access-key": "S", "rest.session-token": "T"},
+            {"client.access-key-id": "A", "client.secret-access-key": "S", "client.session-token": "T"},
+        ),
+        ("nessie", {"authentication.type": "NONE"}, {}),
+        ("nessie", {"authentication.type": "BEARER", "authentication.token": "t"}, {"token": "t"}),
+        (
+            "nessie",
+            {
+                "authentication.type": "OAUTH2",
+                "authentication.oauth2.token-endpoint": "https://idp/token",
+                "authentication.oauth2.client-id": "i",
+                "authentication.oauth2.client-secret": "s",
+                "authentication.oauth2.client-scopes": "catalog",
+            },
+            {"credential": "i:s", "oauth2-server-uri": "https://idp/token", "scope": "catalog"},
+        ),
+        ("nessie", {"ref": "release/1"}, {"uri": "https://nessie:19120/iceberg/release%2F1"}),
+    ],
+)
+def test_iceberg_s_names_are_translated_for_pyiceberg(
+    kind: CatalogType, given: dict[str, str], python: dict[str, Any]
+) -> None:
+    bare_java, bare_python = sides(kind, {})
+    assert sides(kind, given) == ({**bare_java, **given}, {**bare_python, **python})
+
+
+def test_a_name_with_a_side_is_for_that_side_only_and_overrides() -> None:
+    given = {
+        "scope": "both",
+        "spark.scope": "java",
+        "pyiceberg.scope": "python",
+        "spark.rest.auth.type": "google",
+        "pyiceberg.auth.type": "google",
+        "pyiceberg.auth.google.credentials_path": "/key.json",
+        "pyiceberg.ssl.cabundle": "/ca.pem",
+        "uri": "https://from-a-connection",
+        "spark.uri": "https://inner",
+        "pyiceberg.uri": "https://other",
+    }
+    assert sides("rest", given) == (
+        {"scope": "java", "rest.auth.type": "google"},
+        {
+            "scope": "python",
+            "auth": {"type": "google", "google": {"credentials_path": "/key.json"}},
+            "ssl": {"cabundle": "/ca.pem"},
+            "uri": "https://other",
+            "type": "rest",
+        },
+    )
+
+
+def test_pyiceberg_may_have_an_address_of_its_own_where_none_can_be_derived() -> None:
+    own = {"pyiceberg.uri": "https://n/iceberg/main"}
+    assert sides("nessie", own, "https://n/through/a/proxy")[1] == {"type": "rest", "uri": "https://n/iceberg/main"}
+    own = {"jdbc.loginTimeout": "5", "pyiceberg.uri": "postgresql+psycopg2://db/x"}
+    assert sides("jdbc", own)[1] == {"type": "sql", "uri": own["pyiceberg.uri"], "warehouse": WAREHOUSE}
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "properties", "message"),
+    [
+        ("rest", "", {"type": "hive"}, "type: set TIDEMARK_CATALOG_TYPE"),
+        ("rest", "", {"pyiceberg.type": "hive"}, "pyiceberg.type: set TIDEMARK_CATALOG_TYPE"),
+        ("rest", "", {"io-impl": "x"}, "io-impl: leave it out"),
+        ("rest", "", {"spark.cache-enabled": "true"}, "cache-enabled: leave it out: every reader must see"),
+        ("rest", "", {"rest.auth.type": "google"}, "pyiceberg has no 'google'; set spark.rest.auth.type and pyiceberg"),
+        ("glue", "", {"glue.region": "r"}, "glue.region: Spark does not know it; use client.region"),
+        ("glue", "", {"glue.access-key-id": "r"}, "use the S3 identity, or pyiceberg.glue.access-key-id"),
+        ("nessie", "https://n", {}, "end in /api/v2; or set pyiceberg.uri"),
+        ("nessie", "", {"authentication.type": "AWS"}, "pyiceberg has no AWS; set spark.authentication.type"),
+        ("nessie", "", {"authentication.type": "oauth2"}, "authentication.oauth2.token-endpoint: pyiceberg needs it"),
+        ("jdbc", "", {"jdbc.loginTimeout": "5"}, "loginTimeout: pyiceberg's PostgreSQL driver has no such setting"),
+    ],
+)
+def test_what_one_side_could_not_use_is_refused_with_the_way_out(
+    kind: CatalogType, uri: str, properties: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        sides(kind, properties, uri)
+
+
+@pytest.mark.parametrize(
+    ("url", "properties", "host", "query"),
+    [
+        ("//h:1/db", {}, "h", {"dbname": "db"}),
+        ("//h/db?sslmode=require", {}, "h", {"dbname": "db", "sslmode": "require"}),
+        ("//h/db?ssl=true&sslrootcert=/ca", {}, "h", {"dbname": "db", "sslmode": "verify-full", "sslrootcert": "/ca"}),
+        ("//h/db?ssl=true&sslmode=require", {}, "h", {"dbname": "db", "sslmode": "require"}),
+        ("//h/a%20b", {}, "h", {"dbname": "a b"}),
+        ("//h/", {}, "h", {}),
+        ("//h1:1,h2/db", {}, None, {"dbname": "db", "host": ("h1:1", "h2")}),
+        ("//h/db", {"connectTimeout": "5", "tcpKeepAlive": "true", "ApplicationName": "t"}, "h", {
+            "dbname": "db", "connect_timeout": "5", "keepalives": "1", "application_name": "t"}),
+        ("//h/db?currentSchema=ice", {}, "h", {"dbname": "db", "options": "-c search_path=ice"}),
+    ],
+)  # fmt: skip
+def test_a_jdbc_url_of_postgresql_is_sqlalchemy_s_for_the_same_server(
+    url: str, properties: dict[str, str], host: str | None, query: dict[str, Any]
+) -> None:
+    found = make_url(sqlalchemy_url(f"jdbc:postgresql:{url}", properties))
+    assert (found.drivername, found.host, dict(found.query)) == ("postgresql+psycopg2", host, query)
+
+
+def test_user_and_password_of_a_jdbc_catalog_reach_both_sides() -> None:
+    login = {"jdbc.user": "a@b", "jdbc.password": "p@s:/w%r d"}
+    java, python = sides("jdbc", login)
+    assert {name: java[name] for name in login} == login
+    found = make_url(python["uri"])
+    assert (found.username, found.password, found.host, found.port) == ("a@b", "p@s:/w%r d", "db", 5432)
+    assert not [name for name in python if name.startswith("jdbc.")]
+
+
+@pytest.mark.parametrize("path", ["/data/catalog.db", "catalog.db", "/a b/c.db"])
+def test_a_jdbc_url_of_sqlite_is_sqlalchemy_s_for_the_same_file(path: str) -> None:
+    assert make_url(sqlalchemy_url(f"jdbc:sqlite:{path}", {})).database == path
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "message"),
+    [
+        (
+            "jdbc",
+            "",
+            "a catalog of type jdbc needs it, such as jdbc:sqlite:PATH or jdbc:postgresql://HOST:PORT/DATABASE",
+        ),
+        ("jdbc", "postgresql://h/db", "expected jdbc:sqlite:PATH or jdbc:postgresql://.*found 'postgresql://h/db'"),
+        ("jdbc", "jdbc:mysql://h/db", "found 'jdbc:mysql://h/db'"),
+        ("jdbc", "jdbc:postgresql:db", "found 'jdbc:postgresql:db'"),
+        ("jdbc", "jdbc:postgresql://h/db?user=u&password=p", "it has a password.*TIDEMARK_CATALOG_PROPERTIES"),
+        ("jdbc", "jdbc:postgresql://u:p@h/db", "it has a password"),
+        ("rest", "", "missing; a catalog of type rest needs it, such as https://HOST, here or as uri in TIDEMARK_CAT"),
+        ("rest", "catalog.example.com", "expected https://HOST for a rest catalog"),
+        ("rest", "https://u:p@catalog", "it has a password"),
+        ("glue", "https://glue", 'a glue catalog has none.*set "glue.endpoint"'),
+        ("hive", "", "a catalog of type hive needs it, such as thrift://HOST:PORT"),
+        ("hive", "http://h", "expected thrift://"),
+        ("nessie", "", "such as https://HOST/api/v2"),
+    ],
+)
+def test_an_address_that_does_not_fit_the_type_is_refused(kind: CatalogType, uri: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        checked_uri(kind, uri)
+    assert "p@" not in str(caught.value)
+
+
+def test_addresses_that_fit_are_kept() -> None:
+    assert {kind: checked_uri(kind, uri) for kind, uri in URIS.items()} == URIS
+    assert checked_uri("jdbc", "jdbc:sqlite:c.db") == "jdbc:sqlite:c.db"
+
+
+HIDDEN = """credential token jdbc.password rest.auth.basic.password rest.secret-access-key rest.access-key-id
+    rest.session-token header.Authorization header.X-Tenant authentication.token authentication.oauth2.client-secret
+    client.secret-access-key s3.access-key-id s3.session-token jdbc.sslpassword"""
+SHOWN = """warehouse scope oauth2-server-uri client.region jdbc.user glue.id rest.signing-name prefix
+    client.credentials-provider token-refresh-enabled token-exchange-enabled authentication.oauth2.token-endpoint"""
+
+
+def test_properties_are_hidden_by_their_names() -> None:
+    assert [name for name in HIDDEN.split() if not secret(name)] == []
+    assert [name for name in SHOWN.split() if secret(name)] == []
+
+
+def test_the_text_of_a_connection_shows_no_property() -> None:
+    made = CatalogConnection("rest", "https://h", WAREHOUSE, {"token": "planted", "scope": "planted"})
+    assert "planted" not in f"{made} {made!r}"
