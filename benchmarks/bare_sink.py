@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.app import stream_app
+from tidemark.spark.kafka_source import client_options
 from tidemark.spark.process import PLATFORM_COLUMNS, classify, load_transform
 from tidemark.spark.records import records
 from tidemark.spark.streaming import await_stop, kafka_source, stream_session, trigger
@@ -23,7 +24,7 @@ def bare(spark: SparkSession, stream: Stream, settings: Settings, *, available_n
     return (
         rows.select(F.col("source.key").alias("key"), F.to_json(F.struct(*own)).alias("value"))
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.kafka_bootstrap)
+        .options(**client_options(settings.kafka))
         .option("topic", stream.speed.topic)
         .option("checkpointLocation", f"s3a://{settings.bucket}/bare/{stream.name}")
         .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now))

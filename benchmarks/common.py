@@ -62,14 +62,8 @@ class Times:
 def produce(settings: Settings, topic: str, records: int, *, partitions: int, headers: list[tuple[str, bytes]]) -> None:
     """Produce records of half random, half repeated text to the partitions in turn."""
     ensure_topic(settings.kafka, topic, partitions=partitions, config={"retention.ms": "-1"})
-    producer = Producer(
-        {
-            "bootstrap.servers": settings.kafka_bootstrap,
-            "linger.ms": 50,
-            "batch.size": MIB,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
+    own = {"linger.ms": 50, "batch.size": MIB, "queue.buffering.max.messages": 500_000}
+    producer = Producer(settings.kafka.client(own))
     pool = os.urandom(MIB).hex()
     failures: list[str] = []
 

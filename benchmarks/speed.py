@@ -22,14 +22,14 @@ from typing import Any
 
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from rich.table import Table
 
 from benchmarks.bare_sink import bare
 from benchmarks.common import PARTITIONS, VALUE_BYTES, VALUE_SCHEMA, Times, console, produce, progress
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.definitions.stream import Stream, load_stream
-from tidemark.kafka.topics import ensure_topic
+from tidemark.kafka.topics import admin_client, ensure_topic
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_session
 from tidemark.speed.stream import speed
@@ -135,7 +135,7 @@ def _stream(settings: Settings, topic: str, sink: str, schema: str) -> Iterator[
         yield load_stream(name, settings.streams_dir)
     finally:
         # Otherwise they would take tens of gigabytes.
-        admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
+        admin = admin_client(settings.kafka)
         for future in admin.delete_topics(list(outputs.values())).values():
             future.result(60)
 
@@ -154,12 +154,9 @@ def _require_all(settings: Settings, stream: Stream, records: int) -> None:
 
 def _consumer(settings: Settings) -> Consumer:
     return Consumer(
-        {
-            "bootstrap.servers": settings.kafka_bootstrap,
-            "group.id": "bench-speed",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
+        settings.kafka.client(
+            {"group.id": "bench-speed", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        )
     )
 
 
@@ -189,7 +186,7 @@ def _latency(stack: LocalStack, sink: str, seconds: int) -> Latency:
     ensure_topic(settings.kafka, source, partitions=PARTITIONS)
     with _stream(settings, source, sink, SENT_SCHEMA) as stream, _application(stack, sink, stream):
         feeder = get_context("spawn").Process(
-            target=feed, args=(settings.kafka_bootstrap, source, WARM_UP_S + seconds + 2), name="feeder", daemon=True
+            target=feed, args=(settings.kafka, source, WARM_UP_S + seconds + 2), name="feeder", daemon=True
         )
         consumer = _consumer(settings)
         try:
@@ -259,9 +256,9 @@ def _application(stack: LocalStack, sink: str, stream: Stream) -> Iterator[None]
             console.print(f"{sink} ended with {process.returncode}, see {log}")
 
 
-def feed(bootstrap: str, topic: str, seconds: float) -> None:
+def feed(kafka: KafkaConnection, topic: str, seconds: float) -> None:
     """Produce records at the steady rate to the partitions in turn, each with the time of its creation."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "queue.buffering.max.messages": 1_000_000})
+    producer = Producer(kafka.client({"linger.ms": 1, "queue.buffering.max.messages": 1_000_000}))
     note = os.urandom(VALUE_BYTES).hex()
     size = VALUE_BYTES - len(SENT) - DIGITS - len(',"note":""}')
     started, number = time.monotonic(), 0

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 import reference_examples
 from conformance import cases, marked_tests
 from tidemark.cli.app import app
+from tidemark.connections import kafka_names
 from tidemark.core import errors
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -135,6 +136,23 @@ def settings() -> str:
             for name, item in Settings.model_fields.items()
         ],
     )
+
+
+def kafka_settings() -> str:
+    """Every setting of a Kafka connection."""
+    aliases: dict[str, list[str]] = {}
+    for alias, name in kafka_names.ALIASES.items():
+        aliases.setdefault(name, []).append(alias)
+    rows = []
+    for name, kind in kafka_names.SETTINGS.items():
+        also = "".join(f", or `{alias}`" for alias in aliases.get(name, ()))
+        rows.append((f"`{name}`{also}", kind if isinstance(kind, str) else ", ".join(f"`{item}`" for item in kind)))
+    return table(("Setting", "Value"), rows)
+
+
+def ignored_kafka_settings() -> str:
+    """The settings of a Kafka connection that are left out."""
+    return ", ".join(f"`{name}`" for name in sorted(kafka_names.OWN)) + ".\n"
 
 
 # Commands and errors
@@ -284,6 +302,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         stream_keys,
         flights,
         settings,
+        kafka_settings,
+        ignored_kafka_settings,
         commands,
         exit_codes,
         error_kinds,

@@ -269,8 +269,9 @@ def test_a_producer_and_a_consumer_work_over_several_sessions(broker: Broker, wa
 def with_one_token(broker: Broker, user: str, errors: list[KafkaError]) -> Producer:
     """A connected client that presents its first token for ever; its errors are added to ``errors``."""
     token = broker.tokens.token(user)["access_token"]
-    properties = broker.security.oauth({}).client(
+    properties = broker.security.oauth(broker.tokens.source(user)).client(
         {
+            "sasl.oauthbearer.method": "default",
             "oauth_cb": lambda _: (token, time.time() + 3600),
             "error_cb": errors.append,
             "log_level": 0,

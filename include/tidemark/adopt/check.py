@@ -10,16 +10,19 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tidemark.adopt.decode import read_object
 from tidemark.adopt.listing import ConnectObject, LogImport, not_of_topic
 from tidemark.adopt.rows import ValueFields
-from tidemark.core.errors import FormatError, ServiceError
+from tidemark.core.errors import FormatError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.text import SHOWN_MAX, cut
+from tidemark.kafka.failures import kafka_errors
 from tidemark.kafka.names import ADOPT_GROUP
-from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
+from tidemark.kafka.positions import open_consumer
+from tidemark.kafka.topics import TIMEOUT_S
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 # Kafka's own names in the client library.
 _END, _OUTSIDE = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+_AS_ARCHIVED = {"auto.offset.reset": "error", "enable.partition.eof": True}
 
 
 def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[LogImport], fields: ValueFields) -> int:
@@ -27,19 +30,11 @@ def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[Lo
 
     Raises ConflictError, naming both sides, if a value differs or an object ends after its log.
     """
-    consumer = Consumer(
-        settings.kafka.client(
-            {
-                "group.id": ADOPT_GROUP,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-            }
-        )
-    )
     compared = 0
-    try:
+    with (
+        kafka_errors("Kafka did not return records to compare", str(settings.kafka)),
+        open_consumer(settings.kafka, ADOPT_GROUP, _AS_ARCHIVED) as consumer,
+    ):
         for log in logs:
             for item in _chosen(log):
                 for offset, value in _samples(store, log, item, fields).items():
@@ -53,15 +48,6 @@ def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[Lo
                         )
                         raise not_of_topic(item.key, f"at offset {offset} Kafka's {expected}", found)
                     compared += 1
-    except KafkaException as error:
-        raise ServiceError(
-            "Kafka did not return records to compare",
-            found=error,
-            where=settings.kafka_bootstrap,
-            hint=UNAVAILABLE_HINT,
-        ) from error
-    finally:
-        consumer.close()
     return compared
 
 

@@ -40,7 +40,6 @@ class EventLog:
                     "acks": "all",
                     "enable.idempotence": True,
                     "delivery.timeout.ms": FLUSH_S * 1000,
-                    "log_level": 0,  # the supervisor reports a dead broker
                 }
             )
         )

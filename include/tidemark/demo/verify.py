@@ -117,7 +117,6 @@ def read_topic(kafka: KafkaConnection, topic: str, check: Callable[[], None]) ->
                 "group.id": "tidemark-demo",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "log_level": 0,
             }
         )
     )

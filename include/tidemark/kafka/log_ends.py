@@ -8,8 +8,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.failures import kafka_errors, reporting
 from tidemark.kafka.positions import repeat_while_leaders_change
-from tidemark.kafka.topics import TIMEOUT_S, admin_client, kafka_errors
+from tidemark.kafka.topics import TIMEOUT_S, admin_client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,9 @@ class LogEnds:
             # After an error a new client: an older one may repeat the epoch of a former leader for ever.
             client, self._client = self._client or admin_client(self._kafka), None
             wanted = {partition: OffsetSpec.latest() for partition in by_partition}  # type: ignore[no-untyped-call]
-            answers = client.list_offsets(wanted, request_timeout=TIMEOUT_S)
-            found = {partition: answer.result(timeout=TIMEOUT_S + 5) for partition, answer in answers.items()}
+            with reporting(client):
+                answers = client.list_offsets(wanted, request_timeout=TIMEOUT_S)
+                found = {partition: answer.result(timeout=TIMEOUT_S + 5) for partition, answer in answers.items()}
             self._client = client
             return {
                 by_partition[partition]: LogEnd(offset=item.offset, leader_epoch=item.leader_epoch)

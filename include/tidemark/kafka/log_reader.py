@@ -10,10 +10,9 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.connections.kafka import KafkaConnection
-from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.kafka.failures import explained, hear, kafka_errors, reporting
 from tidemark.kafka.names import EVIDENCE_GROUP
-from tidemark.kafka.topics import UNAVAILABLE_HINT, kafka_errors
 
 Ints = npt.NDArray[np.int64]
 # Reading over fewer records than this takes no longer than a seek.
@@ -53,7 +52,6 @@ class LogReader:
                     "isolation.level": "read_committed" if committed else "read_uncommitted",
                     "fetch.wait.max.ms": 20,  # how long the broker waits at the log's end before it answers
                     "queued.max.messages.kbytes": 32 * 1024,
-                    "log_level": 3,
                 }
             )
         )
@@ -83,7 +81,7 @@ class LogReader:
     def first_at(self, timestamp_ms: int) -> int | None:
         """The first offset in the log with this timestamp or a later one; transaction markers count too."""
         wanted = [KafkaPartition(self.log.topic, self.log.partition, timestamp_ms)]
-        with kafka_errors("Kafka could not find a position by time", str(self.log)):
+        with kafka_errors("Kafka could not find a position by time", str(self.log)), reporting(self._consumer):
             (found,) = self._consumer.offsets_for_times(wanted, timeout=_PATIENCE_S)
         return found.offset if found.error is None and found.offset >= 0 else None
 
@@ -111,19 +109,12 @@ class LogReader:
                     self._ended = True
                     self._at = max(self._at, offset or 0)
                 else:
-                    raise ServiceError(
-                        "Kafka could not be read", found=error.str(), where=str(self.log), hint=UNAVAILABLE_HINT
-                    )
+                    raise explained("Kafka could not be read", error, str(self.log))
             found = np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
             if rows:
                 self._at = max(self._at, int(found[0, -1]) + 1)
             if self._progress is not None:
                 self._progress(self._at - before)
             return found
-        raise ServiceError(
-            "Kafka did not answer",
-            expected=f"records or the end within {_PATIENCE_S} s",
-            found="neither",
-            where=str(self.log),
-            hint=UNAVAILABLE_HINT,
-        )
+        hear(self._consumer)
+        raise explained("Kafka did not answer", f"neither records nor the end within {_PATIENCE_S} s", str(self.log))

@@ -13,11 +13,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tidemark.connections.kafka import KafkaConnection
-from tidemark.core.errors import ServiceError
 from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.failures import explained, hear, kafka_errors, reporting
 from tidemark.kafka.names import POSITIONS_GROUP
-from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT, kafka_errors
+from tidemark.kafka.topics import TIMEOUT_S
 
 T = TypeVar("T")
 _ONE_RECORD = {"enable.partition.eof": True, "fetch.message.max.bytes": 1}
@@ -177,7 +177,8 @@ def _first_messages(
         if message is None:
             missing = ", ".join(str(number) for number in sorted(positions.keys() - found.keys()))
             where = f"{topic}, partitions {missing}"
-            raise ServiceError("Kafka did not return the first records in time", where=where, hint=UNAVAILABLE_HINT)
+            hear(consumer)
+            raise explained("Kafka did not return the first records in time", "no records", where)
         error, number = message.error(), message.partition()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
             raise KafkaException(error)
@@ -252,6 +253,7 @@ def open_consumer(
         )
     )
     try:
-        yield consumer
+        with reporting(consumer):
+            yield consumer
     finally:
         consumer.close()

@@ -1,8 +1,6 @@
 """A topic in Kafka: its identity, its settings, and its creation."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -12,21 +10,12 @@ from confluent_kafka.cimpl import NewTopic  # where its stub is
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.failures import kafka_errors, reporting
 
 TIMEOUT_S = 20
-UNAVAILABLE_HINT = "Check that its brokers answer there and that the user has access, then try again"
 
 # librdkafka writes ids in the base64 alphabet that Kafka itself does not use.
 _URL_SAFE = str.maketrans("+/", "-_")
-
-
-@contextmanager
-def kafka_errors(problem: str, where: str) -> Iterator[None]:
-    """Raise a refusal by Kafka, or a missing answer, as ServiceError."""
-    try:
-        yield
-    except (KafkaException, TimeoutError) as error:
-        raise ServiceError(problem, found=error, where=where, hint=UNAVAILABLE_HINT) from error
 
 
 def describe_topic(kafka: KafkaConnection, topic: str) -> tuple[TopicPartition, ...]:
@@ -52,11 +41,12 @@ def _described(kafka: KafkaConnection, topic: str) -> Any:
 
     It is untyped because its leaders may be None against their type.
     """
-    admin = admin_client(kafka)  # a garbage-collected client drops its pending futures
     with kafka_errors("Kafka could not describe a topic", f"{topic} at {kafka}"):
+        admin = admin_client(kafka)  # a garbage-collected client drops its pending futures
         try:
-            future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
-            return future.result(timeout=TIMEOUT_S + 5)
+            with reporting(admin):
+                future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
+                return future.result(timeout=TIMEOUT_S + 5)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -69,8 +59,10 @@ def ensure_topic(kafka: KafkaConnection, topic: str, *, partitions: int, config:
     It gets three replicas, or fewer if there are fewer brokers. A majority of them must have a record before it counts
     as delivered. With two brokers that is both: while one is down, records wait in the source instead of being lost.
     """
-    admin = admin_client(kafka)
-    try:
+    with (
+        kafka_errors("Kafka could not create a topic", f"{topic} at {kafka}"),
+        reporting(admin := admin_client(kafka)),
+    ):
         known = admin.list_topics(timeout=TIMEOUT_S)
         if topic in known.topics:  # without a request, for which a user of existing topics needs no right
             return False
@@ -81,13 +73,14 @@ def ensure_topic(kafka: KafkaConnection, topic: str, *, partitions: int, config:
             **(config or {}),
         }
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=settings)
-        admin.create_topics([wanted], request_timeout=TIMEOUT_S)[topic].result(timeout=TIMEOUT_S + 5)
+        try:
+            admin.create_topics([wanted], request_timeout=TIMEOUT_S)[topic].result(timeout=TIMEOUT_S + 5)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
         for broker in known.brokers.values():
             _await_known(kafka.at(f"{broker.host}:{broker.port}"), topic, partitions)
-    except (KafkaException, TimeoutError) as error:
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return False
-        raise ServiceError("Kafka could not create a topic", found=error, where=f"{topic} at {kafka}") from error
     return True
 
 
@@ -128,8 +121,10 @@ def broker_configs(kafka: KafkaConnection) -> tuple[dict[str, str], ...]:
 
     The user needs DESCRIBE_CONFIGS on the cluster.
     """
-    admin = admin_client(kafka)
-    with kafka_errors("Kafka could not return the brokers' settings", str(kafka)):
+    with (
+        kafka_errors("Kafka could not return the brokers' settings", str(kafka)),
+        reporting(admin := admin_client(kafka)),
+    ):
         brokers = admin.list_topics(timeout=TIMEOUT_S).brokers
         configs = [_config(admin, ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
     return tuple({name: value for name, value in config.items() if value is not None} for config in configs)
@@ -137,8 +132,11 @@ def broker_configs(kafka: KafkaConnection) -> tuple[dict[str, str], ...]:
 
 def topic_config(kafka: KafkaConnection, topic: str) -> dict[str, str]:
     """The topic's effective settings, with the broker's defaults. The user needs DESCRIBE_CONFIGS on the topic."""
-    with kafka_errors("Kafka could not return a topic's settings", f"{topic} at {kafka}"):
-        return _config(admin_client(kafka), ConfigResource.Type.TOPIC, topic)
+    with (
+        kafka_errors("Kafka could not return a topic's settings", f"{topic} at {kafka}"),
+        reporting(admin := admin_client(kafka)),
+    ):
+        return _config(admin, ConfigResource.Type.TOPIC, topic)
 
 
 def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
@@ -150,5 +148,4 @@ def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
 
 def admin_client(kafka: KafkaConnection) -> AdminClient:
     """A client for topics and settings. A garbage-collected one drops its pending requests."""
-    # Its log lines would mix with the application's. Failures are raised as exceptions.
-    return AdminClient(kafka.client({"log_level": 3}))
+    return AdminClient(kafka.client())

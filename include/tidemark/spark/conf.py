@@ -14,6 +14,9 @@ AVRO_LIMITS = {
     "org.apache.avro.limits.collectionItems.maxLength": str(16 << 20),
 }
 
+# Names whose values Spark never shows, neither in plans and pages nor in event logs: its default, and what has keys.
+REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|certificate|keystore[.]key|truststore|[.]pem"
+
 
 def jars(settings: Settings) -> str:
     """The jars for ``spark.jars``, comma-separated; raises ConfigError if they are not installed."""
@@ -33,6 +36,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.executorEnv.AWS_SESSION_TOKEN": "",
         # Default options: extraJavaOptions belong to the deployment. spark_session sets those of the running driver.
         "spark.executor.defaultJavaOptions": " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items()),
+        "spark.redaction.regex": REDACTED,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         # Its carriage returns would break the log lines.

@@ -14,14 +14,14 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where its stub is
 
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConflictError, FormatError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.failures import kafka_errors, reporting
 from tidemark.kafka.positions import open_consumer
-from tidemark.kafka.topics import TIMEOUT_S, describe_topic, ensure_topic, kafka_errors
+from tidemark.kafka.topics import TIMEOUT_S, admin_client, describe_topic, ensure_topic
 
 # The group's coordinator is starting, moving, or loading the group's offsets.
 _COORDINATOR_BUSY = {
@@ -135,7 +135,7 @@ def delivered_until(sink: Sink, logs: Sequence[TopicPartition]) -> dict[int, int
 
 def marker_reader(sink: Sink) -> AbstractContextManager[Consumer]:
     """A consumer with the sink's group. It waits for the offsets of a transaction that is being committed."""
-    return open_consumer(sink.kafka, sink.group, {"log_level": 3})
+    return open_consumer(sink.kafka, sink.group)
 
 
 def read_marker(consumer: Consumer, sink: Sink, log: TopicPartition) -> Marker | None:
@@ -189,11 +189,13 @@ def fence(sink: Sink, log: TopicPartition) -> Producer:
             {
                 "transactional.id": sink.transactional_id(log),
                 "transaction.timeout.ms": int(sink.timeout_s * 1000),
-                "log_level": 3,
             }
         )
     )
-    with kafka_errors("Kafka refused a producer of markers", f"{sink.transactional_id(log)} at {sink.kafka}"):
+    with (
+        kafka_errors("Kafka refused a producer of markers", f"{sink.transactional_id(log)} at {sink.kafka}"),
+        reporting(producer),
+    ):
         producer.init_transactions(sink.timeout_s)
     return producer
 
@@ -204,6 +206,7 @@ def commit_markers(producer: Producer, sink: Sink, positions: Mapping[int, int])
     with (
         kafka_errors("Kafka refused markers", f"group {sink.group} at {sink.kafka}"),
         marker_reader(sink) as consumer,
+        reporting(producer),
     ):
         producer.begin_transaction()
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), sink.timeout_s)
@@ -225,14 +228,15 @@ def ensure_markers(kafka: KafkaConnection, topic: str, partitions: int) -> None:
 
 
 def _grow(kafka: KafkaConnection, topic: str, partitions: int) -> None:
-    admin = AdminClient(kafka.client({"log_level": 3}))
-    try:
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=TIMEOUT_S)
-    except (KafkaException, TimeoutError) as error:
-        # Another process may have added them first.
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_PARTITIONS:
-            return
-        raise ServiceError("Kafka could not add partitions", found=error, where=f"{topic} at {kafka}") from error
+    with (
+        kafka_errors("Kafka could not add partitions", f"{topic} at {kafka}"),
+        reporting(admin := admin_client(kafka)),
+    ):
+        try:
+            admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_PARTITIONS:  # another process added them first
+                raise
 
 
 def _known(kafka: KafkaConnection, topic: str) -> int:

@@ -23,8 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
+from tidemark.connections.client_errors import forget_errors
 from tidemark.core.errors import ConfigError, ConflictError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.failures import hear, with_cause
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, marker_offset, marker_reader, read_marker, resume_at
 from tidemark.speed.headers import milliseconds
 
@@ -68,6 +70,7 @@ def deliver(batches: Iterable[pa.RecordBatch], span: TaskRange, sink: Sink) -> D
     Raises PositionError for rows or a marker that contradict the range, ConflictError if a later attempt fenced this
     one, ConfigError for a record or a time-out that Kafka refuses, ServiceError for what a retry may solve.
     """
+    forget_errors()
     with marker_reader(sink) as consumer:
         task = _Task(span, sink, consumer)
         try:
@@ -95,7 +98,6 @@ class _Task:
                     "linger.ms": 5,
                     "partitioner": "murmur2_random",  # Java's: both delivery modes choose the same partition
                     "delivery.report.only.error": True,
-                    "log_level": 3,
                 }
             )
         )
@@ -282,9 +284,11 @@ class _Task:
         if self._failure is not None:
             where += f"; a record for topic {self._failure[1].topic()}"
         kind = "permanently" if error.fatal() else "for now"
+        hear(self._producer)
+        found, _ = with_cause(error)
         return ServiceError(
             f"Kafka refused a transaction {kind}",
-            found=error,
+            found=found,
             where=where,
             hint="No reader sees its records; the next attempt starts after the last committed transaction",
         )

@@ -252,7 +252,7 @@ class _Replay:
         def poll() -> None:
             wanted = [KafkaPartition(self._sink.marker_topic, partition) for partition in starts]
             # It does not wait for open transactions.
-            with open_consumer(self._sink.kafka, self._sink.group, {"log_level": 0}, committed=False) as consumer:
+            with open_consumer(self._sink.kafka, self._sink.group, committed=False) as consumer:
                 while not over.wait(POLL_S):
                     try:
                         found = consumer.committed(wanted, timeout=5)
