@@ -17,6 +17,9 @@ AVRO_LIMITS = {
 # Names whose values Spark never shows, neither in plans and pages nor in event logs: its default, and what has keys.
 REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|certificate|keystore[.]key|truststore|[.]pem"
 
+# In the plan of a stream that was not started, the options of its Kafka source are there a second time, as they are.
+REDACTED_TEXT = r"(?s)DataSource\(.*?,None\)(?=, kafka)"
+
 
 def jars(settings: Settings) -> str:
     """The jars for ``spark.jars``, comma-separated; raises ConfigError if they are not installed."""
@@ -37,6 +40,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
         # Default options: extraJavaOptions belong to the deployment. spark_session sets those of the running driver.
         "spark.executor.defaultJavaOptions": " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items()),
         "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.string.regex": REDACTED_TEXT,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         # Its carriage returns would break the log lines.
