@@ -62,7 +62,7 @@ def _run(stack: LocalStack, *command: str, codes: tuple[int, ...] = (0, 1)) -> s
     done = subprocess.run(
         command, env={**os.environ, **stack.env}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    assert done.stdout.strip() and done.returncode in codes, (
-        f"{command} ended with {done.returncode}: {done.stderr[-3000:]}"
-    )
+    ended = f"{command} ended with {done.returncode}: {done.stderr[-3000:]}"
+    assert done.returncode in codes, ended
+    assert done.stdout.strip(), ended
     return done.stdout
