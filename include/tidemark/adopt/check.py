@@ -13,6 +13,7 @@ from tidemark.adopt.rows import ValueFields
 from tidemark.core.errors import FormatError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.text import SHOWN_MAX, cut
+from tidemark.kafka.names import ADOPT_GROUP
 from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -29,7 +30,7 @@ def compare_with_kafka(settings: Settings, store: ObjectStore, logs: Sequence[Lo
     consumer = Consumer(
         settings.kafka.client(
             {
-                "group.id": "tidemark-adopt",
+                "group.id": ADOPT_GROUP,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.kafka.names import EVIDENCE_GROUP
 from tidemark.kafka.topics import UNAVAILABLE_HINT, kafka_errors
 
 Ints = npt.NDArray[np.int64]
@@ -45,7 +46,7 @@ class LogReader:
         self._consumer = Consumer(
             kafka.client(
                 {
-                    "group.id": "tidemark-evidence",
+                    "group.id": EVIDENCE_GROUP,
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
                     "auto.offset.reset": "error",  # a position that retention deleted is an error, not a jump

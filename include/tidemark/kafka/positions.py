@@ -16,10 +16,10 @@ from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.offsets import TopicPartition
+from tidemark.kafka.names import POSITIONS_GROUP
 from tidemark.kafka.topics import TIMEOUT_S, UNAVAILABLE_HINT, kafka_errors
 
 T = TypeVar("T")
-_GROUP = "tidemark-positions"
 _ONE_RECORD = {"enable.partition.eof": True, "fetch.message.max.bytes": 1}
 
 # Errors of a request while brokers come and go. Consumers do not repeat such a request themselves.
@@ -83,7 +83,7 @@ def backlog(kafka: KafkaConnection, topic: str, positions: Mapping[int, int], *,
     deadline = time.monotonic() + timeout_s
     with (
         kafka_errors("Kafka could not return the backlog", f"{topic} at {kafka}"),
-        open_consumer(kafka, _GROUP, _ONE_RECORD) as consumer,
+        open_consumer(kafka, POSITIONS_GROUP, _ONE_RECORD) as consumer,
     ):
         unread, extents = {}, {}
         for number in _partitions(consumer, topic, timeout_s):
@@ -152,7 +152,7 @@ def _first_of_logs(
     settings = {**_ONE_RECORD, "auto.offset.reset": "earliest"}
     with (
         kafka_errors("Kafka could not return the first records", f"{topic} at {kafka}"),
-        open_consumer(kafka, _GROUP, settings, committed=committed) as consumer,
+        open_consumer(kafka, POSITIONS_GROUP, settings, committed=committed) as consumer,
     ):
         wanted = {log.partition: position for log, position in positions.items()}
         found = _first_messages(consumer, topic, wanted, time.monotonic() + TIMEOUT_S)
@@ -219,7 +219,7 @@ def _ask(kafka: KafkaConnection, question: Callable[[Consumer], T], *, committed
 
     def ask() -> T:
         # A new consumer each time: one keeps the metadata of a broker that had not caught up with the cluster.
-        with open_consumer(kafka, _GROUP, committed=committed) as consumer:
+        with open_consumer(kafka, POSITIONS_GROUP, committed=committed) as consumer:
             return question(consumer)
 
     return repeat_while_leaders_change(ask)

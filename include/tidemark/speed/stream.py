@@ -21,6 +21,7 @@ from tidemark.core.errors import ServiceError, TidemarkError, TransformError
 from tidemark.core.layout import Layout
 from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
+from tidemark.kafka.names import marker_topic
 from tidemark.kafka.positions import Watermarks, watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic, topic_config
 from tidemark.s3 import ObjectStore
@@ -44,7 +45,7 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.spark.time_zone import require_same_clocks
-from tidemark.speed.exactly_once.batches import TransactionBatches, marker_topic, sink_of
+from tidemark.speed.exactly_once.batches import TransactionBatches, sink_of
 from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
 from tidemark.speed.exactly_once.start import set_delivery_mode
@@ -209,7 +210,7 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
     ensure_topic(kafka, speed.topic, partitions=partitions, config=kept)
     ensure_topic(kafka, speed.dead_letter_topic, partitions=partitions, config={**kept, LIMIT: str(room)})
     if speed.delivery == "exactly_once":
-        ensure_markers(kafka, marker_topic(stream), partitions)
+        ensure_markers(kafka, marker_topic(speed.topic), partitions)
     for finding in findings(stream, settings):
         log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **asdict(finding))
     require_partitions(stream, settings, partitions)

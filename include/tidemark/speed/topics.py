@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.definitions.stream import Stream
+from tidemark.kafka.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidemark.kafka.topics import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 DAY_MS = 24 * 3600 * 1000
 DAY_MINUTES = 24 * 60
 # A live record is needed until its day is rebuilt, a dead letter until somebody replays it.

@@ -11,9 +11,12 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import StackError
-from tidemark.stack.files import properties_text
+from tidemark.stack import kafka_security
+from tidemark.stack.files import properties_text, write_private
 from tidemark.stack.java import java_argv
+from tidemark.stack.kafka_security import ADMIN, BrokerSecurity
 from tidemark.stack.processes import Managed, Processes
 
 FORMAT_S = 60
@@ -37,7 +40,7 @@ class Node:
     ``voters`` are the ports of the cluster's controllers, by node id. ``port`` is the broker's, None for a controller
     without a broker. ``replicas`` is the number of replicas of Kafka's own topics; above 1, a majority must acknowledge
     every write. ``settings`` are added to the server's properties, and override them. ``essential`` as in
-    ``Processes.start``.
+    ``Processes.start``. With ``security``, which only a cluster of one node can have, ``port`` is its SCRAM listener.
     """
 
     voters: Mapping[int, int]
@@ -50,20 +53,30 @@ class Node:
     heap: str = "512m"
     settings: Mapping[str, str] = field(default_factory=dict)
     essential: bool = False
+    security: BrokerSecurity | None = None
 
 
 def start_kafka(processes: Processes, folder: Path, node: Node, *, jars: Path, log: Path) -> Managed:
     """Start the node with the data in ``folder``. A new folder is formatted first."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.properties"
-    config.write_text(properties_text(_config(folder, node)), encoding="ascii")
+    write_private(config, properties_text(_config(folder, node)))
     if not (folder / "data" / "meta.properties").exists():
         _format(config, jars, node.cluster_id)
-    argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties=LOGGING)
-    ready = _listens(node.voters[node.id]) if node.port is None else _answers(f"127.0.0.1:{node.port}", node.id)
-    return processes.start(
+    secure = node.security
+    java = {} if secure is None else kafka_security.java_properties(secure)
+    argv = java_argv(jars, "kafka.Kafka", str(config), heap=node.heap, properties={**LOGGING, **java})
+    if node.port is None:
+        ready = _listens(node.voters[node.id])
+    else:
+        plain = KafkaConnection.plain(f"127.0.0.1:{node.port}")
+        ready = _answers(plain if secure is None else secure.plain(ADMIN), node.id)
+    started = processes.start(
         node.name, argv, env={}, ready=ready, timeout_s=node.ready_s, log=log, cwd=folder, essential=node.essential
     )
+    if secure is not None and node.port is not None:
+        kafka_security.create_scram_users(secure, node.port)
+    return started
 
 
 def _config(folder: Path, node: Node) -> dict[str, str]:
@@ -72,7 +85,7 @@ def _config(folder: Path, node: Node) -> dict[str, str]:
         **_listeners(node),
         "controller.quorum.voters": ",".join(f"{number}@127.0.0.1:{port}" for number, port in node.voters.items()),
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        **_security(node),
         "log.dirs": str(folder / "data"),
         # A misspelt topic is an error, not a new topic.
         "auto.create.topics.enable": "false",
@@ -92,13 +105,26 @@ def _config(folder: Path, node: Node) -> dict[str, str]:
 
 
 def _listeners(node: Node) -> dict[str, str]:
-    listeners = {}
-    if node.port is not None:
-        listeners["broker"] = f"PLAINTEXT://127.0.0.1:{node.port}"
+    addresses = [f"{name}://127.0.0.1:{port}" for name, port in _ports(node).items()]
+    advertised = {"advertised.listeners": ",".join(addresses)} if addresses else {}
+    roles = ["broker"] if addresses else []
     if node.id in node.voters:
-        listeners["controller"] = f"CONTROLLER://127.0.0.1:{node.voters[node.id]}"
-    advertised = {"advertised.listeners": listeners["broker"]} if node.port is not None else {}
-    return {"process.roles": ",".join(listeners), "listeners": ",".join(listeners.values()), **advertised}
+        roles.append("controller")
+        addresses.append(f"CONTROLLER://127.0.0.1:{node.voters[node.id]}")
+    return {"process.roles": ",".join(roles), "listeners": ",".join(addresses), **advertised}
+
+
+def _ports(node: Node) -> dict[str, int]:
+    """The broker's ports by listener."""
+    if node.port is None:
+        return {}
+    return {"PLAINTEXT": node.port} if node.security is None else kafka_security.listeners(node.security, node.port)
+
+
+def _security(node: Node) -> dict[str, str]:
+    if node.security is None:
+        return {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"}
+    return kafka_security.server_properties(node.security)
 
 
 def _copies(replicas: int) -> dict[str, str]:
@@ -133,11 +159,11 @@ def _listens(port: int) -> Callable[[], bool]:
     return answers
 
 
-def _answers(bootstrap: str, node_id: int) -> Callable[[], bool]:
+def _answers(connection: KafkaConnection, node_id: int) -> Callable[[], bool]:
     """Whether a broker is part of the cluster that it describes, which means that it is no longer fenced."""
     # Refused connections are normal until the broker listens; librdkafka would log each of them.
     quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
-    admin = AdminClient({"bootstrap.servers": bootstrap, **quiet})
+    admin = AdminClient(connection.client(quiet))
 
     def answers() -> bool:
         try:

@@ -21,6 +21,7 @@ from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
+from tidemark.kafka.names import delivery_prefix, marker_topic
 from tidemark.kafka.positions import watermarks
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
@@ -49,18 +50,13 @@ def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLim
     """The sink of the stream's records and markers; ``topic_id`` is the source's. Markers need no ``limits``."""
     return Sink(
         kafka=settings.speed_kafka,
-        group=f"{settings.client_prefix}-speed-{stream.name}-{topic_id}",
-        marker_topic=marker_topic(stream),
+        group=delivery_prefix("speed", stream, settings) + topic_id,
+        marker_topic=marker_topic(stream.speed.topic),
         records=stream.speed.transaction_records,
         timeout_s=TRANSACTION_TIMEOUT_S,
         batch_bytes=min(_BATCH_BYTES, limits.live, limits.dead_letter),
         set_marker=f"tidemark markers {stream.name} --set PARTITION=OFFSET",
     )
-
-
-def marker_topic(stream: Stream) -> str:
-    """The empty topic whose committed group offsets are the markers."""
-    return f"{stream.speed.topic}.markers"
 
 
 @dataclass(kw_only=True)

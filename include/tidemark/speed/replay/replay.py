@@ -28,6 +28,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.outcome import RunStep
 from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
+from tidemark.kafka.names import delivery_prefix, marker_topic
 from tidemark.kafka.positions import open_consumer, watermarks
 from tidemark.kafka.topics import describe_topic, topic_config
 from tidemark.s3 import ObjectStore
@@ -108,8 +109,8 @@ def replay_sink(stream: Stream, settings: Settings, topic_id: str, limits: Recor
     """As ``sink_of``; ``topic_id`` is the dead-letter topic's."""
     return Sink(
         kafka=settings.speed_kafka,
-        group=f"{settings.client_prefix}-replay-{stream.name}-{topic_id}",
-        marker_topic=f"{stream.speed.dead_letter_topic}.markers",
+        group=delivery_prefix("replay", stream, settings) + topic_id,
+        marker_topic=marker_topic(stream.speed.dead_letter_topic),
         records=stream.speed.transaction_records,
         timeout_s=TIMEOUT_S,
         batch_bytes=min(limits.live, limits.dead_letter, ANY_LIMITS.live),
