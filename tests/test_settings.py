@@ -1,6 +1,7 @@
 """A wrong setting is reported by the name of its variable before anything connects."""
 
 import os
+from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -26,7 +27,7 @@ def test_an_s3_endpoint_that_is_not_a_url_is_named_by_its_variable(
     assert "TIDEMARK_S3_ENDPOINT: String should match pattern '^https?://" in str(caught.value)
 
 
-def given(**more: str) -> Settings:
+def given(**more: Any) -> Settings:
     keys = {"s3_access_key": "k", "s3_secret_key": "k", "catalog_uri": "jdbc:sqlite:c"}
     return Settings.model_validate({"kafka_bootstrap": "h:1", "bucket": "lake", **keys, **more})
 
@@ -86,6 +87,11 @@ def test_an_inherited_session_token_is_not_sent_with_the_configured_keys(monkeyp
     files = PyArrowFileIO(s3_properties(found)).fs_by_scheme("s3", None)
     (options,) = files.__reduce__()[1]
     assert (options["access_key"], options["session_token"]) == ("OURS", "")
+
+
+def test_equal_settings_are_one_key_of_a_cache_mappings_included() -> None:
+    properties: Any = {"security.protocol": "SASL_SSL"}
+    assert len({given(kafka_properties=properties), given(kafka_properties=properties), given()}) == 2
 
 
 @pytest.mark.parametrize(("master", "local"), [("local[2]", True), ("local", True), ("spark://host:7077", False)])

@@ -4,19 +4,21 @@ Conditional writes use Amazon S3's ``If-None-Match: *``: the first writer of a k
 """
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, NoCredentialsError, ProfileNotFound
 from urllib3.exceptions import HTTPError
 
-from tidemark.core.errors import ConflictError, ServiceError
+from tidemark.connections.s3 import S3Identity, connection_options
+from tidemark.connections.s3_hints import DENIED, s3_hint
+from tidemark.core.errors import ConfigError, ConflictError, ServiceError
 from tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 READ_TRIES = 3
+# Clients are created in several threads, and boto3's sessions can't do that.
+_CREATING = threading.Lock()
 # An update fails only if another process updates the same object at the same moment.
 UPDATE_TRIES = 10
 # How S3Proxy, the local stack's server, lists an unfinished object. No object of ours has such a name.
@@ -42,30 +46,110 @@ class ObjectInfo:
     modified: datetime
 
 
-def s3_client(settings: Settings, *, attempts: int = 10, read_timeout_s: float = 60) -> "S3Client":
-    """A boto3 client for the settings' server; 10 s to connect.
+def identity(settings: Settings) -> S3Identity:
+    """Who calls S3, by the settings."""
+    return S3Identity(
+        access_key=settings.s3_access_key.get_secret_value(),
+        secret_key=settings.s3_secret_key.get_secret_value(),
+        session_token=settings.s3_session_token.get_secret_value(),
+        profile=settings.s3_profile,
+        role_arn=settings.s3_role_arn,
+        external_id=settings.s3_external_id,
+        sts_endpoint=settings.s3_sts_endpoint,
+        region=settings.s3_region,
+        ca_bundle=str(settings.s3_ca_bundle or ""),
+        proxy=settings.s3_proxy,
+    )
+
+
+def current_keys(settings: Settings) -> dict[str, str]:
+    """The identity's keys of this moment, by pyiceberg's names.
+
+    Raises ServiceError if there are none, or the role is refused.
+    """
+    try:
+        keys = identity(settings).current()
+        if keys is None:
+            raise NoCredentialsError
+    except (ClientError, BotoCoreError) as error:
+        client = s3_client(settings)
+        raise failed_call("S3 gives no keys to pyiceberg", client, error, bucket=settings.bucket) from error
+    named = {"access-key-id": keys.access_key, "secret-access-key": keys.secret_key, "session-token": keys.token}
+    return {f"s3.{name}": value for name, value in named.items() if value}
+
+
+def path_style(settings: Settings) -> bool:
+    """Whether URLs have the bucket in their path, not in the name of the host."""
+    return settings.s3_addressing == "path" or (settings.s3_addressing == "auto" and bool(settings.s3_endpoint))
+
+
+def s3_client(
+    settings: Settings, *, attempts: int = 10, connect_timeout_s: float = 10, read_timeout_s: float = 60
+) -> "S3Client":
+    """A boto3 client for the settings' server and identity. Every object that it creates asks for their encryption.
 
     Each call is tried ``attempts`` times, with botocore's pauses. Ten tries outlast 25 s of 5xx answers or broken
     connections, and 110 s of SlowDown. A failed batch would send all of its bytes again.
 
     The client signs each body's SHA-256, so the server refuses an object or part with a changed byte.
     ``when_required`` leaves out only further checksums, which not every server knows.
+    Raises ConfigError if there is no such profile.
     """
-    return boto3.client(
-        "s3",
-        endpoint_url=settings.s3_endpoint,
-        region_name=settings.s3_region,
-        aws_access_key_id=settings.s3_access_key.get_secret_value(),
-        aws_secret_access_key=settings.s3_secret_key.get_secret_value(),
-        config=Config(
-            retries={"mode": "standard", "max_attempts": attempts},
-            connect_timeout=10,
-            read_timeout=read_timeout_s,
-            s3={"addressing_style": "path" if settings.s3_endpoint else "auto"},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
+    caller = identity(settings)
+    verify, proxies = connection_options(caller.ca_bundle, caller.proxy)
+    style: Literal["path", "virtual", "auto"] = "path" if path_style(settings) else settings.s3_addressing
+    try:
+        session = caller.session()
+    except ProfileNotFound as error:
+        raise ConfigError(
+            "no such AWS profile", found=error, where="TIDEMARK_S3_PROFILE, or else AWS_PROFILE"
+        ) from error
+    with _CREATING:
+        client = session.client(
+            "s3",
+            endpoint_url=settings.s3_endpoint,
+            region_name=settings.s3_region,
+            verify=verify,
+            config=Config(
+                retries={"mode": "standard", "max_attempts": attempts},
+                connect_timeout=connect_timeout_s,
+                read_timeout=read_timeout_s,
+                s3={"addressing_style": style},
+                proxies=proxies,
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+    _add_to_requests(client, settings)
+    return client
+
+
+def _add_to_requests(client: "S3Client", settings: Settings) -> None:
+    """Add what is said in every request, so that no call of the platform can leave it out."""
+    encryption = encryption_options(settings)
+
+    def encrypt(params: dict[str, Any], **_: object) -> None:
+        params.update(encryption)
+
+    def pay(params: dict[str, Any], **_: object) -> None:
+        params["headers"]["x-amz-request-payer"] = "requester"
+
+    if encryption:
+        for call in ("PutObject", "CreateMultipartUpload", "CopyObject"):
+            client.meta.events.register(f"before-parameter-build.s3.{call}", encrypt)
+    if settings.s3_requester_pays:
+        client.meta.events.register("before-call.s3", pay)
+
+
+def encryption_options(settings: Settings) -> dict[str, Any]:
+    """The arguments of PutObject that ask for the settings' encryption; none leaves it to the bucket."""
+    if not settings.s3_encryption:
+        return {}
+    return {
+        "ServerSideEncryption": settings.s3_encryption,
+        **({"SSEKMSKeyId": settings.s3_kms_key} if settings.s3_kms_key else {}),
+        **({"BucketKeyEnabled": True} if settings.s3_bucket_key else {}),
+    }
 
 
 def error_code(error: Exception) -> str:
@@ -76,6 +160,37 @@ def error_code(error: Exception) -> str:
     if not isinstance(error, ClientError):
         return type(error).__name__
     return str(error.response.get("Error", {}).get("Code") or error.response["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def failed_call(
+    problem: str, client: "S3Client", error: Exception, *, bucket: str, key: str = "", hint: str | None = None
+) -> ServiceError:
+    """The error to raise for a call that failed. Without a ``hint`` it has the one for S3's code, if there is one."""
+    code = error_code(error)
+    operation = error.operation_name if isinstance(error, ClientError) else ""
+    hint = hint or s3_hint(
+        code,
+        operation=operation,
+        message=str(error),
+        endpoint=client.meta.endpoint_url,
+        bucket=bucket,
+        key=key,
+    )
+    return ServiceError(problem, found=f"{code}: {error}", where=f"s3://{bucket}/{key}", hint=hint)
+
+
+def require_s3(settings: Settings) -> None:
+    """Raise ServiceError, within 10 s, if the server can't be reached or does not know the caller.
+
+    For commands: their own calls wait half a minute for a server that does not answer. Nothing is read: whether the
+    caller may read is left to the calls that need it.
+    """
+    client = s3_client(settings, attempts=2, connect_timeout_s=4, read_timeout_s=4)
+    try:
+        client.list_objects_v2(Bucket=settings.bucket, Prefix=settings.prefix, MaxKeys=1)
+    except (ClientError, BotoCoreError) as error:
+        if error_code(error) not in DENIED:
+            raise failed_call("S3 does not answer", client, error, bucket=settings.bucket) from error
 
 
 def write_if_absent(write: Callable[[], object]) -> bool:
@@ -107,9 +222,7 @@ def ensure_bucket(settings: Settings) -> None:
     except (ClientError, BotoCoreError) as error:
         code = error_code(error)
         if code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
-            raise ServiceError(
-                "S3 could not create a bucket", found=f"{code}: {error}", where=settings.bucket
-            ) from error
+            raise failed_call("S3 could not create a bucket", client, error, bucket=settings.bucket) from error
 
 
 class ObjectStore:
@@ -271,5 +384,4 @@ class ObjectStore:
 
     def refused(self, call: str, key: str, error: Exception, *, hint: str | None = None) -> ServiceError:
         """The error to raise for a call that S3 refused."""
-        found, where = f"{error_code(error)}: {error}", f"s3://{self.bucket}/{key}"
-        return ServiceError(f"S3 {call} failed", found=found, where=where, hint=hint)
+        return failed_call(f"S3 {call} failed", self.client, error, bucket=self.bucket, key=key, hint=hint)

@@ -141,6 +141,9 @@ class Settings(BaseSettings):
     spark_master: str = Field(default="local[2]", description="Spark's master URL.")
     spark_driver_memory: str = Field(default="1g", description="Memory of Spark's driver.")
 
+    def __hash__(self) -> int:
+        return hash((self.kafka_bootstrap, self.s3_endpoint, self.deployment))  # mappings have no hash
+
     @field_validator("kafka_bootstrap")
     @classmethod
     def _has_brokers(cls, brokers: str, given: ValidationInfo) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidemark.adopt.rows import ValueFields
 from tidemark.adopt.run import Imported, import_objects
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import plain
 from tidemark.definitions.stream import load_stream
 from tidemark.spark.session import bare_session
@@ -21,7 +21,7 @@ def adopt_objects(
     stack: str | None, stream_name: str, prefix: str, *, fields: ValueFields, topic_id: str | None, dry_run: bool
 ) -> bool:
     """Import what lies below the prefix and print the result. Return whether all of it was imported."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     java_command()
     os.environ.update(BRIEF_JVM)

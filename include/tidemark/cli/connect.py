@@ -32,3 +32,12 @@ def connect(stack: str | None) -> Settings:
         del os.environ[name]  # another deployment's variable would override the stack's file
     os.environ[ENV_FILE_VARIABLE] = str(file)
     return settings()
+
+
+def connect_s3(stack: str | None) -> Settings:
+    """``connect`` for a command that reads S3. Raises ServiceError at once if S3 does not answer."""
+    from tidemark.s3 import require_s3
+
+    found = connect(stack)
+    require_s3(found)
+    return found

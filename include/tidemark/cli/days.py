@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from rich.console import Console
 from rich.text import Text
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.versions import parse_day
 from tidemark.core.offsets import count
@@ -36,7 +36,7 @@ def print_days(
 
     Return whether every day that ended more than ``grace_hours`` ago is sealed, and readers see proven rows only.
     """
-    settings = connect(stack)
+    settings = connect_s3(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     console = open_console()
     first, last = (parse_day(text) if text else None for text in (from_day, to_day))

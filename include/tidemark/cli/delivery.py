@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
@@ -24,7 +24,7 @@ OTHERS = ("missing", "duplicated", "unexpected", "replayed", "pending", "not_arc
 
 def print_delivery(stack: str | None, stream_name: str, start: str | None, end: str | None) -> int:
     """Audit the delivery, print and save the result. Return the exit code of the verdict."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     now = datetime.now(UTC)
     run = Run.open(stream_name, run_name(f"delivery-{now:%Y%m%dT%H%M%S%fZ}"), settings)
     span = parse_span(start, end, run.stream.zone, now)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidemark.archive.retention import Retention
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import fits, make_table, open_console, plain
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.heartbeat import Heartbeat
@@ -17,7 +17,7 @@ from tidemark.inspect.health import LayerHealth, read_health
 
 def print_health(stack: str | None, stream: str | None, *, stale_seconds: float) -> bool:
     """Print one row per layer. Return whether every layer is healthy."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     names = stream_names(settings.streams_dir)
     if not names or (stream is not None and stream not in names):
         raise ConfigError(

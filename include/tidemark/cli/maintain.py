@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import open_console, plain
 from tidemark.cli.spark import command_spark
 from tidemark.core.errors import RequestError
@@ -23,7 +23,7 @@ def print_maintenance(
 ) -> None:
     """Maintain one stream, and print each step's result."""
     age = parse_age(older_than)
-    settings = connect(stack)
+    settings = connect_s3(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     console = open_console()
     with console.status("reading manifests") as status:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.report import print_report
 from tidemark.core.days import last_ended
 from tidemark.definitions.stream import load_stream
@@ -26,7 +26,7 @@ SparkStep = Callable[[Run, Any], object]
 
 def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: str | None, force: bool) -> None:
     """Run every step for the days, by default yesterday. Print the report, even after a failure."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     days = _days(stream, settings, from_day, to_day)
     request = tasks.Request(days=days, force=force)
     run = Run.open(stream, run_name(f"command-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)

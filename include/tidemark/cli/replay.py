@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.spark import command_spark
 from tidemark.core.manifest import canonical_json
@@ -22,7 +22,7 @@ _KINDS = {
 
 def replay_dead_letters(stack: str | None, stream_name: str) -> None:
     """Replay, then print and save the result."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     run = Run.open(stream_name, run_name(f"replay-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)
     console = open_console()
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("offsets"), TimeElapsedColumn())

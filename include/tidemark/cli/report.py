@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import open_console, plain
 from tidemark.core.errors import ConfigError, RequestError
 from tidemark.core.layout import Layout
@@ -21,7 +21,7 @@ COLOURS = {"failed": "red", "complete": "green", "unchanged": "green"}
 
 def print_last_report(stack: str | None, stream: str | None) -> None:
     """Print the newest report's verdict and location. Raises RequestError if there is none."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     store = ObjectStore(settings)
     names = stream_names(settings.streams_dir)
     if stream is not None and stream not in names:

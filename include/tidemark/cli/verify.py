@@ -5,7 +5,7 @@ import sys
 
 from rich.console import Console
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.versions import parse_day
 from tidemark.verify.day import verify_day
@@ -18,7 +18,7 @@ VERDICTS = {"proven": "green", "disproven": "red", "unknown": "yellow"}
 
 def print_verification(stack: str | None, stream: str, day: str, version: int | None, *, as_json: bool) -> int:
     """Verify and print. Return the exit code of the verdict. Raises what ``verify_day`` raises."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     with Console(stderr=True).status("reading seals and manifests") as status:
         found = verify_day(
             settings, stream, parse_day(day), version, progress=lambda text: status.update(f"verifying: {text}")

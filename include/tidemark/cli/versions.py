@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import open_console, plain, print_fields
 from tidemark.core.errors import RequestError
 from tidemark.core.seal import Difference
@@ -22,7 +22,7 @@ REASONS = {
 
 def print_versions(stack: str | None, stream_name: str, day: str) -> None:
     """Print every version of the day. Raises what ``day_versions`` raises."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     stream = load_stream(stream_name, settings.streams_dir)
     console = open_console()
     with console.status("reading seals and tables"):
@@ -71,7 +71,7 @@ def roll_back(stack: str | None, stream_name: str, day: str, version: int) -> No
     from tidemark.cli.spark import command_spark
     from tidemark.reconcile.rollback import rollback_day
 
-    wanted, settings = parse_day(day), connect(stack)
+    wanted, settings = parse_day(day), connect_s3(stack)
     run = Run.open(stream_name, run_name(f"rollback-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)
     console = open_console()
     with command_spark(settings, f"tidemark-rollback-{stream_name}", console) as spark, console.status("rolling back"):

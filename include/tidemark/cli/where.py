@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from tidemark.cli.connect import connect
+from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import open_console, print_fields
 from tidemark.inspect.locate import CompactedBatch, Located, LocatedVersion, RecordCopy, locate
 
 
 def print_location(stack: str | None, stream: str, topic: str, partition: int, offset: int) -> None:
     """Print every copy in the archive, and every version of the record's day. Raises what ``locate`` raises."""
-    settings = connect(stack)
+    settings = connect_s3(stack)
     console = open_console()
     with console.status("reading manifests and seals"):
         found = locate(settings, stream, topic, partition, offset)

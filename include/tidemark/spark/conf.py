@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
+from tidemark.spark.s3_conf import s3_conf, s3_variables
+from tidemark.spark.trust import java_trust
 
 # Avro allocates the length that precedes a string, bytes or list: six broken bytes request 2 GB and end the JVM.
 AVRO_LIMITS = {
@@ -28,11 +30,12 @@ def jars(settings: Settings) -> str:
 def session_conf(settings: Settings) -> dict[str, str]:
     """Spark properties of a Tidemark application. S3 credentials are in environment variables, never here."""
     catalog = f"spark.sql.catalog.{settings.catalog}"
-    conf = {
-        # The workers' keys are those of the settings, which have no session. Empty counts as unset.
-        "spark.executorEnv.AWS_SESSION_TOKEN": "",
+    return {
         # Default options: extraJavaOptions belong to the deployment. spark_session sets those of the running driver.
-        "spark.executor.defaultJavaOptions": " ".join(f"-D{name}={value}" for name, value in AVRO_LIMITS.items()),
+        "spark.executor.defaultJavaOptions": " ".join(
+            f"-D{name}={value}"
+            for name, value in {**AVRO_LIMITS, **java_trust(settings.s3_ca_bundle, executor=True)}.items()
+        ),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         # Its carriage returns would break the log lines.
@@ -51,20 +54,9 @@ def session_conf(settings: Settings) -> dict[str, str]:
         f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         # Other processes commit to the same tables; a cached table would not show their commits.
         f"{catalog}.cache-enabled": "false",
-        "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
-        ".EnvironmentVariableCredentialsProvider",
-        "spark.hadoop.fs.s3a.endpoint.region": settings.s3_region,
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        **s3_conf(settings, catalog),
     }
-    if settings.s3_endpoint:
-        conf |= {
-            f"{catalog}.s3.endpoint": settings.s3_endpoint,
-            f"{catalog}.s3.path-style-access": "true",
-            "spark.hadoop.fs.s3a.endpoint": settings.s3_endpoint,
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-            "spark.hadoop.fs.s3a.connection.ssl.enabled": str(settings.s3_endpoint.startswith("https")).lower(),
-        }
-    return conf
 
 
 def loopback(master: str) -> dict[str, str]:
@@ -75,15 +67,12 @@ def loopback(master: str) -> dict[str, str]:
 
 
 def submit_environment(settings: Settings) -> dict[str, str]:
-    """Variables for spark-submit: this Python and its Spark, and the S3 credentials for the JVM's clients."""
+    """Variables for spark-submit: this Python and its Spark, and who calls S3."""
     return {
         # PySpark's own search fails on a path with a space; and another Spark would not fit our jars.
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
-        "AWS_ACCESS_KEY_ID": settings.s3_access_key.get_secret_value(),
-        "AWS_SECRET_ACCESS_KEY": settings.s3_secret_key.get_secret_value(),
-        "AWS_SESSION_TOKEN": "",  # an inherited one would be sent with these keys, and S3 would refuse both
-        "AWS_REGION": settings.s3_region,
+        **s3_variables(settings),
     }
 
 

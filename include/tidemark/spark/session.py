@@ -17,6 +17,7 @@ from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
 from tidemark.spark.conf import AVRO_LIMITS, jars, loopback, session_conf, spark_home, submit_environment
 from tidemark.spark.java import jvm
+from tidemark.spark.trust import java_trust
 
 DAEMON = "tidemark.spark.daemon"
 # They log the stack trace of a failed task again, which TaskSetManager logs, too, wherever the task ran.
@@ -127,7 +128,8 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
             found=str(error),
             hint="See its messages in this log. It needs Java 17 or 21, and the memory in spark.driver.memory",
         ) from error
-    for key, value in AVRO_LIMITS.items():  # Avro reads them when it first decodes a value
+    # Avro and TLS read them at their first use.
+    for key, value in {**AVRO_LIMITS, **java_trust(settings.s3_ca_bundle)}.items():
         jvm(session).java.lang.System.setProperty(key, value)
     session.sparkContext.setLogLevel("WARN")
     log4j = jvm(session).org.apache.logging.log4j

@@ -7,11 +7,14 @@ from contextlib import closing, contextmanager
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidemark.core.errors import FormatError, ServiceError
+from tidemark.s3 import current_keys, path_style
 from tidemark.settings import Settings
+from tidemark.tables.file_io import CA_BUNDLE, S3_FILES
 
 # Columns of the quarantine: the place of the record kept instead of a duplicate by key; null for a rejected one.
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
@@ -43,12 +46,17 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
 
 
 def s3_properties(settings: Settings) -> dict[str, str]:
-    """Pyiceberg's properties for reading files."""
+    """Pyiceberg's properties for reading files, with the keys of this moment: keys of a role last 15 minutes at least.
+
+    Raises ServiceError if there are none, or the role is refused.
+    """
     return {
         "s3.region": settings.s3_region,
-        "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-        "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
+        **current_keys(settings),
         **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
+        "s3.force-virtual-addressing": str(not path_style(settings)).lower(),
+        **({"s3.proxy-uri": settings.s3_proxy} if settings.s3_proxy else {}),
+        **({PY_IO_IMPL: S3_FILES, CA_BUNDLE: str(settings.s3_ca_bundle)} if settings.s3_ca_bundle else {}),
     }
 
 
