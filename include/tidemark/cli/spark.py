@@ -9,7 +9,8 @@ from rich.console import Console
 
 from tidemark.settings import Settings
 from tidemark.spark.session import quiet_session
-from tidemark.stack.java import BRIEF_JVM, java_command
+from tidemark.spark.java_command import java_command
+from tidemark.stack.java import BRIEF_JVM
 
 
 @contextmanager
