@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import PY_IO_IMPL
@@ -60,20 +61,28 @@ def s3_properties(settings: Settings) -> dict[str, str]:
     }
 
 
+@contextmanager
+def open_catalog(settings: Settings) -> Iterator[Catalog]:
+    """The catalog as pyiceberg's. Raises ServiceError if it fails."""
+    # SQLAlchemy's form of the JDBC URL. A file's path is absolute, so another slash follows.
+    uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
+    properties = {"uri": uri, "warehouse": settings.warehouse, **s3_properties(settings)}
+    try:
+        with closing(SqlCatalog(settings.catalog, **properties)) as catalog:
+            yield catalog
+    except SQLAlchemyError as error:
+        raise ServiceError(
+            "the catalog can't be read", expected="its tables", found=error, where=f"catalog {settings.catalog}"
+        ) from error
+
+
 def load_table(settings: Settings, name: str) -> Table | None:
     """A table of the catalog; None if it does not exist yet.
 
     Raises ServiceError if the catalog fails, and what ``pyiceberg_errors`` raises if the metadata can't be read.
     """
-    # SQLAlchemy's form of the JDBC URL. A file's path is absolute, so another slash follows.
-    uri = settings.catalog_uri.removeprefix("jdbc:").replace("sqlite:", "sqlite:///", 1)
-    properties = {"uri": uri, "warehouse": settings.warehouse, **s3_properties(settings)}
     try:
-        with closing(SqlCatalog(settings.catalog, **properties)) as catalog, pyiceberg_errors(name):
+        with open_catalog(settings) as catalog, pyiceberg_errors(name):
             return catalog.load_table((settings.namespace, name))
     except NoSuchTableError:
         return None
-    except SQLAlchemyError as error:
-        raise ServiceError(
-            "the catalog can't be read", expected="its tables", found=error, where=f"catalog {settings.catalog}"
-        ) from error

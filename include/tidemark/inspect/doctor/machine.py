@@ -25,11 +25,15 @@ _JARS = ("spark-sql-kafka-0-10_", "spark-hadoop-cloud_", "spark-avro_", "iceberg
 _SAME_VERSION = "spark-sql-kafka-0-10_"
 
 
-def machine_checks(settings: Settings, streams: Sequence[Stream]) -> Iterator[Check]:
-    """Checks of this machine, for any role. The last starts Java."""
+def checks_without_java(settings: Settings) -> Iterator[Check]:
+    """Checks of this machine, for any role."""
     yield Check(subject=MACHINE, name="Java", ask=_java)
     yield Check(subject=MACHINE, name="Spark jars", ask=partial(_jars, settings))
     yield Check(subject=MACHINE, name="Spark", ask=partial(_spark, settings))
+
+
+def java_checks(streams: Sequence[Stream]) -> Iterator[Check]:
+    """The check that takes longest, because it starts Java: 3 to 10 s."""
     if streams:
         yield Check(
             subject=MACHINE,

@@ -40,6 +40,9 @@ def rights_key(folder_name: str) -> str:
     return f"{S3}: folder {folder_name}"
 
 
+WAREHOUSE_KEY = rights_key("warehouse")
+
+
 def _name(need: S3Need) -> str:
     return f"folder {need.folder}" if need.folder != PREFIX else "prefix"
 
