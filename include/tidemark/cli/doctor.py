@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console, plain
-from tidemark.inspect.doctor.checkup import Check, Checkup, State
+from tidemark.inspect.doctor.checkup import Checkup, Probe, State
 from tidemark.inspect.doctor.roles import Role
 from tidemark.inspect.doctor.run import doctor
 
@@ -21,18 +21,23 @@ _SHOWN: dict[State, tuple[str, str]] = {
 
 
 def print_checkup(stack: str | None, stream: str | None, roles: Sequence[Role], *, as_json: bool) -> bool:
-    """Check and print. Return whether no line is failed. Raises ConfigError if there is no such stream."""
+    """Probe and print. Return whether no line is failed. Raises ConfigError if there is no such stream."""
     settings = connect(stack)
     with Console(stderr=True).status("starting") as status:
 
-        def begin(check: Check) -> None:
-            status.update(f"checking {check.subject}: {check.name}")
+        def begin(probe: Probe) -> None:
+            status.update(f"checking {probe.subject}: {probe.name}")
 
         lines = doctor(settings, stream, roles, begin)
         found = list(lines) if as_json else list(_printed(open_console(), lines))
     healthy = not any(line.state == "failed" for line in found)
     if as_json:
-        value = {"healthy": healthy, "stream": stream, "roles": list(roles), "lines": [line.to_value() for line in found]}
+        value = {
+            "healthy": healthy,
+            "stream": stream,
+            "roles": list(roles),
+            "lines": [line.to_value() for line in found],
+        }
         json.dump(value, sys.stdout, indent=2)
         sys.stdout.write("\n")
     return healthy

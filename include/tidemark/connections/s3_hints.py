@@ -36,6 +36,7 @@ _HINTS = {
     "InvalidToken": "TIDEMARK_S3_SESSION_TOKEN must come from the same login as the keys",
     "RequestTimeTooSkewed": "The clocks of this machine and of the server differ by over 15 minutes: synchronize them",
     "RequestExpired": "The clocks of this machine and of the server differ by over 15 minutes: synchronize them",
+    "NotImplemented": "The server can't do what is asked: see TIDEMARK_S3_ENCRYPTION and the stream's archive.storage",
     "NoSuchBucket": "Create the bucket, or correct TIDEMARK_BUCKET",
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,

@@ -47,7 +47,8 @@ _NAMES: dict[AclOperation, Operation] = {
 }
 
 # A producer writes a refusal to its log, too.
-_SILENT = logging.Logger("refusals", logging.CRITICAL + 1)
+_SILENT = logging.getLogger(f"{__name__}.refusals")
+_SILENT.setLevel(logging.CRITICAL + 1)
 
 
 class NoTopicError(Exception):
@@ -132,9 +133,7 @@ def _group(kafka: KafkaConnection, group: str, _: frozenset[Operation]) -> set[O
     admin = admin_client(kafka)
 
     def ask() -> set[Operation]:
-        request = admin.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=TIMEOUT_S
-        )
+        request = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=TIMEOUT_S)
         return _operations(request[group].result(timeout=TIMEOUT_S + 1))
 
     return _repeated(ask)

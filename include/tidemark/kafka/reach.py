@@ -1,4 +1,4 @@
-"""Whether a cluster answers, and if not, why: librdkafka hides the cause of a failed connection behind a time-out."""
+"""Whether a cluster answers, and if not, why: librdkafka reports a failed connection as a time-out."""
 
 import re
 import time
@@ -25,8 +25,7 @@ _CAUSES = (
     (
         KafkaError._SSL,  # noqa: SLF001
         "no TLS connection to Kafka",
-        "Check ssl.ca.location (the certificate that signed the broker's), the host name in the broker's certificate,"
-        " and that the port is one with TLS",
+        "Check ssl.ca.location (who signed the broker's certificate), the name in it, and that the port has TLS",
     ),
     (
         KafkaError._RESOLVE,  # noqa: SLF001
@@ -44,7 +43,7 @@ _CAUSES = (
         "Check that its brokers run, and that this machine may connect to them (address, port, firewall)",
     ),
 )
-_PROTOCOL = re.compile(r"security\.protocol|PLAINTEXT broker listener|Disconnected while requesting ApiVersion|during handshake", re.IGNORECASE)
+_PROTOCOL = re.compile(r"security\.protocol|PLAINTEXT broker listener|requesting ApiVersion", re.IGNORECASE)
 _PROTOCOL_HINT = "Check security.protocol: the port expects another one (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL)"
 # The state of librdkafka's connection, and its name of a bootstrap server.
 _DETAIL = re.compile(r" \(after \d+ms in state \w+(, [^)]*)?\)|(?<=\d)/(bootstrap|\d+)(?=:)|^[a-z_]+://")

@@ -8,13 +8,12 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
 from tidemark.settings import Settings
 from tidemark.tables.reader import open_catalog, pyiceberg_errors
 
 _ROWS = pa.table({"id": [1]})
-# Without it, pyiceberg commits again after a conflict.
-_NO_RETRIES = {"commit.retry.num-retries": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ def known_tables(settings: Settings) -> int:
 
 
 def commit_round_trip(settings: Settings) -> RoundTrip:
-    """Create a table, commit a row, commit another on the table as it was before, read, and remove the table.
+    """Create a table, commit to it, commit to it as it was before, read it, and remove it.
 
     Raises as ``open_catalog`` and ``pyiceberg_errors`` do.
     """
@@ -42,10 +41,11 @@ def commit_round_trip(settings: Settings) -> RoundTrip:
     with open_catalog(settings) as catalog, pyiceberg_errors(name):
         created = _ensure_namespace(catalog, settings.namespace)
         identifier = (settings.namespace, name)
-        table = catalog.create_table(identifier, _ROWS.schema, properties=_NO_RETRIES)
+        table = catalog.create_table(identifier, _ROWS.schema)
         try:
             outdated = catalog.load_table(identifier)
             table.append(_ROWS)
+            _add_column(table, "first")
             refused = _is_refused(outdated)
             rows = catalog.load_table(identifier).scan().to_arrow().num_rows
         finally:
@@ -67,9 +67,15 @@ def _ensure_namespace(catalog: Catalog, namespace: str) -> bool:
     return True
 
 
+def _add_column(table: Table, name: str) -> None:
+    """A commit that writes no data file, which a refusal would leave."""
+    with table.update_schema() as change:
+        change.add_column(name, StringType())
+
+
 def _is_refused(outdated: Table) -> bool:
     try:
-        outdated.append(_ROWS)
+        _add_column(outdated, "second")
     except CommitFailedException:
         return True
     return False

@@ -38,12 +38,12 @@ class Checkup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Probe:
     """A check of one thing. ``needs`` are the keys of checks without which it is skipped."""
 
     subject: str
     name: str
-    ask: Callable[["Check"], Iterable[Checkup]]
+    ask: Callable[["Probe"], Iterable[Checkup]]
     needs: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
 
@@ -67,45 +67,43 @@ class Check:
         return Checkup(subject=self.subject, name=name or self.name, state=state, found=found, hint=hint)
 
 
-def run_checks(checks: Sequence[Check], begin: Callable[[Check], None]) -> Iterator[Checkup]:
+def run_checks(checks: Sequence[Probe], begin: Callable[[Probe], None]) -> Iterator[Checkup]:
     """The lines of every check, in order, each as soon as it is known. ``begin`` is called before a check starts."""
     causes: dict[str, str] = {}
-    for check in checks:
-        cause = next((causes[key] for key in check.needs if key in causes), None)
+    for probe in checks:
+        cause = next((causes[key] for key in probe.needs if key in causes), None)
         if cause is not None:
-            causes[check.key] = cause
-            yield check.skipped(f"needs {cause}")
+            causes[probe.key] = cause
+            yield probe.skipped(f"needs {cause}")
             continue
-        begin(check)
-        lines = _answer(check)
+        begin(probe)
+        lines = _answer(probe)
         if any(line.state == "failed" for line in lines):
-            causes[check.key] = check.key
+            causes[probe.key] = probe.key
         yield from lines
 
 
-def _answer(check: Check) -> tuple[Checkup, ...]:
+def _answer(probe: Probe) -> tuple[Checkup, ...]:
     """The check's lines; a thread, because not every library has a time limit."""
     lines: list[Checkup] = []
 
     def ask() -> None:
         try:
-            lines.extend(check.ask(check))
+            lines.extend(probe.ask(probe))
         except TidemarkError as error:
-            lines.append(failure(check, error))
-        except Exception as error:  # a library's, which must not end the other checks
-            lines.append(check.failed(error_text(error), "This is unexpected: report it with this line"))
+            lines.append(failure(probe, error))
+        except Exception as error:  # noqa: BLE001 - a library's, which must not end the other checks
+            lines.append(probe.failed(error_text(error), "This is unexpected: report it with this line"))
 
-    thread = threading.Thread(target=ask, name=check.key, daemon=True)  # one that hangs must not keep the process
+    thread = threading.Thread(target=ask, name=probe.key, daemon=True)  # one that hangs must not keep the process
     thread.start()
-    thread.join(check.limit_s)
+    thread.join(probe.limit_s)
     if thread.is_alive():
-        return (check.failed(f"no answer within {check.limit_s:g} s", "Check address, port and firewall"),)
+        return (probe.failed(f"no answer within {probe.limit_s:g} s", "Probe address, port and firewall"),)
     return tuple(lines)
 
 
-def failure(check: Check, error: TidemarkError, *, name: str = "") -> Checkup:
+def failure(probe: Probe, error: TidemarkError, *, name: str = "") -> Checkup:
     """The line of an error."""
     plain = type(error)(error.problem, expected=error.expected, found=error.found, where=error.where)
-    return check.failed(str(plain), (error.hint or "").replace("\n", " "), name=name)
-
-
+    return probe.failed(str(plain), (error.hint or "").replace("\n", " "), name=name)

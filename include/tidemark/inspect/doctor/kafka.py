@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic  # where its stub is
 
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, TidemarkError
-from tidemark.inspect.doctor.checkup import Check, Checkup, failure
+from tidemark.inspect.doctor.checkup import Checkup, Probe, failure
 from tidemark.inspect.doctor.clock import clock_line
 from tidemark.kafka.reach import ReachedCluster, reach
 from tidemark.kafka.topics import admin_client, kafka_errors
@@ -23,22 +23,22 @@ BROKERS_MAX = 30
 _TIMEOUT_S = 6
 
 
-def connection_checks(kafka: KafkaConnection, subject: str) -> Iterator[Check]:
+def connection_checks(kafka: KafkaConnection, subject: str) -> Iterator[Probe]:
     """Checks of the cluster itself, for any role."""
     connected = (f"{subject}: {CONNECTION}",)
-    yield Check(subject=subject, name=CONNECTION, ask=partial(_connection, kafka))
-    yield Check(subject=subject, name="brokers", ask=partial(_brokers, kafka), needs=connected)
-    yield Check(subject=subject, name="clock", ask=partial(_clock, kafka), needs=connected)
+    yield Probe(subject=subject, name=CONNECTION, ask=partial(_connection, kafka))
+    yield Probe(subject=subject, name="brokers", ask=partial(_brokers, kafka), needs=connected)
+    yield Probe(subject=subject, name="clock", ask=partial(_clock, kafka), needs=connected)
 
 
-def _connection(kafka: KafkaConnection, check: Check) -> Iterable[Checkup]:
+def _connection(kafka: KafkaConnection, probe: Probe) -> Iterable[Checkup]:
     cluster = reach(kafka)
     library = f"librdkafka {confluent_kafka.libversion()[0]}"
     protocol = str(kafka.client().get("security.protocol", "PLAINTEXT")).upper()
-    yield check.ok(f"cluster {cluster.cluster_id} answers at {kafka} ({protocol}, {library})")
+    yield probe.ok(f"cluster {cluster.cluster_id} answers at {kafka} ({protocol}, {library})")
 
 
-def _brokers(kafka: KafkaConnection, check: Check) -> Iterable[Checkup]:
+def _brokers(kafka: KafkaConnection, probe: Probe) -> Iterable[Checkup]:
     """Clients connect to the address that each broker advertises, which may be another than in the settings."""
     cluster: ReachedCluster = reach(kafka)
     asked = cluster.brokers[:BROKERS_MAX]
@@ -46,11 +46,11 @@ def _brokers(kafka: KafkaConnection, check: Check) -> Iterable[Checkup]:
         errors = dict(zip(asked, pool.map(partial(_error_at, kafka), asked), strict=True))
     for broker, error in errors.items():
         if error is not None:
-            line = failure(check, error, name=f"broker {broker}")
+            line = failure(probe, error, name=f"broker {broker}")
             hint = "The cluster advertises this address (advertised.listeners); this machine must reach it. "
-            yield check.failed(line.found, hint + line.hint, name=line.name)
+            yield probe.failed(line.found, hint + line.hint, name=line.name)
     if not any(errors.values()):
-        yield check.ok(f"{len(asked)} of {len(cluster.brokers)} answer at the address that they advertise")
+        yield probe.ok(f"{len(asked)} of {len(cluster.brokers)} answer at the address that they advertise")
 
 
 def _error_at(kafka: KafkaConnection, broker: str) -> TidemarkError | None:
@@ -61,15 +61,15 @@ def _error_at(kafka: KafkaConnection, broker: str) -> TidemarkError | None:
     return None
 
 
-def _clock(kafka: KafkaConnection, check: Check) -> Iterable[Checkup]:
+def _clock(kafka: KafkaConnection, probe: Probe) -> Iterable[Checkup]:
     """The time that a broker gives to a record in a topic of the doctor's own, which is deleted afterwards."""
     try:
         with kafka_errors("Kafka could not give a record the time", str(kafka)):
             before, broker, after = _broker_time(kafka)
     except PermissionError:
-        yield check.skipped("only a user who may create and delete topics can ask for the brokers' time")
+        yield probe.skipped("only a user who may create and delete topics can ask for the brokers' time")
         return
-    yield clock_line(check, "Kafka", broker, before, after)
+    yield clock_line(probe, "Kafka", broker, before, after)
 
 
 def _broker_time(kafka: KafkaConnection) -> tuple[float, float, float]:

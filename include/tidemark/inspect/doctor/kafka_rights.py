@@ -9,7 +9,7 @@ from functools import partial
 
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.definitions.stream import Stream
-from tidemark.inspect.doctor.checkup import Check, Checkup
+from tidemark.inspect.doctor.checkup import Checkup, Probe
 from tidemark.inspect.doctor.kafka import CONNECTION
 from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, Role, kafka_roles
 from tidemark.kafka.acls import CLUSTER, Acl, Operation, acls
@@ -36,7 +36,7 @@ class _Needed:
             names.append(role)
 
 
-def rights_checks(settings: Settings, streams: Sequence[Stream], roles: Sequence[Role]) -> Iterator[Check]:
+def rights_checks(settings: Settings, streams: Sequence[Stream], roles: Sequence[Role]) -> Iterator[Probe]:
     """A check per resource, the topics first, then a check per stream of its topics' settings."""
     needed: dict[str, _Needed] = {}
     keys: dict[str, list[str]] = {}
@@ -50,7 +50,7 @@ def rights_checks(settings: Settings, streams: Sequence[Stream], roles: Sequence
     for entry in needed.values():
         first = entry.first
         kafka = settings.kafka if first.cluster == "source" else settings.speed_kafka
-        yield Check(
+        yield Probe(
             subject=_subject(first),
             name=_resource(first),
             ask=partial(_ask, kafka, entry, first.cluster == "source" and first.name in sources),
@@ -59,7 +59,7 @@ def rights_checks(settings: Settings, streams: Sequence[Stream], roles: Sequence
     if {"speed", "reader"} & set(roles):  # others may not ask for the settings of brokers
         for stream in streams:
             needs = tuple(dict.fromkeys(keys.get(stream.name, ())))
-            yield Check(
+            yield Probe(
                 subject=KAFKA,
                 name=f"settings of {stream.name}",
                 ask=partial(_settings, settings, stream),
@@ -81,51 +81,51 @@ def _check_key(acl: Acl) -> str:
     return f"{_subject(acl)}: {_resource(acl)}"
 
 
-def _ask(kafka: KafkaConnection, needed: _Needed, is_source: bool, check: Check) -> Iterable[Checkup]:
+def _ask(kafka: KafkaConnection, needed: _Needed, is_source: bool, probe: Probe) -> Iterable[Checkup]:
     acl, wanted = needed.first, frozenset(needed.by_operation)
     name = acl.name + PROBE if acl.prefixed else acl.name
     try:
         allowed = permitted(kafka, acl.resource, name, wanted)
     except NoTopicError:
-        yield from _without_topic(kafka, needed, is_source, check)
+        yield from _without_topic(kafka, needed, is_source, probe)
         return
     missing = [operation for operation in needed.by_operation if operation not in allowed]
-    yield from (_missing(kafka, needed, operation, check) for operation in missing)
+    yield from (_missing(kafka, needed, operation, probe) for operation in missing)
     if not missing:
-        yield check.ok(f"permitted: {_listed(needed.by_operation)}")
+        yield probe.ok(f"permitted: {_listed(needed.by_operation)}")
 
 
-def _without_topic(kafka: KafkaConnection, needed: _Needed, is_source: bool, check: Check) -> Iterable[Checkup]:
+def _without_topic(kafka: KafkaConnection, needed: _Needed, is_source: bool, probe: Probe) -> Iterable[Checkup]:
     """The user may know that there is no such topic."""
     topic = needed.first.name
     if is_source:
         create = f"kafka-topics.sh --bootstrap-server {kafka} --create --topic {topic}"
-        yield check.failed("there is no such topic", f"Correct topic in the stream's definition, or: {create}")
+        yield probe.failed("there is no such topic", f"Correct topic in the stream's definition, or: {create}")
     elif "Create" not in needed.by_operation:
-        yield check.skipped("the topic does not exist yet: check it again when the speed layer has run")
+        yield probe.skipped("the topic does not exist yet: check it again when the speed layer has run")
     elif not may_create(kafka, topic):
-        yield _missing(kafka, needed, "Create", check)
+        yield _missing(kafka, needed, "Create", probe)
     else:
-        yield check.ok("the topic may be created, which the speed layer does; check it again afterwards")
+        yield probe.ok("the topic may be created, which the speed layer does; check it again afterwards")
 
 
-def _missing(kafka: KafkaConnection, needed: _Needed, operation: Operation, check: Check) -> Checkup:
+def _missing(kafka: KafkaConnection, needed: _Needed, operation: Operation, probe: Probe) -> Checkup:
     acl = needed.by_operation[operation]
     principal = f"User:{kafka.client().get('sasl.username', 'NAME')}"
     command = acl.command(principal).replace("kafka-acls.sh", f"kafka-acls.sh --bootstrap-server {kafka}", 1)
     roles = ", ".join(needed.roles[operation])
     found = f"{operation} is not permitted. {roles} needs it, which {acl.purpose}"
-    return check.failed(found, command, name=f"{operation} on {_resource(acl)}")
+    return probe.failed(found, command, name=f"{operation} on {_resource(acl)}")
 
 
 def _listed(operations: Mapping[Operation, Acl]) -> str:
     return ", ".join(operations)
 
 
-def _settings(settings: Settings, stream: Stream, check: Check) -> Iterable[Checkup]:
+def _settings(settings: Settings, stream: Stream, probe: Probe) -> Iterable[Checkup]:
     found = findings(stream, settings)
     for item in found:
         text = f"{item.resource}: {item.setting} is {item.found}, expected {item.expected}: {item.why}"
-        yield check.warning(text, item.fix)
+        yield probe.warning(text, item.fix)
     if not found:
-        yield check.ok("source, live and dead-letter topic lose and refuse no record")
+        yield probe.ok("source, live and dead-letter topic lose and refuse no record")

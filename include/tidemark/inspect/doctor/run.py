@@ -6,16 +6,16 @@ from functools import partial
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.definitions.stream import Stream, load_stream, stream_names
 from tidemark.inspect.doctor import catalog, kafka, kafka_rights, machine, s3, s3_rights
-from tidemark.inspect.doctor.checkup import Check, Checkup, failure, run_checks
+from tidemark.inspect.doctor.checkup import Checkup, Probe, failure, run_checks
 from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, S3, SETTINGS, USES_KAFKA, USES_LIVE_KAFKA, Role
 from tidemark.inspect.doctor.s3_needs import DOCTOR
 from tidemark.settings import Settings
 
 
 def doctor(
-    settings: Settings, stream: str | None, roles: Sequence[Role], begin: Callable[[Check], None]
+    settings: Settings, stream: str | None, roles: Sequence[Role], begin: Callable[[Probe], None]
 ) -> Iterator[Checkup]:
-    """Check everything that the roles need for the stream, or for every stream of the deployment.
+    """Probe everything that the roles need for the stream, or for every stream of the deployment.
 
     ``begin`` is called before a check starts. Raises ConfigError if there is no such stream.
     """
@@ -43,9 +43,9 @@ def _loaded(settings: Settings, names: Sequence[str]) -> tuple[list[Stream], lis
 
 def _checks(
     settings: Settings, streams: list[Stream], errors: list[tuple[str, TidemarkError]], roles: Sequence[Role]
-) -> list[Check]:
-    found = [Check(subject=SETTINGS, name="deployment", ask=partial(_deployment, settings))]
-    found.append(Check(subject=SETTINGS, name="streams", ask=partial(_streams, settings, streams, errors)))
+) -> list[Probe]:
+    found = [Probe(subject=SETTINGS, name="deployment", ask=partial(_deployment, settings))]
+    found.append(Probe(subject=SETTINGS, name="streams", ask=partial(_streams, settings, streams, errors)))
     found += machine.checks_without_java(settings)
     if USES_KAFKA & set(roles):
         found += kafka.connection_checks(settings.kafka, KAFKA)
@@ -55,29 +55,29 @@ def _checks(
     found += s3.connection_checks(settings)
     rights = list(s3_rights.rights_checks(settings, roles))
     found += rights
-    keys = tuple(check.key for check in rights)
+    keys = tuple(probe.key for probe in rights)
     if s3_rights.rights_key(DOCTOR) in keys:
         found += s3.conditional_checks(settings, (f"{S3}: {s3.CONNECTION}", s3_rights.rights_key(DOCTOR)))
     found += catalog.catalog_checks(settings, roles, tuple(key for key in keys if key == s3_rights.WAREHOUSE_KEY))
     return [*found, *machine.java_checks(streams)]
 
 
-def _deployment(settings: Settings, check: Check) -> Iterable[Checkup]:
+def _deployment(settings: Settings, probe: Probe) -> Iterable[Checkup]:
     """Two deployments of one name on one Kafka cluster would share transactional ids and markers."""
     default = "/".join(part for part in (settings.bucket, settings.prefix) if part)
     text = f"{settings.deployment}: bucket {settings.bucket}, prefix {settings.prefix or '(none)'}"
     if settings.deployment == default:
         text += "; TIDEMARK_DEPLOYMENT names it if another deployment with an equal bucket name uses this Kafka cluster"
-    yield check.ok(text)
+    yield probe.ok(text)
 
 
 def _streams(
-    settings: Settings, streams: Sequence[Stream], errors: Sequence[tuple[str, TidemarkError]], check: Check
+    settings: Settings, streams: Sequence[Stream], errors: Sequence[tuple[str, TidemarkError]], probe: Probe
 ) -> Iterable[Checkup]:
     for name, error in errors:
-        line = failure(check, error, name=f"stream {name}")
-        yield check.failed(line.found, line.hint or "Correct the definition: 'tidemark streams' checks it", name=line.name)
+        line = failure(probe, error, name=f"stream {name}")
+        yield probe.failed(line.found, line.hint or "'tidemark streams' checks it", name=line.name)
     if not streams and not errors:
-        yield check.warning(f"none in {settings.streams_dir}", "Set TIDEMARK_STREAMS_DIR, or define a stream")
+        yield probe.warning(f"none in {settings.streams_dir}", "Set TIDEMARK_STREAMS_DIR, or define a stream")
     elif not errors:
-        yield check.ok(", ".join(stream.name for stream in streams))
+        yield probe.ok(", ".join(stream.name for stream in streams))

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.connections.s3_hints import DENIED
 from tidemark.core.errors import TidemarkError
-from tidemark.inspect.doctor.checkup import Check, Checkup, failure
+from tidemark.inspect.doctor.checkup import Checkup, Probe, failure
 from tidemark.inspect.doctor.clock import clock_line
 from tidemark.inspect.doctor.roles import S3
 from tidemark.s3 import ObjectStore, error_code, s3_client, write_if_absent
@@ -22,8 +22,8 @@ _BODY = b"The doctor writes this object and deletes it.\n"
 _OTHER_BODY = b"This must not replace another object.\n"
 _REFUSED = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _UNKNOWN = {"NotImplemented", "501"}
-_USE_ANOTHER = "Use a server that honours conditional writes, as Amazon S3 does: another writer could overwrite the archive"
-_Ask = Callable[[ObjectStore, str, Check], Checkup]
+_USE_ANOTHER = "Use a server that honours conditional writes, as Amazon S3 does: writers could overwrite the archive"
+_Ask = Callable[[ObjectStore, str, Probe], Checkup]
 
 
 def doctor_store(settings: Settings) -> ObjectStore:
@@ -37,13 +37,13 @@ def folder(settings: Settings, name: str) -> str:
     return f"{parts}/" if parts else ""
 
 
-def connection_checks(settings: Settings) -> Iterator[Check]:
+def connection_checks(settings: Settings) -> Iterator[Probe]:
     """Checks of the server itself, for any role."""
-    yield Check(subject=S3, name=CONNECTION, ask=partial(_connection, settings))
-    yield Check(subject=S3, name="clock", ask=partial(_clock, settings), needs=(f"{S3}: {CONNECTION}",))
+    yield Probe(subject=S3, name=CONNECTION, ask=partial(_connection, settings))
+    yield Probe(subject=S3, name="clock", ask=partial(_clock, settings), needs=(f"{S3}: {CONNECTION}",))
 
 
-def _connection(settings: Settings, check: Check) -> Iterable[Checkup]:
+def _connection(settings: Settings, probe: Probe) -> Iterable[Checkup]:
     store, prefix = doctor_store(settings), folder(settings, "")
     server = store.client.meta.endpoint_url
     try:
@@ -51,10 +51,10 @@ def _connection(settings: Settings, check: Check) -> Iterable[Checkup]:
     except (ClientError, BotoCoreError) as error:
         if error_code(error) not in DENIED:
             raise store.refused("list", prefix, error) from error
-    yield check.ok(f"bucket {store.bucket} answers at {server}, region {settings.s3_region}")
+    yield probe.ok(f"bucket {store.bucket} answers at {server}, region {settings.s3_region}")
 
 
-def _clock(settings: Settings, check: Check) -> Iterable[Checkup]:
+def _clock(settings: Settings, probe: Probe) -> Iterable[Checkup]:
     store = doctor_store(settings)
     before = time.time()
     try:
@@ -64,13 +64,13 @@ def _clock(settings: Settings, check: Check) -> Iterable[Checkup]:
         headers = error.response["ResponseMetadata"]["HTTPHeaders"]
     after = time.time()
     if "date" not in headers:
-        yield check.skipped("the server does not say its time")
+        yield probe.skipped("the server does not say its time")
         return
     there = parsedate_to_datetime(headers["date"]).timestamp()
-    yield clock_line(check, "S3", there, before - 1, after)  # the server cuts its seconds
+    yield clock_line(probe, "S3", there, before - 1, after)  # the server cuts its seconds
 
 
-def conditional_checks(settings: Settings, needs: tuple[str, ...]) -> Iterator[Check]:
+def conditional_checks(settings: Settings, needs: tuple[str, ...]) -> Iterator[Probe]:
     """Checks of what makes two writers of one object safe."""
     for name, ask in (
         ("conditional put", _put),
@@ -78,34 +78,34 @@ def conditional_checks(settings: Settings, needs: tuple[str, ...]) -> Iterator[C
         ("conditional replacement", _replacement),
         ("conditional delete", _delete),
     ):
-        yield Check(subject=S3, name=name, ask=partial(_with_probe, settings, ask), needs=needs)
+        yield Probe(subject=S3, name=name, ask=partial(_with_probe, settings, ask), needs=needs)
     if settings.s3_encryption:
-        yield Check(subject=S3, name="encryption", ask=partial(_with_probe, settings, partial(_encryption, settings)))
+        yield Probe(subject=S3, name="encryption", ask=partial(_with_probe, settings, partial(_encryption, settings)))
 
 
-def _with_probe(settings: Settings, ask: _Ask, check: Check) -> Iterable[Checkup]:
+def _with_probe(settings: Settings, ask: _Ask, probe: Probe) -> Iterable[Checkup]:
     """Write an object of the doctor's own, check with it, and delete it."""
     store = doctor_store(settings)
     key = f"{folder(settings, 'doctor')}{uuid4().hex}.probe"
     store.put(key, _BODY, content_type="text/plain")
     try:
-        line = ask(store, key, check)
+        line = ask(store, key, probe)
     except TidemarkError as error:
-        line = failure(check, error)
+        line = failure(probe, error)
     except (ClientError, BotoCoreError) as error:
-        line = failure(check, store.refused(check.name, key, error))
+        line = failure(probe, store.refused(probe.name, key, error))
     finally:
         store.delete(key)
     return (line,)
 
 
-def _put(store: ObjectStore, key: str, check: Check) -> Checkup:
+def _put(store: ObjectStore, key: str, probe: Probe) -> Checkup:
     if store.put_if_absent(key, _OTHER_BODY):
-        return check.failed("the server overwrote an object in spite of If-None-Match", _USE_ANOTHER)
-    return check.ok("a second put of a key is refused")
+        return probe.failed("the server overwrote an object in spite of If-None-Match", _USE_ANOTHER)
+    return probe.ok("a second put of a key is refused")
 
 
-def _multipart(store: ObjectStore, key: str, check: Check) -> Checkup:
+def _multipart(store: ObjectStore, key: str, probe: Probe) -> Checkup:
     client, bucket = store.client, store.bucket
     upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
     try:
@@ -124,11 +124,11 @@ def _multipart(store: ObjectStore, key: str, check: Check) -> Checkup:
             client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
     if overwritten:
         found = "the server completed an upload over an object in spite of If-None-Match"
-        return check.failed(found, _USE_ANOTHER)
-    return check.ok("an upload over an existing key is refused")
+        return probe.failed(found, _USE_ANOTHER)
+    return probe.ok("an upload over an existing key is refused")
 
 
-def _replacement(store: ObjectStore, key: str, check: Check) -> Checkup:
+def _replacement(store: ObjectStore, key: str, probe: Probe) -> Checkup:
     """Leases are replaced so."""
     etag = store.client.head_object(Bucket=store.bucket, Key=key)["ETag"]
     store.client.put_object(Bucket=store.bucket, Key=key, Body=_OTHER_BODY, IfMatch=etag)
@@ -137,26 +137,26 @@ def _replacement(store: ObjectStore, key: str, check: Check) -> Checkup:
     except ClientError as error:
         if error_code(error) not in _REFUSED:
             raise
-        return check.ok("a put over a changed object is refused")
-    return check.failed("the server replaced a changed object in spite of If-Match", _USE_ANOTHER)
+        return probe.ok("a put over a changed object is refused")
+    return probe.failed("the server replaced a changed object in spite of If-Match", _USE_ANOTHER)
 
 
-def _delete(store: ObjectStore, key: str, check: Check) -> Checkup:
+def _delete(store: ObjectStore, key: str, probe: Probe) -> Checkup:
     """Maintenance compares an object before it deletes it, so a server without the condition is no failure."""
     try:
         store.client.delete_object(Bucket=store.bucket, Key=key, IfMatch='"00000000000000000000000000000000"')
     except ClientError as error:
         if error_code(error) in _UNKNOWN:
-            return check.ok("the server does not offer it; objects are compared before they are deleted")
+            return probe.ok("the server does not offer it; objects are compared before they are deleted")
         if error_code(error) not in _REFUSED:
             raise
-        return check.ok("a delete of another version is refused")
-    return check.ok("the server ignores the condition; objects are compared before they are deleted")
+        return probe.ok("a delete of another version is refused")
+    return probe.ok("the server ignores the condition; objects are compared before they are deleted")
 
 
-def _encryption(settings: Settings, store: ObjectStore, key: str, check: Check) -> Checkup:
+def _encryption(settings: Settings, store: ObjectStore, key: str, probe: Probe) -> Checkup:
     found = store.client.head_object(Bucket=store.bucket, Key=key).get("ServerSideEncryption")
     if found != settings.s3_encryption:
         hint = "Use a server with this encryption, or leave TIDEMARK_S3_ENCRYPTION out"
-        return check.failed(f"an object asked for {settings.s3_encryption} has {found or 'none'}", hint)
-    return check.ok(f"objects are encrypted with {found}")
+        return probe.failed(f"an object asked for {settings.s3_encryption} shows {found}", hint)
+    return probe.ok(f"objects are encrypted with {found}")

@@ -10,7 +10,7 @@ from functools import partial
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.connections.s3_hints import DENIED
-from tidemark.inspect.doctor.checkup import Check, Checkup
+from tidemark.inspect.doctor.checkup import Checkup, Probe
 from tidemark.inspect.doctor.roles import S3, Role
 from tidemark.inspect.doctor.s3 import CONNECTION, doctor_store, folder
 from tidemark.inspect.doctor.s3_needs import PREFIX, Action, S3Need, s3_needs
@@ -24,10 +24,10 @@ _NO_UPLOAD = "doctor"
 _PERMITTED = {"NoSuchKey", "NoSuchUpload", "404"}
 
 
-def rights_checks(settings: Settings, roles: Sequence[Role]) -> Iterator[Check]:
+def rights_checks(settings: Settings, roles: Sequence[Role]) -> Iterator[Probe]:
     """A check per folder."""
     for need in s3_needs(roles):
-        yield Check(
+        yield Probe(
             subject=S3,
             name=_name(need),
             ask=partial(_ask, settings, need),
@@ -47,7 +47,7 @@ def _name(need: S3Need) -> str:
     return f"folder {need.folder}" if need.folder != PREFIX else "prefix"
 
 
-def _ask(settings: Settings, need: S3Need, check: Check) -> Iterable[Checkup]:
+def _ask(settings: Settings, need: S3Need, probe: Probe) -> Iterable[Checkup]:
     store = doctor_store(settings)
     place = folder(settings, need.folder)
     may_list = _permitted(store, "s3:ListBucket", place)
@@ -58,14 +58,15 @@ def _ask(settings: Settings, need: S3Need, check: Check) -> Iterable[Checkup]:
         # Without the listing, S3 does not say whether an object is missing or not to be read.
         if action == "s3:GetObject" and not may_list:
             unknown += 1
-            yield check.skipped(f"{action} can't be tried without s3:ListBucket", name=f"{action} on {place}")
+            yield probe.skipped(f"{action} can't be tried without s3:ListBucket", name=f"{action} on {place}")
             continue
         missing += 1
         resource = f"arn:aws:s3:::{store.bucket}" + ("" if "Bucket" in action else f"/{place}*")
         found = f"{action} on {place or 'the bucket'} is not permitted. {', '.join(roles)} needs it"
-        yield check.failed(found, f"Allow {action} on {resource} in the role's policy", name=f"{action} on {check.name}")
+        hint = f"Allow {action} on {resource} in the role's policy"
+        yield probe.failed(found, hint, name=f"{action} on {probe.name}")
     if not missing + unknown:
-        yield check.ok(f"permitted: {', '.join(need.roles)}")
+        yield probe.ok(f"permitted: {', '.join(need.roles)}")
 
 
 def _permitted(store: ObjectStore, action: Action, place: str) -> bool:
