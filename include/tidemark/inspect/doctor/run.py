@@ -8,7 +8,7 @@ from tidemark.definitions.stream import Stream, load_stream, stream_names
 from tidemark.inspect.doctor import catalog, kafka, kafka_rights, machine, s3, s3_rights
 from tidemark.inspect.doctor.checkup import Checkup, Probe, failure, run_checks
 from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, S3, SETTINGS, USES_KAFKA, USES_LIVE_KAFKA, Role
-from tidemark.inspect.doctor.s3_needs import DOCTOR
+from tidemark.inspect.doctor.s3_needs import S3Need, s3_needs
 from tidemark.settings import Settings
 
 
@@ -53,13 +53,17 @@ def _checks(
         found += kafka.connection_checks(settings.speed_kafka, LIVE_KAFKA)
     found += kafka_rights.rights_checks(settings, streams, roles)
     found += s3.connection_checks(settings)
-    rights = list(s3_rights.rights_checks(settings, roles))
-    found += rights
-    keys = tuple(probe.key for probe in rights)
-    if s3_rights.rights_key(DOCTOR) in keys:
-        found += s3.conditional_checks(settings, (f"{S3}: {s3.CONNECTION}", s3_rights.rights_key(DOCTOR)))
-    found += catalog.catalog_checks(settings, roles, tuple(key for key in keys if key == s3_rights.WAREHOUSE_KEY))
+    needs = s3_needs(settings, roles)
+    found += s3_rights.rights_checks(settings, needs)
+    if probed := _keys(needs, s3.folder(settings, "doctor")):
+        found += s3.conditional_checks(settings, probed)
+    found += catalog.catalog_checks(settings, roles, _keys(needs, s3.folder(settings, "warehouse")))
     return [*found, *machine.java_checks(streams)]
+
+
+def _keys(needs: Sequence[S3Need], folder: str) -> tuple[str, ...]:
+    """The checks of the permissions on a folder of the bucket."""
+    return tuple(f"{S3}: {need.name}" for need in needs if need.key.startswith(folder))
 
 
 def _deployment(settings: Settings, probe: Probe) -> Iterable[Checkup]:

@@ -1,67 +1,75 @@
-"""The actions in S3 that each role needs, by folder below the deployment's prefix."""
+"""The actions in S3 that the roles need, from their policies: each action on each resource, to be tried one by one."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from tidemark.connections.policies import role_policy
 from tidemark.inspect.doctor.roles import Role
+from tidemark.settings import Settings
 
-Action = Literal[
-    "s3:ListBucket",
-    "s3:ListBucketMultipartUploads",
-    "s3:GetObject",
-    "s3:PutObject",
-    "s3:DeleteObject",
-    "s3:AbortMultipartUpload",
-]
-_READ: tuple[Action, ...] = ("s3:GetObject",)
-_WRITE: tuple[Action, ...] = (*_READ, "s3:PutObject", "s3:AbortMultipartUpload")
-_CHANGE: tuple[Action, ...] = (*_WRITE, "s3:DeleteObject")
-# The whole prefix.
-PREFIX = ""
-DOCTOR = "doctor"
-_NEEDS: dict[Role, dict[str, tuple[Action, ...]]] = {
-    "archive": {
-        PREFIX: ("s3:ListBucket",),
-        **dict.fromkeys(("data", "manifests", "ledger", "heartbeats"), _WRITE),
-        "checkpoints": _CHANGE,
-    },
-    "speed": {PREFIX: ("s3:ListBucket",), "heartbeats": _WRITE, "checkpoints": _CHANGE},
-    "reconcile": {
-        PREFIX: ("s3:ListBucket",),
-        **dict.fromkeys(("data", "manifests", "ledger", "seals", "leases", "log-extents", "runs"), _WRITE),
-        "warehouse": _CHANGE,
-    },
-    "reader": {
-        PREFIX: ("s3:ListBucket",),
-        **dict.fromkeys(("data", "manifests", "ledger", "seals", "runs", "heartbeats", "warehouse"), _READ),
-    },
-    "maintenance": {
-        PREFIX: ("s3:ListBucket", "s3:ListBucketMultipartUploads"),
-        **dict.fromkeys(("data", "ledger", "warehouse"), _CHANGE),
-        **dict.fromkeys(("manifests", "seals"), _WRITE),
-    },
-}
-# For the objects with which the doctor checks conditional writes.
-_CHECKED: tuple[Role, ...] = ("archive", "reconcile", "maintenance")
+_ARN = "arn:aws:s3:::"
+# A wildcard stands for this name in what is tried.
+PROBE = "doctor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Need:
-    """A folder, the actions on it, and the roles that need each."""
+    """Actions on one resource of a policy, with the roles that need each.
 
-    folder: str
-    roles: dict[Action, tuple[Role, ...]]
+    ``resource`` is the policy's, or a prefix that its condition allows to list. ``key`` is a key, or a prefix to list,
+    that it includes; empty for the bucket, or a KMS key.
+    """
+
+    name: str
+    resource: str
+    key: str
+    roles: dict[str, list[Role]] = field(default_factory=dict)
 
 
-def s3_needs(roles: Sequence[Role]) -> Iterator[S3Need]:
-    """What the roles need together, the listing of the prefix first."""
-    found: dict[str, dict[Action, tuple[Role, ...]]] = {}
+def s3_needs(settings: Settings, roles: Sequence[Role]) -> tuple[S3Need, ...]:
+    """What the roles need together, each resource once."""
+    found: dict[str, S3Need] = {}
+    kms_key = settings.s3_kms_key if settings.s3_encryption == "aws:kms" else None
     for role in roles:
-        needed = _NEEDS[role] | ({DOCTOR: _CHANGE} if role in _CHECKED else {})
-        for folder, actions in needed.items():
-            entry = found.setdefault(folder, {})
-            for action in actions:
-                entry[action] = (*entry.get(action, ()), role)
-    for folder, by_action in found.items():
-        yield S3Need(folder=folder, roles=by_action)
+        policy = role_policy(role, bucket=settings.bucket, prefix=settings.prefix, kms_key=kms_key or None)
+        for action, need in _parts(policy, settings.bucket):
+            names = found.setdefault(need.name, need).roles.setdefault(action, [])
+            if role not in names:
+                names.append(role)
+    return tuple(found.values())
+
+
+def _parts(policy: Mapping[str, Any], bucket: str) -> Iterator[tuple[str, S3Need]]:
+    for statement in policy["Statement"]:
+        if statement["Effect"] != "Allow":
+            continue
+        for resource in _list(statement["Resource"]):
+            for need in _needs(resource, statement.get("Condition", {}), bucket):
+                for action in _list(statement["Action"]):
+                    yield action, need
+
+
+def _needs(resource: str, condition: Mapping[str, Any], bucket: str) -> Iterator[S3Need]:
+    if not resource.startswith(_ARN):
+        yield S3Need(name=f"KMS key {resource}", resource=resource, key="")
+        return
+    _, _, pattern = resource.removeprefix(_ARN).partition("/")
+    if pattern:
+        yield S3Need(name=pattern, resource=resource, key=pattern.replace("*", PROBE))
+        return
+    prefixes = [
+        value
+        for keys in condition.values()
+        for key, values in keys.items()
+        if key == "s3:prefix"
+        for value in _list(values)
+    ]
+    for prefix in prefixes:
+        yield S3Need(name=f"listing of {prefix}", resource=resource, key=prefix.replace("*", PROBE))
+    if not prefixes:
+        yield S3Need(name=f"bucket {bucket}", resource=resource, key="")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

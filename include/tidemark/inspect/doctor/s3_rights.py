@@ -1,100 +1,99 @@
-"""Every action in S3 that the roles need: a line per folder. A missing action has a line of its own.
+"""Every action in S3 that the roles' policies allow, tried: a line per resource, and one for each missing action.
 
 Each action is tried on a key or an upload that does not exist, so that nothing is read, written or deleted: a server
 checks permissions first. Only PutObject needs more: an upload is begun and aborted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidemark.connections.s3_hints import DENIED
 from tidemark.inspect.doctor.checkup import Checkup, Probe
-from tidemark.inspect.doctor.roles import S3, Role
-from tidemark.inspect.doctor.s3 import CONNECTION, doctor_store, folder
-from tidemark.inspect.doctor.s3_needs import PREFIX, Action, S3Need, s3_needs
+from tidemark.inspect.doctor.roles import S3
+from tidemark.inspect.doctor.s3 import CONNECTION, doctor_store
+from tidemark.inspect.doctor.s3_needs import S3Need
 from tidemark.s3 import ObjectStore, error_code
 from tidemark.settings import Settings
 
-# No object and no upload has such a name.
-_PROBE = "doctor.probe"
 _NO_UPLOAD = "doctor"
 # What a permitted action answers about something that does not exist.
 _PERMITTED = {"NoSuchKey", "NoSuchUpload", "404"}
 
 
-def rights_checks(settings: Settings, roles: Sequence[Role]) -> Iterator[Probe]:
-    """A check per folder."""
-    for need in s3_needs(roles):
+class UntriedError(Exception):
+    """Why an action can't be tried."""
+
+
+def rights_checks(settings: Settings, needs: Iterable[S3Need]) -> Iterator[Probe]:
+    """A check per resource."""
+    for need in needs:
         yield Probe(
             subject=S3,
-            name=_name(need),
+            name=need.name,
             ask=partial(_ask, settings, need),
             needs=(f"{S3}: {CONNECTION}",),
         )
 
 
-def rights_key(folder_name: str) -> str:
-    """The key of a folder's check."""
-    return f"{S3}: folder {folder_name}"
-
-
-WAREHOUSE_KEY = rights_key("warehouse")
-
-
-def _name(need: S3Need) -> str:
-    return f"folder {need.folder}" if need.folder != PREFIX else "prefix"
-
-
 def _ask(settings: Settings, need: S3Need, probe: Probe) -> Iterable[Checkup]:
     store = doctor_store(settings)
-    place = folder(settings, need.folder)
-    may_list = _permitted(store, "s3:ListBucket", place)
-    missing = unknown = 0
+    tried = []
     for action, roles in need.roles.items():
-        if _permitted(store, action, place):
+        name = f"{action} on {need.name}"
+        try:
+            permitted = _permitted(store, action, need.key)
+        except UntriedError as reason:
+            yield probe.skipped(str(reason), name=name)
             continue
-        # Without the listing, S3 does not say whether an object is missing or not to be read.
-        if action == "s3:GetObject" and not may_list:
-            unknown += 1
-            yield probe.skipped(f"{action} can't be tried without s3:ListBucket", name=f"{action} on {place}")
-            continue
-        missing += 1
-        resource = f"arn:aws:s3:::{store.bucket}" + ("" if "Bucket" in action else f"/{place}*")
-        found = f"{action} on {place or 'the bucket'} is not permitted. {', '.join(roles)} needs it"
-        hint = f"Allow {action} on {resource} in the role's policy"
-        yield probe.failed(found, hint, name=f"{action} on {probe.name}")
-    if not missing + unknown:
-        yield probe.ok(f"permitted: {', '.join(need.roles)}")
+        tried.append(action)
+        if not permitted:
+            tried.remove(action)
+            found = f"{action} is not permitted. {', '.join(roles)} needs it"
+            yield probe.failed(found, f"Allow {action} on {need.resource} in the policy of the role", name=name)
+    if tried:
+        yield probe.ok(f"permitted: {', '.join(tried)}")
 
 
-def _permitted(store: ObjectStore, action: Action, place: str) -> bool:
-    """Whether S3 permits it. Raises ServiceError for any other refusal."""
-    key = place + _PROBE
+def _permitted(store: ObjectStore, action: str, key: str) -> bool:
+    """Whether S3 permits it. Raises ServiceError for any other refusal, UntriedError if nobody can know."""
+    if action not in _TRIES:
+        raise UntriedError("the doctor can't try it")
     try:
-        _TRIES[action](store, place, key)
+        _TRIES[action](store, key)
     except (ClientError, BotoCoreError) as error:
         if error_code(error) in DENIED:
-            return False
+            # For want of a KMS permission, S3 refuses the object, too. That has a line of its own.
+            return "kms:" in str(error) and not action.startswith("kms:")
         if error_code(error) not in _PERMITTED:
             raise store.refused(action.removeprefix("s3:"), key, error) from error
     return True
 
 
-def _list(store: ObjectStore, place: str, _: str) -> None:
-    store.client.list_objects_v2(Bucket=store.bucket, Prefix=place, MaxKeys=1)
+def _list(store: ObjectStore, prefix: str) -> None:
+    store.client.list_objects_v2(Bucket=store.bucket, Prefix=prefix, MaxKeys=1)
 
 
-def _list_uploads(store: ObjectStore, place: str, _: str) -> None:
-    store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=place, MaxUploads=1)
+def _list_uploads(store: ObjectStore, prefix: str) -> None:
+    store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, MaxUploads=1)
 
 
-def _get(store: ObjectStore, _: str, key: str) -> None:
-    store.client.get_object(Bucket=store.bucket, Key=key)
+def _location(store: ObjectStore, _: str) -> None:
+    store.client.get_bucket_location(Bucket=store.bucket)
 
 
-def _put(store: ObjectStore, _: str, key: str) -> None:
+def _get(store: ObjectStore, key: str) -> None:
+    """Without the listing, S3 does not say whether an object is missing or must not be read."""
+    try:
+        store.client.get_object(Bucket=store.bucket, Key=key)
+    except ClientError as error:
+        if error_code(error) in DENIED and not _permitted(store, "s3:ListBucket", key):
+            raise UntriedError("it can't be tried without s3:ListBucket") from error
+        raise
+
+
+def _put(store: ObjectStore, key: str) -> None:
     upload = store.client.create_multipart_upload(Bucket=store.bucket, Key=key)["UploadId"]
     try:
         store.client.abort_multipart_upload(Bucket=store.bucket, Key=key, UploadId=upload)
@@ -103,19 +102,25 @@ def _put(store: ObjectStore, _: str, key: str) -> None:
             raise
 
 
-def _abort(store: ObjectStore, _: str, key: str) -> None:
+def _abort(store: ObjectStore, key: str) -> None:
     store.client.abort_multipart_upload(Bucket=store.bucket, Key=key, UploadId=_NO_UPLOAD)
 
 
-def _delete(store: ObjectStore, _: str, key: str) -> None:
+def _parts(store: ObjectStore, key: str) -> None:
+    store.client.list_parts(Bucket=store.bucket, Key=key, UploadId=_NO_UPLOAD)
+
+
+def _delete(store: ObjectStore, key: str) -> None:
     store.client.delete_object(Bucket=store.bucket, Key=key)
 
 
-_TRIES: dict[Action, Callable[[ObjectStore, str, str], None]] = {
+_TRIES: dict[str, Callable[[ObjectStore, str], None]] = {
     "s3:ListBucket": _list,
     "s3:ListBucketMultipartUploads": _list_uploads,
+    "s3:GetBucketLocation": _location,
     "s3:GetObject": _get,
     "s3:PutObject": _put,
     "s3:DeleteObject": _delete,
     "s3:AbortMultipartUpload": _abort,
+    "s3:ListMultipartUploadParts": _parts,
 }
