@@ -62,7 +62,7 @@ def test_requested_days_before_the_first_seal_are_overdue(sealed: Log, capsys: p
     )
     out = capsys.readouterr().out
     assert "Not sealed, and over for more than 0 h: 2013-01-12 to 2013-01-13, 2013-01-16." in out
-    assert f"Check the runs of reconcile_{name}; for days without a run, start tidemark_backfill." in out
+    assert f"for days without a run, start tidemark_backfill, or run tidemark reconcile {name} --from 2013-01-12" in out
     assert "not over" in out
     with pytest.raises(RequestError, match=r"expected 2013-01-17 at the latest, found 9999-12-31"):
         command.print_days(None, name, from_day=None, to_day="9999-12-31", grace_hours=0, now=thursday(5))

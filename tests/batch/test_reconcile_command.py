@@ -77,11 +77,15 @@ def test_a_failed_check_is_reported_and_ends_the_command_with_1(
     assert published(settings, stream) == []
 
 
-def test_a_span_that_is_no_span_is_refused_before_anything_runs(
-    make_stream: MakeStream, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [(("--to", str(DAY)), "the span of days is incomplete"), (("--from", "2999-01-01"), "the last day is not over")],
+)
+def test_days_that_cannot_be_reconciled_are_refused_before_anything_runs(
+    make_stream: MakeStream, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
 ) -> None:
     stream = make_stream()
-    assert reconcile(stream.name, "--to", str(DAY)) == 1
-    printed, problem = capsys.readouterr()
+    assert reconcile(stream.name, *arguments) == 1
+    printed, error = capsys.readouterr()
     assert printed == ""
-    assert problem.startswith("RequestError: the span of days is incomplete")
+    assert error.startswith(f"RequestError: {problem}")

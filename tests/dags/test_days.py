@@ -99,7 +99,7 @@ def test_a_backfill_takes_days_that_are_over_in_the_streams_zone_in_chunks() -> 
     found = backfill_chunks("2013-01-12", "2013-01-16", size=2, now=over, zone=NEW_YORK)
     assert found == [days("2013-01-12", "2013-01-13"), days("2013-01-14", "2013-01-15"), days("2013-01-16")]
     before = datetime(2013, 1, 17, 4, 59, tzinfo=UTC)
-    with pytest.raises(RequestError, match=r"is not over: expected a to_day up to 2013-01-15, found 2013-01-16"):
+    with pytest.raises(RequestError, match=r"is not over: expected days up to 2013-01-15, found 2013-01-16"):
         backfill_chunks("2013-01-14", "2013-01-16", size=7, now=before, zone=NEW_YORK)
 
 

@@ -313,7 +313,7 @@ def test_a_backfill_that_cannot_be_made_fails_at_once_saying_why_and_starts_no_r
 ) -> None:
     api = airflow.api
     for run, reason in (
-        (runs.tomorrow, "the last day of the backfill is not over"),
+        (runs.tomorrow, "the last day is not over"),
         (runs.trains, "batch.scedule: unknown key"),
     ):
         wait_for_end(api, BACKFILL, run)

@@ -220,6 +220,30 @@ def topics(stream: StreamName, stack: Stack = None) -> None:
 
 
 @app.command()
+def acls(
+    stream: StreamName,
+    *,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only for this role: archive, speed, replay, reconcile, reader, maintenance. May be repeated."
+        ),
+    ] = None,
+    principal: Annotated[
+        str | None, typer.Option(help="Who gets the permissions, such as User:tidemark. Default: User:ROLE.")
+    ] = None,
+    stack: Stack = None,
+) -> None:
+    """Show the least permissions that a stream needs in Kafka, as commands of kafka-acls.sh.
+
+    It only prints them, and does not ask Kafka.
+    """
+    from tidemark.cli.acls import print_acls
+
+    print_acls(stack, stream, role or (), principal=principal)
+
+
+@app.command()
 def markers(
     stream: StreamName,
     *,

@@ -81,7 +81,8 @@ def print_states(console: Console, stream: Stream, found: Sequence[DayState], gr
         console.print(
             plain(
                 f"Not sealed, and over for more than {grace_hours} h: {_day_ranges(overdue)}."
-                f" Check the runs of {dag_id(stream.name)}; for days without a run, start tidemark_backfill.",
+                f" Check the runs of {dag_id(stream.name)}; for days without a run, start tidemark_backfill, or run"
+                f" tidemark reconcile {stream.name} --from {overdue[0]} --to {overdue[-1]}.",
                 style="red",
             )
         )

@@ -14,7 +14,7 @@ from tidemark.cli.report import print_report
 from tidemark.core.days import last_ended
 from tidemark.definitions.stream import load_stream
 from tidemark.orchestration import tasks
-from tidemark.orchestration.run_days import form_days
+from tidemark.orchestration.run_days import form_days, require_over
 from tidemark.orchestration.steps import LAST_TASK, LEASE_STEP, SPAN_DAYS_MAX, STEPS, Step
 from tidemark.reconcile.results import REPORT
 from tidemark.run import Run, run_name
@@ -57,10 +57,12 @@ def reconcile(stack: str | None, stream: str, *, from_day: str | None, to_day: s
 
 
 def _days(stream: str, settings: Settings, from_day: str | None, to_day: str | None) -> tuple[date, ...]:
-    if from_day or to_day:
-        return form_days(from_day, to_day or from_day, days_max=SPAN_DAYS_MAX)
-    zone = load_stream(stream, settings.streams_dir).zone
-    return (last_ended(datetime.now(UTC), zone),)
+    zone, now = load_stream(stream, settings.streams_dir).zone, datetime.now(UTC)
+    if not (from_day or to_day):
+        return (last_ended(now, zone),)
+    days = form_days(from_day, to_day or from_day, days_max=SPAN_DAYS_MAX)
+    require_over(days, now=now, zone=zone)
+    return days
 
 
 def _do(

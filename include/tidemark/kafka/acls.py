@@ -46,12 +46,14 @@ class Acl:
     prefixed: bool = False
     purpose: str = field(compare=False)
 
-    def command(self, principal: str) -> str:
-        """The line of Kafka's own tool that grants it; its connection is to be added."""
+    def command(self, servers: str, principal: str) -> str:
+        """The command of Kafka's own tool that grants it; ``admin.properties`` is the administrator's connection."""
         what = ["--cluster"] if self.resource == "cluster" else [f"--{self.resource}", self.name]
         pattern = ["--resource-pattern-type", "prefixed"] if self.prefixed else []
-        words = ["--add", "--allow-principal", principal, "--operation", self.operation, *what, *pattern]
-        return f"kafka-acls.sh {shlex.join(words)}"
+        tool = ["kafka-acls.sh", "--bootstrap-server", servers, "--command-config", "admin.properties"]
+        return shlex.join(
+            [*tool, "--add", "--allow-principal", principal, "--operation", self.operation, *what, *pattern]
+        )
 
 
 def acls(role: Role, stream: Stream, settings: Settings) -> tuple[Acl, ...]:
@@ -99,7 +101,6 @@ def _reader(stream: Stream, settings: Settings) -> Iterator[Acl]:
         yield from _topic(
             "live", topic, Read="audits what was delivered", DescribeConfigs="asks what retention and compaction delete"
         )
-    yield _group("live", POSITIONS_GROUP, "finds which records to audit")
     yield from _settings_checks(stream)
 
 

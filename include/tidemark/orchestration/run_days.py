@@ -57,13 +57,7 @@ def backfill_chunks(
 ) -> list[tuple[date, ...]]:
     """The days of a backfill's form in chunks of ``size``; raises RequestError where the form is wrong."""
     days = days_between(_parse("from_day", from_day), _parse("to_day", to_day))
-    if day_end(days[-1], zone) > now:
-        raise RequestError(
-            "the last day of the backfill is not over",
-            expected=f"a to_day up to {last_ended(now, zone)}",
-            found=days[-1],
-            hint="Backfill the days before it; the schedule rebuilds it when it is over",
-        )
+    require_over(days, now=now, zone=zone)
     chunks = [days[at : at + size] for at in range(0, len(days), size)]
     if len(chunks) > BACKFILL_RUNS_MAX:
         raise RequestError(
@@ -73,6 +67,17 @@ def backfill_chunks(
             hint="Raise days_per_run, or backfill the span in parts",
         )
     return chunks
+
+
+def require_over(days: tuple[date, ...], *, now: datetime, zone: tzinfo) -> None:
+    """Raise RequestError if the last of the days is not over."""
+    if day_end(days[-1], zone) > now:
+        raise RequestError(
+            "the last day is not over",
+            expected=f"days up to {last_ended(now, zone)}",
+            found=days[-1],
+            hint="Ask for the days before it; the schedule rebuilds it when it is over",
+        )
 
 
 def _parse(name: str, text: str | None) -> date:

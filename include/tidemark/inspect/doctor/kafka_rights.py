@@ -112,10 +112,9 @@ def _without_topic(kafka: KafkaConnection, needed: _Needed, is_source: bool, pro
 def _missing(kafka: KafkaConnection, needed: _Needed, operation: Operation, probe: Probe) -> Checkup:
     acl = needed.by_operation[operation]
     principal = f"User:{kafka.client().get('sasl.username', 'NAME')}"
-    command = acl.command(principal).replace("kafka-acls.sh", f"kafka-acls.sh --bootstrap-server {kafka}", 1)
     roles = ", ".join(needed.roles[operation])
     found = f"{operation} is not permitted. {roles} needs it, which {acl.purpose}"
-    return probe.failed(found, command, name=f"{operation} on {_resource(acl)}")
+    return probe.failed(found, acl.command(str(kafka), principal), name=f"{operation} on {_resource(acl)}")
 
 
 def _listed(operations: Mapping[Operation, Acl]) -> str:
