@@ -5,6 +5,6 @@ streams continue, and a broken stream keeps its DAG, without a schedule.
 """
 
 from tidemark.orchestration.reconcile_dag import check_streams
-from tidemark.settings import settings
+from tidemark.settings import streams_dir
 
-check_streams(settings().streams_dir)
+check_streams(streams_dir())

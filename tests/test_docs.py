@@ -16,9 +16,10 @@ from typer.main import get_command
 
 from tests.pages import blocks
 from tidemark.cli.app import app
+from tidemark.connections.sources import OWN_VARIABLES
 from tidemark.definitions.stream import Stream
 from tidemark.orchestration.steps import STEPS
-from tidemark.settings import ENV_FILE_VARIABLE, Settings
+from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT
 
 DOCS = PROJECT / "docs"
@@ -101,7 +102,7 @@ def test_every_key_and_setting_exists(page: Path) -> None:
         if (found := re.match(r"([a-z_]+(?:\.[a-z_]+)+)(?::.*)?$", line)) and found[1].split(".")[0] in sections
     }
     assert sorted(name for name in named if not any(f"{key}.".startswith(f"{name}.") for key in keys)) == []
-    settings = {f"TIDEMARK_{name.upper()}" for name in Settings.model_fields} | {ENV_FILE_VARIABLE}
+    settings = {f"TIDEMARK_{name.upper()}" for name in Settings.model_fields} | set(OWN_VARIABLES)
     assert set(re.findall(r"TIDEMARK_[A-Z0-9_]*[A-Z0-9]", page.read_text(encoding="utf-8"))) <= settings
 
 

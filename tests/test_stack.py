@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
+from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError, StackError
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
-from tidemark.settings import Settings
+from tidemark.settings import Settings, resolve
 from tidemark.stack.files import env_text, free_ports, write_private
 from tidemark.stack.local import PROJECT, LocalStack, running_stacks
 
@@ -103,7 +104,7 @@ def test_settings_and_keys_are_in_files_only_their_owner_can_read(stack: LocalSt
     commands = [argument for process in running for argument in process.cmdline()]
     assert len(commands) > len(running) >= 2
     assert not any(secret in argument for argument in commands)
-    assert Settings(_env_file=stack.env_file) == stack.settings  # type: ignore[call-arg]  # read from the file
+    assert resolve(variables={ENV_FILE_VARIABLE: str(stack.env_file)}).settings == stack.settings
 
 
 def test_servers_listen_on_this_machine_only(stack: LocalStack) -> None:
@@ -143,7 +144,7 @@ def orphan(tmp_path_factory: pytest.TempPathFactory) -> Orphan:
         assert len(pids) == 2
         assert all(alive(pid) for pid in pids)
         file = LocalStack("again", root=root).env_file
-        settings = Settings(_env_file=file)  # type: ignore[call-arg]  # read from the file
+        settings = resolve(variables={ENV_FILE_VARIABLE: str(file)}).settings
         assert ensure_topic(settings.kafka, "kept", partitions=2)
         ObjectStore(settings).put("kept", b"object")
     finally:
@@ -295,7 +296,7 @@ def test_an_env_file_carries_any_path_and_replaces_the_old_one_privately(tmp_pat
     file = tmp_path / "new" / "stack.env"
     write_private(file, "old")
     write_private(file, env_text(values))
-    read = Settings(_env_file=file)  # type: ignore[call-arg]  # read from the file
+    read = resolve(variables={ENV_FILE_VARIABLE: str(file)}).settings
     assert read.catalog_uri == values["TIDEMARK_CATALOG_URI"]
     assert read.s3_secret_key.get_secret_value() == values["TIDEMARK_S3_SECRET_KEY"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

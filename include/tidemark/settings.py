@@ -1,14 +1,18 @@
-"""Connection settings, from ``TIDEMARK_*`` variables or the local stack's file."""
+"""The settings of a deployment, and where each comes from."""
 
 import json
 import os
 import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     Secret,
     SecretStr,
@@ -17,32 +21,49 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tidemark.connections.config_file import from_file
 from tidemark.connections.kafka import SERVERS, KafkaConnection
+from tidemark.connections.sources import (
+    CONFIG_VARIABLE,
+    ENV_FILE_VARIABLE,
+    OWN_VARIABLES,
+    Given,
+    Lookup,
+    env_file,
+    from_airflow,
+    from_variables,
+    variable,
+)
 from tidemark.core.errors import ConfigError
 
-ENV_FILE_VARIABLE = "TIDEMARK_ENV_FILE"
 _DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _URL = r"^(https?://\S+)?$"
 
 
 def _texts(value: Any) -> Any:
-    """A mapping whose numbers and truth values became texts: JSON and TOML may have them."""
+    """A mapping, which a variable holds as JSON. Its numbers and truth values become texts."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError("not a JSON object") from error
     if not isinstance(value, dict):
-        return value
+        raise ValueError("not a JSON object")  # noqa: TRY004 - pydantic reports a ValueError
     return {name: json.dumps(item) if isinstance(item, bool | int | float) else item for name, item in value.items()}
+
+
+def _none_if_empty(value: Any) -> Any:
+    return None if value == "" else value
 
 
 Properties = Annotated[dict[str, str], BeforeValidator(_texts)]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Connections of one deployment. Paths may be relative to the project's root. No secret has a default."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="TIDEMARK_", extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
     kafka_properties: Secret[Properties] = Field(
         default=Secret({}),
@@ -81,12 +102,12 @@ class Settings(BaseSettings):
         description="Where the bucket's name stands in URLs. `auto`: in the path with `TIDEMARK_S3_ENDPOINT`, in the"
         " host's name at AWS.",
     )
-    s3_ca_bundle: Path | None = Field(
+    s3_ca_bundle: Annotated[Path | None, BeforeValidator(_none_if_empty)] = Field(
         default=None, description="File with the certificates (PEM) that sign the server's. Without it: the system's."
     )
     s3_proxy: str = Field(default="", pattern=_URL, description="URL of the HTTP proxy for S3.")
     s3_requester_pays: bool = Field(default=False, description="Whether to accept the costs of a bucket of others.")
-    s3_encryption: Literal["AES256", "aws:kms"] | None = Field(
+    s3_encryption: Annotated[Literal["AES256", "aws:kms"] | None, BeforeValidator(_none_if_empty)] = Field(
         default=None, description="Encryption that every written object asks for. Without it: the bucket's own."
     )
     s3_kms_key: str = Field(default="", description="Id or ARN of the key, with `aws:kms`. Without it: the account's.")
@@ -149,7 +170,7 @@ class Settings(BaseSettings):
     def _has_brokers(cls, brokers: str, given: ValidationInfo) -> str:
         """The brokers, or those of the properties."""
         brokers = brokers or _property(given, "kafka_properties", SERVERS)
-        if not brokers:
+        if not brokers and "kafka_properties" in given.data:  # else they are reported
             raise ValueError(f"missing; give it, or {SERVERS} in TIDEMARK_KAFKA_PROPERTIES")
         return brokers
 
@@ -180,11 +201,11 @@ class Settings(BaseSettings):
         """The URL, or the one of the properties."""
         uri = uri or _property(given, "catalog_properties", "uri")
         kind = given.data.get("catalog_type")
-        if not uri and kind not in {"glue", None}:
+        if not uri and kind not in {"glue", None} and "catalog_properties" in given.data:
             raise ValueError(
                 f"missing; a catalog of type {kind} needs it, here or as uri in TIDEMARK_CATALOG_PROPERTIES"
             )
-        if kind == "jdbc" and not uri.startswith("jdbc:"):
+        if uri and kind == "jdbc" and not uri.startswith("jdbc:"):
             raise ValueError("not a URL that begins with jdbc:, which a catalog of type jdbc needs")
         return uri
 
@@ -226,29 +247,104 @@ class Settings(BaseSettings):
     def warehouse(self) -> str:
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, "warehouse") if part)
 
+    def environment(self) -> dict[str, str]:
+        """Variables that give a program that inherits them exactly these settings. They hold every secret."""
+        found = {variable(name): _plain(getattr(self, name)) for name in type(self).model_fields}
+        return dict.fromkeys(OWN_VARIABLES, "") | {name: text for name, text in found.items() if text is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsWithSources:
+    """Settings, and for people the source of each by its name."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def resolve(lookup: Lookup | None = None, variables: Mapping[str, str] = os.environ) -> SettingsWithSources:
+    """Read the settings from variables, the TOML file and, with ``lookup``, Airflow connections.
+
+    Raises ConfigError with every missing, malformed or contradictory setting, and never with a secret.
+    """
+    names = Settings.model_fields
+    given = _given(variables, names)
+    if lookup is not None:
+        defaults = {name: Given(names[name].default, "default") for name in names if name.endswith("_connection")}
+        ids = {name: str((given.get(name) or default).value) for name, default in defaults.items()}
+        given = from_airflow(given, ids, lookup) | given
+    try:
+        found = Settings.model_validate({name: item.value for name, item in given.items()})
+    except ValidationError as error:
+        files = [path for path in (env_file(variables), variables.get(CONFIG_VARIABLE)) if path]
+        shown = (f"{path}{'' if Path(path).exists() else ' (no such file)'}" for path in files)
+        raise ConfigError(
+            "settings are incomplete",
+            found="; ".join(_problem(item, given) for item in error.errors(include_input=False)),
+            where=" and ".join(["environment", *shown]),
+            hint=f"Start a local stack with 'tidemark up', set the variables, or set {ENV_FILE_VARIABLE} to a file that"
+            " has them: a stack's is .tidemark/<name>/stack.env",
+        ) from error
+    return SettingsWithSources(settings=found, sources={name: _source(name, given) for name in names})
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The process's settings, without Airflow's connections. Raises as ``resolve``."""
+    return resolve().settings
+
+
+def settings_source(name: str) -> str:
+    """Where the process's setting comes from, for people. Raises as ``resolve``."""
+    return resolve().sources[name]
+
+
+def streams_dir() -> Path:
+    """The folder of the stream definitions. It is all that parsing a DAG needs: no secret and no connection."""
+    found = _given(os.environ, ["streams_dir"]).get("streams_dir")
+    return Path(found.value if found else Settings.model_fields["streams_dir"].default)
+
+
+def _given(variables: Mapping[str, str], wanted: Collection[str]) -> dict[str, Given]:
+    known = Settings.model_fields
+    return from_file(known, wanted, variables) | from_variables(known, variables)
+
+
+def _problem(item: Any, given: Mapping[str, Given]) -> str:
+    """A pydantic error in a line: the setting, its source if that is no variable, and what is wrong."""
+    text = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
+    if not item["loc"]:
+        return text
+    name, *keys = map(str, item["loc"])
+    place = f" ({given[name].source})" if name in given and not given[name].source.startswith("variable") else ""
+    return f"{'.'.join([variable(name), *keys])}{place}: {'missing' if item['type'] == 'missing' else text}"
+
+
+# Settings that others fill, if nothing gives them.
+_FILLED_BY = {
+    "kafka_bootstrap": "kafka_properties",
+    "speed_kafka_bootstrap": "speed_kafka_properties",
+    "catalog_uri": "catalog_properties",
+    "deployment": "bucket",
+}
+
+
+def _source(name: str, given: Mapping[str, Given]) -> str:
+    filled_by = _FILLED_BY.get(name, "")
+    if name not in given and filled_by in given:
+        return f"{filled_by}: {given[filled_by].source}"
+    return given[name].source if name in given else "default"
+
+
+def _plain(value: Any) -> str | None:
+    """A setting as its variable has it; None for none."""
+    if isinstance(value, Secret | SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, bool | dict):
+        return json.dumps(value)
+    return None if value is None else str(value)
+
 
 def _property(given: ValidationInfo, name: str, key: str) -> str:
     """One of a setting's properties, empty if it has none."""
     properties: Secret[dict[str, str]] = given.data.get(name, Secret({}))
     return properties.get_secret_value().get(key, "")
-
-
-@lru_cache(maxsize=1)
-def settings() -> Settings:
-    """The process's settings. Raises ConfigError with every missing or malformed variable and the file."""
-    env_file = os.environ.get(ENV_FILE_VARIABLE, ".tidemark/local/stack.env")
-    try:
-        return Settings(_env_file=env_file)  # type: ignore[call-arg]  # pydantic-settings fills the fields
-    except ValidationError as error:
-        lines = "; ".join(
-            "".join(f"TIDEMARK_{str(name).upper()}: " for name in item["loc"][:1])
-            + item["msg"].removeprefix("Value error, ")
-            for item in error.errors(include_input=False)
-        )
-        raise ConfigError(
-            "settings are incomplete",
-            found=lines,
-            where=f"environment and {env_file}" + ("" if Path(env_file).exists() else " (no such file)"),
-            hint=f"Start a local stack with 'tidemark up', set the variables, or set {ENV_FILE_VARIABLE} to a file that"
-            " has them: a stack's is .tidemark/<name>/stack.env",
-        ) from error

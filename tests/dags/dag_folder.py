@@ -1,19 +1,33 @@
 """Run as a program: parse the DAG folder as Airflow does and print what came out as one line of JSON."""
 
 import json
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-import airflow.sdk  # noqa: F401  # its import time is Airflow's, not ours
+import airflow.sdk  # its import time is Airflow's, not ours
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 
 def main(folder: str) -> None:
+    asked, connected = Path(os.environ["ASKED"]), []
+    asked.touch()
+    sys.addaudithook(lambda event, details: connected.append(str(details[1])) if event == "socket.connect" else None)
     started = time.process_time()
     bag = DagBag(folder)
     seconds = time.process_time() - started
+    while_parsing = asked.read_text(encoding="utf-8")
+    try:
+        airflow.sdk.Connection.get("control")
+    except AirflowNotFoundException:
+        control = asked.read_text(encoding="utf-8").removeprefix(while_parsing)
     found = {
+        "asked": while_parsing.splitlines(),
+        "control": control.splitlines(),
+        "connected": connected,
         "seconds": seconds,
         "heavy": sorted({"pyspark", "great_expectations", "pandas", "pyarrow"} & set(sys.modules)),
         "errors": bag.import_errors,

@@ -11,12 +11,13 @@ from typing import Any
 from airflow.sdk import DAG, BaseSensorOperator
 
 from tidemark.core.errors import QualityError
+from tidemark.orchestration.connections import task_settings
 from tidemark.orchestration.context import explained
 from tidemark.orchestration.reconcile_dag import reconcile_dag
 from tidemark.orchestration.steps import reconciles
 from tidemark.reconcile.results import AUDIT
 from tidemark.run import Run, run_name
-from tidemark.settings import settings
+from tidemark.settings import streams_dir
 
 STREAM, FOLDER = os.environ["STUB_STREAM"], Path(os.environ["STUB_FOLDER"])
 
@@ -31,11 +32,11 @@ class StubStep(BaseSensorOperator):
         return not (FOLDER / f"hold-{day}").exists()
 
     def _fail(self, run_id: str) -> None:
-        with Run.open(STREAM, run_name(run_id), settings()).step(AUDIT):
+        with Run.open(STREAM, run_name(run_id), task_settings()).step(AUDIT):
             raise QualityError("critical checks failed")
 
 
-for item in reconciles(settings().streams_dir):
+for item in reconciles(streams_dir()):
     if item.name != STREAM:
         globals()[item.dag_id] = reconcile_dag(item)
         continue

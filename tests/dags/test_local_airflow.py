@@ -1,5 +1,7 @@
 """Airflow of the local stack, for real: what its own scheduler and DAG processor make of our DAGs.
 
+Its tasks, and the Spark applications they submit, know Kafka, S3 and the catalog from Airflow's connections only.
+
 It starts once, and every run that does not follow another one is under way from the beginning: a test awaits its own.
 """
 
@@ -17,6 +19,7 @@ import httpx
 import pytest
 
 from tests.conftest import MakeStream, Produce
+from tests.dags.connections import by_connections
 from tests.dags.days import SUNDAY, Days
 from tests.dags.runs import (
     BACKFILL,
@@ -112,6 +115,7 @@ def airflow(
         shutil.copy(path, dags)
     shutil.copy(Path(__file__).with_name("reconcile_stub.py"), dags / "reconcile.py")
     own = {
+        **by_connections(stack, tmp_path_factory.mktemp("deployment")),
         "TIDEMARK_STREAMS_DIR": str(streams),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         # No definition changes from here on, so that nothing needs parsing again.
@@ -392,6 +396,15 @@ def test_people_and_tasks_have_servers_of_their_own(airflow: LocalAirflow) -> No
     assert api._send("GET", f"{api.tasks_url}health") == {"status": "healthy"}
     for url in (f"{api.url}/execution/health", f"{api.tasks_url.removesuffix('execution/')}api/v2/monitor/health"):
         assert "status" not in httpx.get(url).text
+
+
+@pytest.mark.conformance(29)
+def test_no_log_or_table_of_airflow_holds_a_connections_secret(airflow: LocalAirflow, runs: Runs) -> None:
+    wait_for_end(airflow.api, "tidemark_replay", runs.replay)
+    secret = airflow.stack.settings.s3_secret_key.get_secret_value().encode()
+    files = [path for path in airflow.home.rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".log"]) > 1
+    assert [path.name for path in files if secret in path.read_bytes()] == []
 
 
 @pytest.mark.conformance(29)

@@ -2,8 +2,9 @@
 
 import os
 
+from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import RequestError
-from tidemark.settings import ENV_FILE_VARIABLE, Settings, settings
+from tidemark.settings import Settings, settings
 
 
 def connect(stack: str | None) -> Settings:

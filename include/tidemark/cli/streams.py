@@ -9,10 +9,11 @@ from rich.markup import escape
 
 from tidemark.cli.connect import connect
 from tidemark.cli.output import open_console
+from tidemark.connections.sources import CONFIG_VARIABLE, ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.text import error_text
 from tidemark.definitions.stream import Stream, load_stream, misnamed_files, problems, stream_names
-from tidemark.settings import ENV_FILE_VARIABLE, Settings
+from tidemark.settings import Settings, streams_dir
 from tidemark.spark.java_command import java_command
 from tidemark.stack.java import BRIEF_JVM
 
@@ -25,8 +26,7 @@ def check_streams(stack: str | None) -> bool:
     """Print one line per stream and one per problem. Return whether there is no problem."""
     deployment = _deployment(stack)
     # A check needs no servers, so there need not be a deployment.
-    default: Path = Settings.model_fields["streams_dir"].default
-    folder = deployment.streams_dir if deployment else Path(os.environ.get("TIDEMARK_STREAMS_DIR", default))
+    folder = deployment.streams_dir if deployment else streams_dir()
     defined, misnamed = stream_names(folder), misnamed_files(folder)
     names = (*defined, *misnamed)
     if not names:
@@ -123,6 +123,6 @@ def _counted(number: int, noun: str) -> str:
 
 def _deployment(stack: str | None) -> Settings | None:
     """The deployment whose tables are compared: the named one, or the environment's; None without either."""
-    if stack is None and not {"TIDEMARK_CATALOG_URI", ENV_FILE_VARIABLE} & os.environ.keys():
+    if stack is None and not {"TIDEMARK_CATALOG_URI", ENV_FILE_VARIABLE, CONFIG_VARIABLE} & os.environ.keys():
         return None
     return connect(stack)

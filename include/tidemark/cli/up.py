@@ -7,9 +7,9 @@ from threading import Event
 from rich.console import Console
 
 from tidemark.cli.output import plain
+from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import stream_names
-from tidemark.settings import ENV_FILE_VARIABLE
 from tidemark.stack.airflow import USER, LocalAirflow
 from tidemark.stack.local import PROJECT, LocalStack
 from tidemark.stack.streams import start_streams

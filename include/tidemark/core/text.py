@@ -2,6 +2,8 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 SHOWN_MAX = 200  # characters of a value in a message
 ELLIPSIS = "…"
@@ -52,6 +54,12 @@ def quoted(value: object, characters_max: int = SHOWN_MAX) -> str:
     except ValueError:  # Python refuses to write integers of more than 4,300 digits
         text = f"a value of type {type(value).__name__} that is too long to show"
     return excerpt(text, characters_max)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A question that names the known name that was probably meant, or None."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return f"Did you mean {near[0]}?" if near else None
 
 
 def _continues(text: str, at: int) -> bool:

@@ -5,6 +5,7 @@ The transformation stands beside the file as ``<name>.py`` with one ``transform(
 """
 
 import json
+import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -171,7 +172,8 @@ def load_stream(name: str, folder: Path) -> Stream:
     path = folder / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(stream_names(folder)) or "none"
-        raise ConfigError("no such stream", expected=f"one of: {known}", found=name, where=str(folder))
+        hint = _renamed(name) if path.with_suffix(".yml").exists() else None
+        raise ConfigError("no such stream", expected=f"one of: {known}", found=name, where=str(folder), hint=hint)
     try:
         return _load(name, folder, path)
     except ConfigError:
@@ -182,10 +184,10 @@ def load_stream(name: str, folder: Path) -> Stream:
 
 
 def _load(name: str, folder: Path, path: Path) -> Stream:
-    raw, unknown = read_yaml(path, json_schema(Stream))
-    found, lines = _validated(raw)
-    if found is None or unknown:
-        problems = _ProblemsError([*lines, *unknown])
+    read = read_yaml(path, json_schema(Stream), os.environ)
+    found, lines = (None, []) if read.unresolved else _validated(read.value)
+    if found is None or read.unknown:
+        problems = _ProblemsError([*lines, *read.unresolved, *read.unknown])
         raise ConfigError(str(problems), where=str(path)) from problems
     if found.name != name:
         raise ConfigError("name: must equal the file's name", expected=name, found=found.name, where=str(path))
@@ -205,6 +207,9 @@ def _validated(raw: Any) -> tuple[Stream | None, list[str]]:
 
 def _require_name(name: str, folder: Path) -> None:
     """A name becomes part of paths, keys and Airflow's ids, so it is checked before anything is made of it."""
+    if name.endswith(".yml"):
+        hint = _renamed(name.removesuffix(".yml"))
+        raise ConfigError("not read", expected="<name>.yaml", found=quoted(name), where=str(folder), hint=hint)
     try:
         _NAME.validate_python(name)
     except ValidationError as error:
@@ -254,10 +259,17 @@ def misnamed_files(folder: Path) -> dict[str, ConfigError]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, ConfigError | None]]:
-    for name in sorted(path.stem for path in folder.glob("*.yaml") if not path.name.startswith(".")):
+    for path in sorted(folder.glob("*.y*ml")):
+        if path.suffix not in {".yaml", ".yml"} or path.name.startswith("."):
+            continue
+        name = path.stem if path.suffix == ".yaml" else path.name
         try:
             _require_name(name, folder)
         except ConfigError as error:
             yield name, error
         else:
             yield name, None
+
+
+def _renamed(name: str) -> str:
+    return f"Rename {excerpt(name, NAME_SHOWN)}.yml to {excerpt(name, NAME_SHOWN)}.yaml"

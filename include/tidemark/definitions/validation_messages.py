@@ -32,7 +32,8 @@ def _explain(item: Any, model: type[BaseModel]) -> str:
         return f"{key}.{tag}: found {found}, allowed: {', '.join(allowed)}"
     if item["type"] == "value_error" and not item["loc"]:  # of the whole definition, with what was found
         return excerpt(str(item["ctx"]["error"]), 2 * SHOWN_MAX)
-    return f"{key}: {excerpt(item['msg'], 2 * SHOWN_MAX)}, found {quoted(item['input'])}"
+    text = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
+    return f"{key}: {excerpt(text, 2 * SHOWN_MAX)}, found {quoted(item['input'])}"
 
 
 def _at(location: Location, model: type[BaseModel]) -> dict[str, Any]:

@@ -1,19 +1,24 @@
 """A definition's YAML, read within bounds: whatever the file holds, it takes a fraction of a second."""
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tidemark.core.errors import ConfigError
-from tidemark.core.text import excerpt, printable, quoted
+from tidemark.core.references import expand, referenced
+from tidemark.core.text import did_you_mean, excerpt, printable, quoted
 
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 32
 VALUES_MAX = 20_000
 _INTEGER_BITS_MAX = 128  # DECIMAL(38, 0) fits
 _INTEGER_CHARACTERS_MAX = 1_000  # PyYAML takes seconds for a longer one in base 60, such as 1:30
+# A definition is shown in Airflow and in reports.
+_SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|ACCESS_KEY|PRIVATE_KEY|_CONN_|_PROPERTIES", re.IGNORECASE)
 _INTEGER = "tag:yaml.org,2002:int"
 Schema = Mapping[str, Any]
 
@@ -70,11 +75,21 @@ def read_text(path: Path, *, bytes_max: int = BYTES_MAX) -> str:
         raise ConfigError("not UTF-8", found=found, where=str(path)) from error
 
 
-def read_yaml(path: Path, schema: Schema) -> tuple[Any, list[str]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a file holds. With a line in ``unresolved``, the value still has references in it."""
+
+    value: Any
+    unknown: tuple[str, ...]
+    unresolved: tuple[str, ...]
+
+
+def read_yaml(path: Path, schema: Schema, variables: Mapping[str, str]) -> Definition:
     """The file's value without unknown keys, and one line per unknown key, whose value is not looked into.
 
-    ``schema`` is the JSON schema of the top level. Raises ConfigError, with the file, for anything that is not plain
-    YAML within the bounds: aliases, deep nesting, more values than a definition has.
+    A value may refer to ``variables``, as ``${NAME:-default}``: it is read as if their text stood there. A reference
+    without a value gets a line. ``schema`` is the JSON schema of the top level. Raises ConfigError, with the file, for
+    anything that is not plain YAML within the bounds: aliases, deep nesting, more values than a definition has.
     """
     text = read_text(path)
     try:
@@ -82,8 +97,11 @@ def read_yaml(path: Path, schema: Schema) -> tuple[Any, list[str]]:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
-            unknown = [] if node is None else list(_without_unknown(node, schema, schema, ()))
-            return None if node is None else loader.construct_document(node), unknown
+            if node is None:
+                return Definition(value=None, unknown=(), unresolved=())
+            unknown = tuple(_without_unknown(node, schema, schema, ()))
+            unresolved = tuple(_Variables(loader, variables).put_into(node, ()))
+            return Definition(value=loader.construct_document(node), unknown=unknown, unresolved=unresolved)
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -131,7 +149,44 @@ def _without_unknown(node: yaml.Node, schema: Schema, whole: Schema, at: tuple[s
             if _text(key) in known:
                 yield from _without_unknown(value, known[_text(key)], whole, name)
             else:
-                yield f"{'.'.join(name)}: unknown key, allowed keys: {', '.join(sorted(known))}"
+                near = did_you_mean(_text(key), known)
+                hint = f". {near}" if near else ""
+                yield f"{'.'.join(name)}: unknown key, allowed keys: {', '.join(sorted(known))}{hint}"
+
+
+class _Variables:
+    """Puts variables into a definition's values, together no more text than a definition may have."""
+
+    def __init__(self, loader: _Loader, variables: Mapping[str, str]) -> None:
+        self._loader = loader
+        self._variables = variables
+        self._characters = 0
+
+    def put_into(self, node: yaml.Node, at: tuple[str, ...]) -> Iterator[str]:
+        """Replace the references below ``at``, and give one line per problem. Keys have no references."""
+        if isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                yield from self.put_into(item, (*at, str(number)))
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                yield from self.put_into(value, (*at, excerpt(_text(key))))
+        elif isinstance(node, yaml.ScalarNode) and "$" in node.value:
+            try:
+                self._replace(node)
+            except ValueError as error:
+                yield f"{'.'.join(at)}: {error}, in line {node.start_mark.line + 1}"
+
+    def _replace(self, node: yaml.ScalarNode) -> None:
+        if secret := next(filter(_SECRET.search, referenced(node.value)), None):
+            raise ValueError(f"no secrets in a definition, found ${{{secret}}}")
+        text = expand(node.value, self._variables)
+        self._characters += len(text)
+        if self._characters > BYTES_MAX:
+            raise ValueError(f"the variables hold more than {BYTES_MAX:,} characters")
+        if text != node.value:
+            node.value = text
+            if not node.style:  # not quoted: it may be a number now
+                node.tag = self._loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # as PyYAML's composer
 
 
 def _text(key: yaml.Node) -> str:

@@ -92,14 +92,14 @@ class ChunksStep(BaseOperator):
 
     def _chunks(self, params: Mapping[str, Any]) -> list[tuple[date, ...]]:
         from tidemark.definitions.stream import load_stream
-        from tidemark.settings import settings
+        from tidemark.settings import streams_dir
 
         return backfill_chunks(
             params["from_day"],
             params["to_day"],
             size=params["days_per_run"],
             now=datetime.now(UTC),
-            zone=load_stream(params["stream"], settings().streams_dir).zone,
+            zone=load_stream(params["stream"], streams_dir()).zone,
         )
 
 

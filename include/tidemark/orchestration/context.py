@@ -16,9 +16,9 @@ def request(stream_name: str, context: Any) -> Request:
     """What the run is asked for. Raises RequestError where the run's form is wrong, ConfigError where its definition
     is."""
     from tidemark.definitions.stream import load_stream
-    from tidemark.settings import settings
+    from tidemark.settings import streams_dir
 
-    stream = load_stream(stream_name, settings().streams_dir)
+    stream = load_stream(stream_name, streams_dir())
     # A run triggered without a logical date has no data interval: the keys are absent.
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     params = context["params"]

@@ -122,7 +122,7 @@ class StreamsStep(BaseOperator):
 
     def execute(self, context: Any) -> list[str]:
         from tidemark.definitions.stream import stream_names
-        from tidemark.settings import settings
+        from tidemark.settings import streams_dir
 
         wanted = context["params"]["stream"]
-        return list(stream_names(settings().streams_dir)) if wanted == EVERY_STREAM else [wanted]
+        return list(stream_names(streams_dir())) if wanted == EVERY_STREAM else [wanted]

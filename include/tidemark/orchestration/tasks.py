@@ -1,4 +1,4 @@
-"""What the tasks do, without Airflow. Everything heavy is imported when a task runs, never when its DAG is parsed."""
+"""What the tasks do. Everything heavy is imported when a task runs, never when its DAG is parsed."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -136,19 +136,20 @@ def nothing_to_refill(stream: str, run_id: str) -> bool:
 def submission(stream: str, run_id: str) -> tuple[dict[str, Any], dict[str, str]]:
     """What spark-submit needs for a step: its arguments, and the variables it inherits.
 
-    Secrets are in the variables only: they never pass through a template, the command line or the scheduler.
+    The variables give the application exactly this task's settings, with what Airflow's connections added. Secrets are
+    in the variables only: they never pass through a template, the command line or the scheduler.
     """
+    from tidemark.orchestration.connections import task_settings
     from tidemark.run import run_name
-    from tidemark.settings import settings
     from tidemark.spark.conf import jars, submit_environment
 
-    found = settings()
+    found = task_settings()
     arguments = {
         "jars": jars(found),
         "driver_memory": found.spark_driver_memory,
         "application_args": ["--stream", stream, "--run", run_name(run_id)],
     }
-    return arguments, submit_environment(found)
+    return arguments, found.environment() | submit_environment(found)
 
 
 def saved(step: str, stream: str, run_id: str) -> bytes | None:
@@ -201,7 +202,7 @@ def days_text(days: Sequence[date]) -> str:
 
 
 def _run(stream: str, run_id: str) -> "Run":
+    from tidemark.orchestration.connections import task_settings
     from tidemark.run import Run, run_name
-    from tidemark.settings import settings
 
-    return Run.open(stream, run_name(run_id), settings())
+    return Run.open(stream, run_name(run_id), task_settings())

@@ -18,9 +18,10 @@ from typing import Any, Self
 import psutil
 from dotenv import dotenv_values
 
+from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError, StackError
 from tidemark.s3 import ensure_bucket
-from tidemark.settings import ENV_FILE_VARIABLE, Settings
+from tidemark.settings import Settings
 from tidemark.spark.conf import submit_environment
 from tidemark.stack.files import env_text, free_ports, write_private
 from tidemark.stack.kafka import Node, start_kafka
@@ -202,6 +203,8 @@ class LocalStack:
             "TIDEMARK_CATALOG_URI": f"jdbc:sqlite:{self.folder / 'catalog.db'}",
             "TIDEMARK_STREAMS_DIR": str(self.streams_dir),
             "TIDEMARK_JARS_DIR": str(self.jars / "spark"),
+            # Everything is above. An Airflow connection of another deployment must not add to it.
+            **{f"TIDEMARK_{kind}_CONNECTION": "" for kind in ("KAFKA", "S3", "CATALOG")},
         }
 
 
@@ -219,6 +222,4 @@ def running_stacks(root: Path) -> tuple[str, ...]:
 
 def _settings(values: Mapping[str, str]) -> Settings:
     """Settings from exactly these variables, without those of another deployment in this shell."""
-    defaults = {name: field.default for name, field in Settings.model_fields.items() if not field.is_required()}
-    given = {name.removeprefix("TIDEMARK_").lower(): text for name, text in values.items()}
-    return Settings.model_validate({**defaults, **given})
+    return Settings.model_validate({name.removeprefix("TIDEMARK_").lower(): text for name, text in values.items()})

@@ -1,0 +1,51 @@
+"""A task's settings: those of the process, and what Airflow's connections add. Parsing a DAG asks for none of them."""
+
+import json
+from functools import lru_cache
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+from pydantic import Secret, SecretStr
+
+from tidemark.connections.airflow import AirflowConnection
+from tidemark.core.errors import ConfigError
+from tidemark.settings import Settings, resolve
+
+
+@lru_cache(maxsize=1)
+def task_settings() -> Settings:
+    """The settings of the running task. Airflow hides their secrets in its logs. Raises as ``resolve``."""
+    found = resolve(find).settings
+    for value in (getattr(found, name) for name in Settings.model_fields):
+        if isinstance(value, Secret | SecretStr):  # of properties, Airflow hides those with a name of a secret
+            mask_secret(value.get_secret_value())
+    return found
+
+
+def find(conn_id: str) -> AirflowConnection | None:
+    """The connection, from the deployment's secrets backends or Airflow's database; None if there is none.
+
+    Raises ConfigError, without a value, if Airflow refuses to give it or its extra is no JSON object.
+    """
+    where = f"Airflow connection {conn_id}"
+    try:
+        found = Connection.get(conn_id)
+    except AirflowNotFoundException:
+        return None
+    except AirflowException as error:
+        raise ConfigError("Airflow can't give a connection", found=type(error).__name__, where=where) from error
+    try:
+        extra = json.loads(found.extra or "{}")
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict):
+        raise ConfigError("a connection's extra can't be read", expected="a JSON object", where=where)
+    return AirflowConnection(
+        id=conn_id,
+        host=found.host or "",
+        port=found.port,
+        login=found.login or "",
+        password=found.password or "",
+        extra=extra,
+    )
