@@ -11,6 +11,7 @@ from tidemark.cli.output import open_console, plain
 from tidemark.inspect.doctor.checkup import Checkup, Probe, State
 from tidemark.inspect.doctor.roles import Role
 from tidemark.inspect.doctor.run import doctor
+from tidemark.settings import resolve
 
 _SHOWN: dict[State, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -28,7 +29,7 @@ def print_checkup(stack: str | None, stream: str | None, roles: Sequence[Role], 
         def begin(probe: Probe) -> None:
             status.update(f"checking {probe.subject}: {probe.name}")
 
-        lines = doctor(settings, stream, roles, begin)
+        lines = doctor(settings, stream, roles, begin, resolve().sources)
         found = list(lines) if as_json else list(_printed(open_console(), lines))
     healthy = not any(line.state == "failed" for line in found)
     if as_json:

@@ -1,7 +1,8 @@
 """Which checks there are, for whom, and in which order."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.definitions.stream import Stream, load_stream, stream_names
@@ -13,11 +14,16 @@ from tidemark.settings import Settings
 
 
 def doctor(
-    settings: Settings, stream: str | None, roles: Sequence[Role], begin: Callable[[Probe], None]
+    settings: Settings,
+    stream: str | None,
+    roles: Sequence[Role],
+    begin: Callable[[Probe], None],
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Checkup]:
     """Probe everything that the roles need for the stream, or for every stream of the deployment.
 
-    ``begin`` is called before a check starts. Raises ConfigError if there is no such stream.
+    ``begin`` is called before a check starts. ``sources`` say where each setting comes from.
+    Raises ConfigError if there is no such stream.
     """
     names = stream_names(settings.streams_dir)
     if stream is not None and stream not in names:
@@ -28,6 +34,9 @@ def doctor(
             where=str(settings.streams_dir),
         )
     streams, errors = _loaded(settings, [stream] if stream else names)
+    for name, source in sources.items():
+        if source != "default":
+            yield Checkup(subject=SETTINGS, name=name, state="ok", found=f"from {source}")
     yield from run_checks(_checks(settings, streams, errors, roles), begin)
 
 

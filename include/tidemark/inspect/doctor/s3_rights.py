@@ -1,7 +1,8 @@
 """Every action in S3 that the roles' policies allow, tried: a line per resource, and one for each missing action.
 
 Each action is tried on a key or an upload that does not exist, so that nothing is read, written or deleted: a server
-checks permissions first. Only PutObject needs more: an upload is begun and aborted.
+checks permissions first. Only PutObject needs more: an upload is begun and
+aborted; and KMS: an object is written and deleted.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +14,12 @@ from tidemark.connections.s3_hints import DENIED
 from tidemark.inspect.doctor.checkup import Checkup, Probe
 from tidemark.inspect.doctor.roles import S3
 from tidemark.inspect.doctor.s3 import CONNECTION, doctor_store
-from tidemark.inspect.doctor.s3_needs import S3Need
+from tidemark.inspect.doctor.s3_needs import PROBE, S3Need
 from tidemark.s3 import ObjectStore, error_code
 from tidemark.settings import Settings
 
 _NO_UPLOAD = "doctor"
+_KMS = "kms:"
 # What a permitted action answers about something that does not exist.
 _PERMITTED = {"NoSuchKey", "NoSuchUpload", "404"}
 
@@ -65,7 +67,7 @@ def _permitted(store: ObjectStore, action: str, key: str) -> bool:
     except (ClientError, BotoCoreError) as error:
         if error_code(error) in DENIED:
             # For want of a KMS permission, S3 refuses the object, too. That has a line of its own.
-            return "kms:" in str(error) and not action.startswith("kms:")
+            return _KMS in str(error) and not action.startswith(_KMS)
         if error_code(error) not in _PERMITTED:
             raise store.refused(action.removeprefix("s3:"), key, error) from error
     return True
@@ -114,7 +116,43 @@ def _delete(store: ObjectStore, key: str) -> None:
     store.client.delete_object(Bucket=store.bucket, Key=key)
 
 
+def _data_key(store: ObjectStore, key: str) -> None:
+    """By writing a small object."""
+    try:
+        store.client.put_object(Bucket=store.bucket, Key=key, Body=b"doctor")
+    except ClientError as error:
+        if error_code(error) in DENIED and _KMS not in str(error):
+            raise UntriedError("it can't be tried without s3:PutObject") from error
+        raise
+    store.client.delete_object(Bucket=store.bucket, Key=key)
+
+
+def _decrypt(store: ObjectStore, key: str) -> None:
+    """By reading a small object, or if none can be written, another one."""
+    try:
+        store.client.put_object(Bucket=store.bucket, Key=key, Body=b"doctor")
+    except ClientError as error:
+        if error_code(error) not in DENIED:
+            raise
+        _read_any(store, key)
+        return
+    try:
+        store.client.get_object(Bucket=store.bucket, Key=key)
+    finally:
+        store.client.delete_object(Bucket=store.bucket, Key=key)
+
+
+def _read_any(store: ObjectStore, key: str) -> None:
+    prefix = key.rpartition(f"{PROBE}/")[0]
+    listed = store.client.list_objects_v2(Bucket=store.bucket, Prefix=prefix, MaxKeys=1).get("Contents", ())
+    if not listed:
+        raise UntriedError("it can't be tried while there is no object")
+    store.client.get_object(Bucket=store.bucket, Key=listed[0]["Key"])
+
+
 _TRIES: dict[str, Callable[[ObjectStore, str], None]] = {
+    "kms:GenerateDataKey": _data_key,
+    "kms:Decrypt": _decrypt,
     "s3:ListBucket": _list,
     "s3:ListBucketMultipartUploads": _list_uploads,
     "s3:GetBucketLocation": _location,
