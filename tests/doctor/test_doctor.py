@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.doctor.lines import lines, of_state, red
 from tidemark.inspect.doctor import kafka
+from tidemark.kafka.reach import ReachedCluster, reach
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT
@@ -33,13 +34,17 @@ def topics(settings: Settings) -> set[str]:
     return {name for name in found if not name.startswith("__")}
 
 
-@pytest.mark.usefixtures("stack")
+def objects(store: ObjectStore) -> set[str]:
+    """Keys, without the empty folders that S3Proxy leaves and lists."""
+    return {item.key for item in store.list("") if not item.key.endswith("/")}
+
+
 def test_on_a_local_stack_every_line_is_green_and_nothing_is_left(
     settings: Settings, store: ObjectStore, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = make_stream(time_zone="America/New_York")
     produce(stream.topic, [(None, b'{"n": 1}', 1_700_000_000_000, 0, ())])
-    before = topics(settings), [item.key for item in store.list("")], known_tables(settings)
+    before = topics(settings), objects(store), known_tables(settings)
 
     done = run_command(stream.name, "--json")
 
@@ -64,7 +69,7 @@ def test_on_a_local_stack_every_line_is_green_and_nothing_is_left(
         ("machine", "Spark jars"),
         ("machine", "time-zone data"),
     } <= states.keys()
-    after = topics(settings), [item.key for item in store.list("")], known_tables(settings)
+    after = topics(settings), objects(store), known_tables(settings)
     assert after == before
 
 
@@ -186,11 +191,9 @@ def test_a_role_that_reads_no_kafka_checks_no_kafka(
 def test_a_broker_that_advertises_another_address_is_named(
     settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = kafka.reach
-
-    def elsewhere(cluster: Any, **options: Any) -> kafka.ReachedCluster:
-        found = real(cluster, **options)
-        return kafka.ReachedCluster(cluster_id=found.cluster_id, brokers=(*found.brokers, "127.0.0.1:1"))
+    def elsewhere(cluster: Any, **options: Any) -> ReachedCluster:
+        found = reach(cluster, **options)
+        return ReachedCluster(cluster_id=found.cluster_id, brokers=(*found.brokers, "127.0.0.1:1"))
 
     monkeypatch.setattr(kafka, "reach", elsewhere)
     line = red(lines(settings, make_stream().name, monkeypatch, ["archive"]))

@@ -9,7 +9,7 @@ from tidemark.definitions.stream import Stream, load_stream, stream_names
 from tidemark.inspect.doctor import catalog, kafka, kafka_rights, machine, s3, s3_rights
 from tidemark.inspect.doctor.checkup import Checkup, Probe, failure, run_checks
 from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, S3, SETTINGS, USES_KAFKA, USES_LIVE_KAFKA, Role
-from tidemark.inspect.doctor.s3_needs import S3Need, s3_needs
+from tidemark.inspect.doctor.s3_needs import S3Need, s3_needs, writable
 from tidemark.settings import Settings
 
 
@@ -64,8 +64,8 @@ def _checks(
     found += s3.connection_checks(settings)
     needs = s3_needs(settings, roles)
     found += s3_rights.rights_checks(settings, needs)
-    if probed := _keys(needs, s3.folder(settings, "doctor")):
-        found += s3.conditional_checks(settings, probed)
+    if (place := writable(needs)) is not None:
+        found += s3.conditional_checks(settings, place.key, (f"{S3}: {place.name}",))
     found += catalog.catalog_checks(settings, roles, _keys(needs, s3.folder(settings, "warehouse")))
     return [*found, *machine.java_checks(streams)]
 

@@ -70,23 +70,28 @@ def _clock(settings: Settings, probe: Probe) -> Iterable[Checkup]:
     yield clock_line(probe, "S3", there, before - 1, after)  # the server cuts its seconds
 
 
-def conditional_checks(settings: Settings, needs: tuple[str, ...]) -> Iterator[Probe]:
-    """Checks of what makes two writers of one object safe."""
+def conditional_checks(settings: Settings, place: str, needs: tuple[str, ...]) -> Iterator[Probe]:
+    """Checks of what makes two writers of one object safe, with an object at the beginning of a key ``place``."""
     for name, ask in (
         ("conditional put", _put),
         ("conditional multipart upload", _multipart),
         ("conditional replacement", _replacement),
         ("conditional delete", _delete),
     ):
-        yield Probe(subject=S3, name=name, ask=partial(_with_probe, settings, ask), needs=needs)
+        yield Probe(subject=S3, name=name, ask=partial(_with_probe, settings, place, ask), needs=needs)
     if settings.s3_encryption:
-        yield Probe(subject=S3, name="encryption", ask=partial(_with_probe, settings, partial(_encryption, settings)))
+        yield Probe(
+            subject=S3,
+            name="encryption",
+            ask=partial(_with_probe, settings, place, partial(_encryption, settings)),
+            needs=needs,
+        )
 
 
-def _with_probe(settings: Settings, ask: _Ask, probe: Probe) -> Iterable[Checkup]:
+def _with_probe(settings: Settings, place: str, ask: _Ask, probe: Probe) -> Iterable[Checkup]:
     """Write an object of the doctor's own, check with it, and delete it."""
     store = doctor_store(settings)
-    key = f"{folder(settings, 'doctor')}{uuid4().hex}.probe"
+    key = f"{place}-{uuid4().hex}"
     store.put(key, _BODY, content_type="text/plain")
     try:
         line = ask(store, key, probe)
