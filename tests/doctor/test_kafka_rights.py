@@ -91,8 +91,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
             ensure_topic(cluster, topic, partitions=1)
         for topic in (speed.topic, speed.dead_letter_topic):
             ensure_topic(cluster, marker_topic(topic), partitions=1)
-        for resource, operation in (("group", "Describe"), ("transactional-id", "Write")):
-            permitted(cluster, resource, "first", frozenset({operation}))  # creates Kafka's own topic
+        permitted(cluster, "group", "first", frozenset({"Describe"}))  # creates Kafka's own topics
+        permitted(cluster, "transactional-id", "first", frozenset({"Write"}))
         for user, (role, lacking) in LACKING.items():
             grant(admin_client(cluster), user, [acl for acl in needed(role) if acl != lacking])
         yield SecuredBroker(port=port, security=security, admin=admin_client(cluster))
