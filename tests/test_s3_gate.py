@@ -77,7 +77,7 @@ def test_parts_become_visible_at_completion_and_a_taken_key_stays(opened: Gate, 
         assert (upload.complete(), upload.parts) == (expected, 3)
         upload.close()
     assert unfinished_uploads(through, f"{folder}/") == []
-    assert store.get(f"{folder}/large") == BODY  # as the server behind has it
+    assert store.get(f"{folder}/large") == BODY  # as the guarded server has it
 
 
 def test_a_listing_is_complete_and_in_order(opened: Gate, store: ObjectStore) -> None:
@@ -134,7 +134,7 @@ def test_a_request_changed_after_its_signature_is_refused(
     folder = unique("gate")
     path = f"/{store.bucket}/{folder}/one"
     headers = signed(opened, path, b"one", **{"Content-Length": "3"})
-    assert put(opened, path, b"two", headers)[0] == 400  # the server behind compares the body with its signed hash
+    assert put(opened, path, b"two", headers)[0] == 400  # the guarded server compares the body with its signed hash
     mismatch = (403, "SignatureDoesNotMatch")
     assert put(opened, f"{path}x", b"one", headers) == mismatch
     assert put(opened, path, b"one", {**headers, "x-amz-acl": "public-read"}) == mismatch
@@ -224,7 +224,7 @@ def test_a_roles_session_ends_and_outlives_a_restart_of_the_gate(opened: Gate) -
     assert answer({**short, "aws_session_token": long["aws_session_token"]}) == "InvalidToken"
 
 
-def test_what_is_not_there_is_told_only_to_those_who_may_list(opened: Gate, tmp_path: Path) -> None:
+def test_only_those_who_may_list_see_that_there_is_nothing(opened: Gate, tmp_path: Path) -> None:
     reads = statement("s3:GetObject")
     users = {"reads": [policy(reads)], "lists": [policy(reads, statement("s3:ListBucket"))]}
     with gate(opened.settings, tmp_path, users=users) as running:

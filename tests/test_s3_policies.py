@@ -166,11 +166,11 @@ def test_objects_under_a_key_of_ones_own_need_its_statement(settings: Settings, 
 
 def test_a_new_start_keeps_every_users_keys_and_no_file_shows_them_to_others(guarded: Gate) -> None:
     certificate = server_certificate(guarded.ca.parent)
-    again = stack_config(guarded.file, port=1, certificate=certificate, upstream=guarded.settings, prefix="other")
+    later = stack_config(guarded.file, port=1, certificate=certificate, upstream=guarded.settings, prefix="other")
     kept = [(user.name, user.access_key, user.secret_key) for user in guarded.config.users]
-    assert [(user.name, user.access_key, user.secret_key) for user in again.users] == kept
+    assert [(user.name, user.access_key, user.secret_key) for user in later.users] == kept
     assert [name for name, _, _ in kept] == ["admin", *ROLES]
-    assert again.token_key == guarded.config.token_key
+    assert later.token_key == guarded.config.token_key
     assert stat.S_IMODE(guarded.file.stat().st_mode) == 0o600
     shown = f"{guarded.config!r} {' '.join(psutil.Process(guarded.process.pid).cmdline())}"
     assert not [secret for _, _, secret in kept if secret in shown]

@@ -1,7 +1,7 @@
 """Least-privilege policies for S3, one file per role, in the language of IAM. The files are templates.
 
-``${bucket}`` and ``${kms_key}`` are the bucket's name and the key's ARN. ``${prefix}`` and ``${tables}`` are the folders
-of the archive and of the tables, with a slash at the end; an empty one is the whole bucket.
+``${bucket}`` and ``${kms_key}`` are the bucket's name and the key's ARN. ``${prefix}`` and ``${tables}`` are the
+folders of the archive and of the tables, with a slash at the end; an empty one is the whole bucket.
 """
 
 import json

@@ -6,7 +6,7 @@ from io import BufferedIOBase
 
 from tidemark.stack.s3_gate.refusal import Refusal
 
-PIECE_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 _HEX = re.compile(rb"[0-9a-fA-F]+")
 # What the gate itself reads: a call of STS, or the keys of DeleteObjects.
 MAX_READ_BYTES = 4 * 1024 * 1024
@@ -21,26 +21,26 @@ class RequestBody:
         self._left = int(length or 0)
         self._ended = False
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         """What is left of the body; raises ConnectionError if the client stops before its end."""
         if self.chunked:
-            yield from self._chunks()
+            yield from self._framed()
             return
         while self._left:
-            piece = self._read(min(self._left, PIECE_BYTES))
-            self._left -= len(piece)
-            yield piece
+            chunk = self._read(min(self._left, CHUNK_BYTES))
+            self._left -= len(chunk)
+            yield chunk
 
     def read_all(self) -> bytes:
         """The whole body; raises Refusal for one too large to read."""
         found = b""
-        for piece in self.pieces():
-            found += piece
+        for chunk in self.chunks():
+            found += chunk
             if len(found) > MAX_READ_BYTES:
                 raise Refusal("InvalidArgument", "The body is too large for this call")
         return found
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _framed(self) -> Iterator[bytes]:
         while not self._ended:
             size = self._source.readline(1024).partition(b";")[0].strip()
             if not _HEX.fullmatch(size):
@@ -48,13 +48,13 @@ class RequestBody:
             left = int(size, 16)
             self._ended = left == 0
             while left:
-                piece = self._read(min(left, PIECE_BYTES))
-                left -= len(piece)
-                yield piece
+                chunk = self._read(min(left, CHUNK_BYTES))
+                left -= len(chunk)
+                yield chunk
             self._source.readline(1024)  # the line's end after a chunk, or the end of a body without trailers
 
     def _read(self, size: int) -> bytes:
-        piece = self._source.read(size)
-        if not piece:
+        chunk = self._source.read(size)
+        if not chunk:
             raise ConnectionError("the client ended within a body")
-        return piece
+        return chunk

@@ -1,4 +1,4 @@
-"""What the gate knows: its certificate, the server behind it, users, roles and policies. A JSON file, mode 600."""
+"""What the gate knows: its certificate, the server that it guards, users, roles and policies. A JSON file, mode 600."""
 
 import json
 from collections.abc import Mapping, Sequence

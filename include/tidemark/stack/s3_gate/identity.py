@@ -77,7 +77,7 @@ def _assume(config: GateConfig, caller: Caller, form: Mapping[str, str]) -> str:
 
 def _session(config: GateConfig, access_key: str, token: str) -> tuple[Caller, str]:
     text, _, mac = token.rpartition(".")
-    if not hmac.compare_digest(mac, _mac(config, text)):
+    if not hmac.compare_digest(mac.encode(), _mac(config, text).encode()):
         raise Refusal("InvalidToken", "The provided token is malformed or otherwise invalid")
     claims = json.loads(base64.urlsafe_b64decode(text))
     if claims["key"] != access_key:

@@ -1,7 +1,7 @@
 """The gate itself: ``python -m tidemark.stack.s3_gate.server CONFIG``. One thread per connection.
 
-A request is answered by the server behind the gate, if its signature is right and its sender's policies allow it.
-Bodies pass through unread: the server behind checks them against the signed hash or the checksum that they end with.
+A request is answered by the guarded server, if its signature is right and its sender's policies allow it.
+Bodies pass through unread: the guarded server checks them against the signed hash or the checksum that they end with.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidemark.stack.s3_gate.actions import Address, context, deleted_keys, needed
-from tidemark.stack.s3_gate.body import PIECE_BYTES, RequestBody
+from tidemark.stack.s3_gate.body import CHUNK_BYTES, RequestBody
 from tidemark.stack.s3_gate.config import GateConfig
 from tidemark.stack.s3_gate.encryption import ALGORITHM, METADATA, Encryption
 from tidemark.stack.s3_gate.identity import Caller, answer, secret_of
 from tidemark.stack.s3_gate.policy import allows
 from tidemark.stack.s3_gate.refusal import Refusal
-from tidemark.stack.s3_gate.signature import Claim, Target, signed_headers
+from tidemark.stack.s3_gate.signature import Claim, SignedParts, signed_headers
 
 IDLE_S = 120
-REUSED_S = 10  # the server behind closes idle connections, and a request on one would be lost
+REUSED_S = 10  # the guarded server closes idle connections, and a request on one would be lost
 _OF_ONE_HOP = {"connection", "expect", "host", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"}
 
 
@@ -53,9 +53,9 @@ class GateServer(ThreadingHTTPServer):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read_at = path.stat().st_mtime_ns
+        self._written = _version(path)
         self._config = GateConfig.read(path)
-        # Uploads of an earlier process are taken as unencrypted: their client is told nothing at completion.
+        # Uploads of an earlier process are taken as unencrypted: their client is given no headers at completion.
         self.uploads: dict[str, Encryption] = {}
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(self._config.certificate, self._config.key)
@@ -64,9 +64,9 @@ class GateServer(ThreadingHTTPServer):
     @property
     def config(self) -> GateConfig:
         """The file's content now; what was read is kept for as long as the file is."""
-        written = self.path.stat().st_mtime_ns
-        if written != self._read_at:
-            self._config, self._read_at = GateConfig.read(self.path), written
+        written = _version(self.path)
+        if written != self._written:
+            self._config, self._written = GateConfig.read(self.path), written
         return self._config
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -124,13 +124,13 @@ class _Handler(BaseHTTPRequestHandler):
         caller, secret = secret_of(config, claim.access_key, headers.get("x-amz-security-token", ""))
         payload = headers.get("x-amz-content-sha256", "")
         if payload.startswith("STREAMING-AWS4"):
-            raise Refusal("NotImplemented", "The gate does not know bodies signed in pieces")
+            raise Refusal("NotImplemented", "The gate does not know bodies signed in chunks")
         read = b""
         if reads or (self.command == "POST" and "delete" in query.split("&")):
             self._invite()
             read = self._body.read_all()
             payload = payload or hashlib.sha256(read).hexdigest()
-        claim.check(Target(method=self.command, path=path, query=query, headers=headers, payload=payload), secret)
+        claim.check(SignedParts(method=self.command, path=path, query=query, headers=headers, payload=payload), secret)
         return caller, GateRequest(
             method=self.command,
             path=_in_bucket(path, headers),
@@ -173,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.uploads.pop(address.upload, None)
 
     def _ask(self, config: GateConfig, request: GateRequest, encryption: Encryption) -> http.client.HTTPResponse:
-        """The answer of the server behind, its body not read yet; raises Refusal if there is none."""
+        """The answer of the guarded server, its body not read yet; raises Refusal if there is none."""
         host = urlsplit(config.upstream).netloc
         dropped = {*_OF_ONE_HOP, "authorization", "x-amz-security-token"}
         headers = {
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers["host"] = host
         if encryption.algorithm:
             headers[METADATA] = encryption.metadata()
-        target = Target(
+        target = SignedParts(
             method=request.method, path=request.path, query=request.query, headers=headers, payload=request.payload
         )
         signed = signed_headers(target, access_key=config.upstream_access_key, secret=config.upstream_secret_key)
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._leave_upstream()
         self._asked_at = time.monotonic()
         if self._upstream is None:
-            self._upstream = http.client.HTTPConnection(host, timeout=IDLE_S, blocksize=PIECE_BYTES)
+            self._upstream = http.client.HTTPConnection(host, timeout=IDLE_S, blocksize=CHUNK_BYTES)
         upstream = self._upstream
         try:
             upstream.putrequest(request.method, url, skip_host=True, skip_accept_encoding=True)
@@ -203,17 +203,17 @@ class _Handler(BaseHTTPRequestHandler):
             if chunked:
                 upstream.putheader("transfer-encoding", "chunked")
             upstream.endheaders()
-            for piece in (request.read,) if request.read else self._body.pieces():
-                upstream.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            for chunk in (request.read,) if request.read else self._body.chunks():
+                upstream.send(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
             if chunked:
                 upstream.send(b"0\r\n\r\n")
             return upstream.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self._broken = True
-            raise Refusal("ServiceUnavailable", f"The server behind the gate failed: {type(error).__name__}") from error
+            raise Refusal("ServiceUnavailable", f"The guarded server failed: {type(error).__name__}") from error
 
     def _pass(self, found: http.client.HTTPResponse, encryption: Encryption, *, remember: Encryption | None) -> None:
-        """Send the answer of the server behind on, with the headers of the object's encryption."""
+        """Send the answer of the guarded server on, with the headers of the object's encryption."""
         headers = {
             name: value
             for name, value in ((name.lower(), value) for name, value in found.getheaders())
@@ -232,8 +232,8 @@ class _Handler(BaseHTTPRequestHandler):
             headers["transfer-encoding"] = "chunked"
         self._head(found.status, headers)
         try:
-            while piece := found.read(PIECE_BYTES):
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            while chunk := found.read(CHUNK_BYTES):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
             if chunked:
                 self.wfile.write(b"0\r\n\r\n")
             self.wfile.flush()
@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self._broken or (self.headers.get("expect") and not self._invited):
             self.close_connection = True
         else:
-            for _ in self._body.pieces():
+            for _ in self._body.chunks():
                 pass
         self._respond(refusal.status, {"content-type": "application/xml"}, refusal.body(service=service))
 
@@ -292,6 +292,12 @@ def _in_bucket(path: str, headers: Mapping[str, str]) -> str:
     """The path with its bucket, which a virtual-host style request has in its host's name."""
     bucket, found, _ = headers.get("host", "").partition(".localhost")
     return f"/{bucket}{path}" if found else path
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes with each writing of the file: two can have the same time."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino
 
 
 def main() -> None:

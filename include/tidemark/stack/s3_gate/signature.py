@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 in an Authorization header: checked for clients, and made for the server behind the gate."""
+"""AWS Signature Version 4 in an Authorization header: checked for clients, and made for the guarded server."""
 
 import hashlib
 import hmac
@@ -20,7 +20,7 @@ _AUTHORIZATION = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SignedParts:
     """The parts of a request that a signature covers; names of headers are in lower case."""
 
     method: str
@@ -56,11 +56,11 @@ class Claim:
             signature=found["signature"],
         )
 
-    def check(self, target: Target, secret: str) -> None:
+    def check(self, target: SignedParts, secret: str) -> None:
         """Raises Refusal if the signature is another key's or request's, or the request is 15 minutes old."""
-        stamp = target.headers.get("x-amz-date", "")
+        timestamp = target.headers.get("x-amz-date", "")
         try:
-            at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+            at = datetime.strptime(timestamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         except ValueError:
             raise Refusal("AccessDenied", "The request has no valid X-Amz-Date") from None
         if abs(datetime.now(UTC) - at) > MAX_SKEW:
@@ -71,7 +71,7 @@ class Claim:
         if not names <= set(self.signed) or not hmac.compare_digest(self.signature, wanted):
             raise Refusal("SignatureDoesNotMatch", "The signature does not match the request and the secret key")
 
-    def signature_of(self, target: Target, secret: str) -> str:
+    def signature_of(self, target: SignedParts, secret: str) -> str:
         """The signature of a request by ``secret``, over the headers in ``signed``."""
         headers = [f"{name}:{' '.join(target.headers.get(name, '').split())}\n" for name in self.signed]
         request = "\n".join(
@@ -91,13 +91,15 @@ class Claim:
         return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def signed_headers(target: Target, *, access_key: str, secret: str) -> dict[str, str]:
-    """The headers that sign a request to the server behind the gate; ``target``'s must have ``host``."""
+def signed_headers(target: SignedParts, *, access_key: str, secret: str) -> dict[str, str]:
+    """The headers that sign a request to the guarded server; ``target``'s must have ``host``."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {**target.headers, "x-amz-date": now, "x-amz-content-sha256": target.payload}
     names = tuple(sorted(name for name in headers if name == "host" or name.startswith("x-amz-")))
     claim = Claim(access_key=access_key, date=now[:8], region="us-east-1", service="s3", signed=names, signature="")
-    found = Target(method=target.method, path=target.path, query=target.query, headers=headers, payload=target.payload)
+    found = SignedParts(
+        method=target.method, path=target.path, query=target.query, headers=headers, payload=target.payload
+    )
     signature = claim.signature_of(found, secret)
     credential = f"{access_key}/{claim.date}/{claim.region}/{claim.service}/aws4_request"
     headers["authorization"] = (
