@@ -20,7 +20,7 @@ from tidemark.settings import Settings
 from tidemark.stack.local import PROJECT
 from tidemark.tables.round_trip import known_tables
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.conformance(64)]
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -153,7 +153,12 @@ def _data_key(store: ObjectStore, key: str) -> None:
 
 def _decrypt(store: ObjectStore, key: str) -> None:
     """By reading a small object."""
-    store.client.put_object(Bucket=store.bucket, Key=key, Body=b"doctor")
+    try:
+        store.client.put_object(Bucket=store.bucket, Key=key, Body=b"doctor")
+    except ClientError as error:
+        if error_code(error) in DENIED:
+            raise UntriedError("it can't be tried without kms:GenerateDataKey") from error
+        raise
     try:
         store.client.get_object(Bucket=store.bucket, Key=key)
     finally:
