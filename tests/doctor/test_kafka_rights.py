@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pydantic import Secret
 
 from tests.doctor.lines import of_state, red
@@ -71,7 +70,6 @@ class SecuredBroker:
 
     port: int
     security: BrokerSecurity
-    admin: AdminClient
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +93,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
             ensure_topic(cluster, marker_topic(topic), partitions=1)
         permitted(cluster, "group", "first", frozenset({"Describe"}))  # creates Kafka's own topics
         permitted(cluster, "transactional-id", "first", frozenset({"Write"}))
-        for user, (role, lacking) in LACKING.items():
-            grant(admin_client(cluster), user, [acl for acl in needed(role) if acl != lacking])
-        yield SecuredBroker(port=port, security=security, admin=admin_client(cluster))
+        admin = admin_client(cluster)
+
+        def grant_all_but_one(user: str) -> None:
+            role, lacking = LACKING[user]
+            grant(admin, user, [acl for acl in needed(role) if acl != lacking])
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(grant_all_but_one, LACKING))
+        yield SecuredBroker(port=port, security=security)
     finally:
         processes.stop()
 

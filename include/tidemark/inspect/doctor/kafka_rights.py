@@ -19,6 +19,8 @@ from tidemark.speed.topics import findings
 
 # Of many names with one beginning, the doctor asks for one that no stream uses.
 PROBE = "doctor"
+# Operations that include DESCRIBE.
+_DESCRIBING: frozenset[Operation] = frozenset({"Read", "Write", "Alter"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +92,8 @@ def _ask(kafka: KafkaConnection, needed: _Needed, is_source: bool, probe: Probe)
         yield from _without_topic(kafka, needed, is_source, probe)
         return
     missing = [operation for operation in needed.by_operation if operation not in allowed]
+    if _DESCRIBING & set(missing):  # whichever is granted includes it
+        missing = [operation for operation in missing if operation != "Describe"]
     yield from (_missing(kafka, needed, operation, probe) for operation in missing)
     if not missing:
         yield probe.ok(f"permitted: {_listed(needed.by_operation)}")
