@@ -16,7 +16,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark.stack.java import BRIEF_JVM, java_command
+from tidemark.spark.java_command import java_command
+from tidemark.stack.java import BRIEF_JVM
 
 # What the JVM says of its archive would come between the lines that a test reads.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"

@@ -11,8 +11,9 @@ from tidemark.adopt.run import Imported, import_objects
 from tidemark.cli.connect import connect_s3
 from tidemark.cli.output import plain
 from tidemark.definitions.stream import load_stream
+from tidemark.spark.java_command import java_command
 from tidemark.spark.session import bare_session
-from tidemark.stack.java import BRIEF_JVM, java_command
+from tidemark.stack.java import BRIEF_JVM
 
 SHOWN_MAX = 5
 

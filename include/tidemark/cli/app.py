@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -206,6 +206,28 @@ def health(
     from tidemark.cli.health import print_health
 
     if not print_health(stack, stream, stale_seconds=stale_seconds):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: every stream.")] = None,
+    *,
+    role: Annotated[
+        Literal["archive", "speed", "reconcile", "reader", "maintenance"] | None,
+        typer.Option(help="Check what this role needs. Default: what all of them need."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    stack: Stack = None,
+) -> None:
+    """Check Kafka, S3, the catalog and this machine before anything runs: reached, permitted, versions, clocks.
+
+    Everything it tries, it also undoes. Exits 1 if a line is FAILED; the line after it says what to do.
+    """
+    from tidemark.cli.doctor import print_checkup
+    from tidemark.inspect.doctor.roles import ROLES
+
+    if not print_checkup(stack, stream, (role,) if role else ROLES, as_json=as_json):
         raise typer.Exit(1)
 
 

@@ -8,8 +8,9 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from tidemark.settings import Settings
+from tidemark.spark.java_command import java_command
 from tidemark.spark.session import quiet_session
-from tidemark.stack.java import BRIEF_JVM, java_command
+from tidemark.stack.java import BRIEF_JVM
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.text import error_text
 from tidemark.definitions.stream import Stream, load_stream, misnamed_files, problems, stream_names
 from tidemark.settings import Settings, streams_dir
-from tidemark.stack.java import BRIEF_JVM, java_command
+from tidemark.spark.java_command import java_command
+from tidemark.stack.java import BRIEF_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

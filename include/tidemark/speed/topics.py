@@ -10,6 +10,8 @@ from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tidemark.kafka.permitted import refused
+from tidemark.kafka.reach import reach
 from tidemark.kafka.topics import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
 
@@ -86,6 +88,7 @@ def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
 def _of_source(stream: Stream, kafka: KafkaConnection) -> tuple[Finding, ...]:
     """Settings by which the source topic loses records, and gives their offsets to others."""
     try:
+        reach(kafka)
         topic = _topic(kafka, stream.topic)
         return () if topic is None else tuple(durability(topic, _cluster(kafka)))
     except ServiceError as error:
@@ -96,6 +99,7 @@ def _of_outputs(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
     kafka, speed = settings.speed_kafka, stream.speed
     exactly_once = speed.delivery == "exactly_once"
     try:
+        reach(kafka)
         cluster = _cluster(kafka)
         live, dead_letters = (_topic(kafka, name) for name in (speed.topic, speed.dead_letter_topic))
         internal = [_topic(kafka, name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if exactly_once]
@@ -275,8 +279,10 @@ def _unreadable(kafka: KafkaConnection, error: ServiceError) -> Finding:
     return Finding(
         resource=f"cluster {kafka}",
         setting="settings",
-        found=str(error),
+        found=str(ServiceError(error.problem, found=error.found, where=error.where)),
         expected="to be readable",
         why="dangerous settings would go unnoticed",
-        fix="allow the stream's user DESCRIBE and DESCRIBE_CONFIGS on its topics and on the cluster",
+        fix="allow the stream's user DESCRIBE and DESCRIBE_CONFIGS on its topics and on the cluster"
+        if refused(error)
+        else f"{error.hint}. 'tidemark doctor' checks every connection",
     )

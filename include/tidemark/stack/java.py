@@ -1,23 +1,13 @@
-"""The Java command of this machine, and the command line of a main class in a folder of jars."""
+"""The command line of a main class in a folder of jars."""
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from tidemark.core.errors import StackError
+from tidemark.spark.java_command import java_command
 
 # For Spark applications that run for about a minute: optimised code would not pay off.
 BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
-
-def java_command() -> str:
-    """``$JAVA_HOME/bin/java`` or the one on PATH, in Spark's order. Raises StackError if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if found is None or not Path(found).exists():
-        raise StackError("no Java", found=found, hint="Run 'make install', or install Java 17 or 21")
-    return found
 
 
 def java_argv(

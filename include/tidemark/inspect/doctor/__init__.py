@@ -1,0 +1,1 @@
+"""Checks of everything a deployment needs, before anything runs."""
