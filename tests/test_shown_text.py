@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tidemark.cli.app import _explain
 from tidemark.cli.output import plain, print_fields
+from tidemark.cli.root import explain
 from tidemark.core.errors import FormatError, StackError
 from tidemark.reconcile.json_values import safe
 
@@ -26,8 +26,8 @@ def test_a_records_text_is_escaped_on_a_terminal() -> None:
 def test_an_error_with_a_records_text_is_escaped_and_keeps_the_lines_of_its_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _explain(FormatError("a value", found=HOSTILE))
-    _explain(StackError("it ended", hint="Its last log lines:\none\x1b[1m\ntwo"))
+    explain(FormatError("a value", found=HOSTILE))
+    explain(StackError("it ended", hint="Its last log lines:\none\x1b[1m\ntwo"))
     expected = [
         f"FormatError: a value: found {SHOWN}",
         "StackError: it ended. Its last log lines:",

@@ -11,8 +11,8 @@ from tests.certificates import make_certificates
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 from tidemark.spark.conf import session_conf, submit_environment
+from tidemark.spark.java_command import java_command
 from tidemark.spark.trust import java_trust
-from tidemark.stack.java import java_command
 
 KEYS = {"s3_access_key": "AN-ACCESS-KEY", "s3_secret_key": "A-SECRET-KEY"}
 ROLE = {"s3_role_arn": "arn:aws:iam::1:role/lake", "s3_external_id": "external", "s3_sts_endpoint": "http://sts:1"}

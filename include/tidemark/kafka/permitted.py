@@ -16,7 +16,8 @@ from confluent_kafka.cimpl import NewTopic  # where its stub is
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.kafka.acls import Operation, Resource
-from tidemark.kafka.topics import admin_client, broker_configs, kafka_errors, topic_config
+from tidemark.kafka.failures import kafka_errors
+from tidemark.kafka.topics import admin_client, broker_configs, topic_config
 
 T = TypeVar("T")
 TIMEOUT_S = 8

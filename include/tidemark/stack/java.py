@@ -1,5 +1,6 @@
 """The command line of a main class in a folder of jars."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 

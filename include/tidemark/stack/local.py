@@ -249,6 +249,8 @@ class LocalStack:
             "TIDEMARK_BUCKET": BUCKET,
             "TIDEMARK_STREAMS_DIR": str(self.streams_dir),
             "TIDEMARK_JARS_DIR": str(self.jars / "spark"),
+            # The settings are complete. An Airflow connection of another deployment must not add to them.
+            **{f"TIDEMARK_{kind}_CONNECTION": "" for kind in ("KAFKA", "S3", "CATALOG")},
         }
 
     def _plain_values(self, kafka_port: int, s3_port: int) -> dict[str, str]:
@@ -258,12 +260,8 @@ class LocalStack:
             "TIDEMARK_S3_ENDPOINT": f"http://127.0.0.1:{s3_port}",
             "TIDEMARK_S3_ACCESS_KEY": before.get("TIDEMARK_S3_ACCESS_KEY") or secrets.token_hex(10),
             "TIDEMARK_S3_SECRET_KEY": before.get("TIDEMARK_S3_SECRET_KEY") or secrets.token_hex(20),
-            "TIDEMARK_BUCKET": BUCKET,
             "TIDEMARK_CATALOG_URI": f"jdbc:sqlite:{self.folder / 'catalog.db'}",
-            "TIDEMARK_STREAMS_DIR": str(self.streams_dir),
-            "TIDEMARK_JARS_DIR": str(self.jars / "spark"),
-            # Everything is above. An Airflow connection of another deployment must not add to it.
-            **{f"TIDEMARK_{kind}_CONNECTION": "" for kind in ("KAFKA", "S3", "CATALOG")},
+            **self._shared_values(),
         }
 
 

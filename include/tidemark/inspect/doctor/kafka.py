@@ -14,8 +14,9 @@ from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, TidemarkError
 from tidemark.inspect.doctor.checkup import Checkup, Probe, failure
 from tidemark.inspect.doctor.clock import clock_line
+from tidemark.kafka.failures import kafka_errors
 from tidemark.kafka.reach import ReachedCluster, reach
-from tidemark.kafka.topics import admin_client, kafka_errors
+from tidemark.kafka.topics import admin_client
 
 CONNECTION = "connection"
 # Brokers of a large cluster that one check asks.
@@ -36,6 +37,9 @@ def _connection(kafka: KafkaConnection, probe: Probe) -> Iterable[Checkup]:
     library = f"librdkafka {confluent_kafka.libversion()[0]}"
     protocol = str(kafka.client().get("security.protocol", "PLAINTEXT")).upper()
     yield probe.ok(f"cluster {cluster.cluster_id} answers at {kafka} ({protocol}, {library})")
+    if kafka.ignored:
+        hint = "Remove them from the connection: Tidemark sets them itself"
+        yield probe.warning(f"without effect: {', '.join(kafka.ignored)}", hint, name="ignored settings")
 
 
 def _brokers(kafka: KafkaConnection, probe: Probe) -> Iterable[Checkup]:
