@@ -133,7 +133,7 @@ def test_the_command_prints_a_line_of_kafkas_tool_per_permission(
         encoding="utf-8",
     )
     (tmp_path / "orders.py").write_text("def transform(records):\n    return records\n", encoding="utf-8")
-    known = settings(streams_dir=str(tmp_path), kafka_properties=Secret({"sasl.password": "planted"}))  # type: ignore[arg-type]
+    known = settings(streams_dir=str(tmp_path), kafka_properties=Secret({"java.sasl.password": "planted"}))  # type: ignore[arg-type]
     monkeypatch.setattr("tidemark.cli.acls.connect", lambda _: known)
     arguments = ["acls", "orders", "--role", "replay", "--role", "maintenance", "--principal", "User:the one"]
     done = CliRunner().invoke(app, arguments)

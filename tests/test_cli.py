@@ -348,12 +348,12 @@ def test_report_names_the_newest_reports_verdict_and_place(
 def test_demo_exits_with_the_code_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def demo(*, exit_after: bool) -> int:
-        asked.append(exit_after)
+    def demo(*, exit_after: bool, secure: bool) -> int:
+        asked.append((exit_after, secure))
         return 0 if exit_after else 3
 
     monkeypatch.setattr("tidemark.demo.run.demo", demo)
     runner = CliRunner()
     assert runner.invoke(command_line.app, ["demo", "--exit"]).exit_code == 0
-    assert runner.invoke(command_line.app, ["demo"]).exit_code == 3
-    assert asked == [True, False]
+    assert runner.invoke(command_line.app, ["demo", "--secure"]).exit_code == 3
+    assert asked == [(True, False), (False, True)]

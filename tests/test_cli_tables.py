@@ -274,8 +274,8 @@ def test_where_and_topics_print_long_values_on_lines_of_their_own(
     finding = Finding(
         resource=f"topic {TOPIC}", setting="retention.ms", found="1", expected="2", why="reason", fix=f"alter {TOPIC}"
     )
-    for module in (topics, where):
-        monkeypatch.setattr(module, "connect", lambda _stack: Deployment(tmp_path))
+    monkeypatch.setattr(topics, "connect", lambda _stack: Deployment(tmp_path))
+    monkeypatch.setattr(where, "connect_s3", lambda _stack: Deployment(tmp_path))
     monkeypatch.setattr(topics, "load_stream", lambda name, _folder: name)
     monkeypatch.setattr(topics, "findings", lambda _stream, _settings: (finding,))
     monkeypatch.setattr(where, "locate", lambda *_arguments: located)

@@ -372,6 +372,8 @@ def test_a_server_that_refuses_the_condition_deletes_without_it(code: str, statu
     sent: list[bool] = []
 
     class Server:
+        meta = SimpleNamespace(endpoint_url="http://s3")
+
         def delete_object(self, *, Bucket: str, Key: str, IfMatch: str | None = None) -> None:  # noqa: N803 - boto3's
             assert (Bucket, Key) == ("lake", "old")
             sent.append(IfMatch is not None)

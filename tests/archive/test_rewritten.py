@@ -192,7 +192,7 @@ class Batch:
         self.kafka: dict[int, LoggedRecord] = {}
         self.asked: list[int] = []
         self.leaders = Leaders()
-        records = ArchivedRecords(store=Any, layout=Any, kafka=KafkaConnection.plain(""), history=lambda: History([]))  # type: ignore[arg-type]
+        records = ArchivedRecords(store=Any, layout=Any, kafka=KafkaConnection.plain("kafka:9092"), history=lambda: History([]))  # type: ignore[arg-type]
         self.check = LogCheck(stream=stream, records=records)
         self.check._ends = self.leaders  # type: ignore[assignment]
         monkeypatch.setattr("tidemark.archive.rewritten.differing", self._differing)
@@ -319,5 +319,5 @@ def test_a_record_that_retention_took_needs_no_right_to_read_the_topics_settings
     monkeypatch.setattr(rewritten, "log_starts", lambda *_: {LOG: log_start})
     monkeypatch.setattr(rewritten, "topic_config", config)
     last = LoggedRecord(log=LOG, offset=9, timestamp_us=0, digest="a")
-    assert differing(KafkaConnection.plain("kafka"), [last], {LOG: LogEnd(offset=10, leader_epoch=1)}) == ()
+    assert differing(KafkaConnection.plain("kafka:9092"), [last], {LOG: LogEnd(offset=10, leader_epoch=1)}) == ()
     assert settings == [LOG.topic] * asked

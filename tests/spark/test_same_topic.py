@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tidemark.archive.stream import driver
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.sections import Speed
@@ -17,7 +18,7 @@ from tidemark.speed import stream as speed
 
 pytestmark = pytest.mark.conformance(10)
 
-SETTINGS: Any = SimpleNamespace(kafka_bootstrap="", streams_dir=Path())
+SETTINGS: Any = SimpleNamespace(kafka=KafkaConnection.plain("kafka:9092"), streams_dir=Path())
 STREAM = Stream(name="s", topic="t", value_schema="n INT", speed=Speed(topic="t.live", dead_letter_topic="t.dead"))
 
 
