@@ -192,7 +192,8 @@ class Batch:
         self.kafka: dict[int, LoggedRecord] = {}
         self.asked: list[int] = []
         self.leaders = Leaders()
-        records = ArchivedRecords(store=Any, layout=Any, kafka=KafkaConnection.plain("kafka:9092"), history=lambda: History([]))  # type: ignore[arg-type]
+        kafka = KafkaConnection.plain("kafka:9092")
+        records = ArchivedRecords(store=Any, layout=Any, kafka=kafka, history=lambda: History([]))  # type: ignore[arg-type]
         self.check = LogCheck(stream=stream, records=records)
         self.check._ends = self.leaders  # type: ignore[assignment]
         monkeypatch.setattr("tidemark.archive.rewritten.differing", self._differing)
