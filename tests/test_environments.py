@@ -1,4 +1,4 @@
-"""The settings in the how-tos of each environment: read, accepted by each client, and what Java's clients get (no server).
+"""The settings in the how-tos of each environment reach each client (no server).
 
 Their servers are on no machine of ours. So librdkafka itself checks its settings when a client is made.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from tests.test_docs import blocks
+from tests.pages import blocks
 from tidemark.settings import Settings, resolve
 from tidemark.spark.conf import session_conf, session_secrets
 from tidemark.stack.certificates import client_certificate

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
-from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from tidemark.connections.kafka import KafkaConnection
@@ -27,6 +26,7 @@ from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.reconcile.results import RebuildResult, RefillRange
 from tidemark.settings import Settings
+from tidemark.tables.reader import load_table
 
 COLUMNS = (
     "carrier",
@@ -217,17 +217,10 @@ def _source(message: Message) -> Place:
 
 
 def _load(settings: Settings, name: str) -> Table:
-    catalog = load_catalog(
-        settings.catalog,
-        **{
-            **settings.iceberg.pyiceberg(),
-            "s3.endpoint": settings.s3_endpoint or "",
-            "s3.region": settings.s3_region,
-            "s3.access-key-id": settings.s3_access_key.get_secret_value(),
-            "s3.secret-access-key": settings.s3_secret_key.get_secret_value(),
-        },
-    )
-    return catalog.load_table((settings.namespace, name))
+    table = load_table(settings, name)
+    if table is None:
+        raise ServiceError("the catalog has no such table", found=name, where=f"catalog {settings.catalog}")
+    return table
 
 
 def _plain(value: Any) -> Any:
