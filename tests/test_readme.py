@@ -6,6 +6,7 @@ import re
 import shutil
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pyspark.sql import SparkSession
@@ -106,8 +107,12 @@ def test_the_versions_and_limits_for_ones_own_services_are_those_of_the_code() -
     for service, package in (("Spark", "pyspark"), ("Airflow", "apache-airflow")):
         series = ".".join(version(package).split(".")[:2])
         assert re.search(rf"^\| {service} \| it is version {re.escape(series)}\b", TEXT, re.MULTILINE)
-    assert "no settings for them" in TEXT
-    assert [name for name in Settings.model_fields if re.search("sasl|ssl|kafka_.*password", name)] == []
+    catalogs = Settings.model_fields["catalog_type"].annotation
+    named = re.search(r"^\| Catalog \| it is (.*) \|$", TEXT, re.MULTILINE)
+    assert named is not None
+    assert re.findall(r"JDBC|REST|Glue|Hive|Nessie", named[1]) == [
+        {"jdbc": "JDBC", "rest": "REST"}.get(name, name.title()) for name in get_args(catalogs)
+    ]
 
 
 def test_every_rate_is_one_that_the_performance_page_reports() -> None:
