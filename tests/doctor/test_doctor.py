@@ -54,7 +54,7 @@ def test_on_a_local_stack_every_line_is_green_and_nothing_is_left(
     assert {key: state for key, state in states.items() if state != "ok"} == {}
     assert value["healthy"] is True
     assert value["stream"] == stream.name
-    assert value["roles"] == ["archive", "speed", "reconcile", "reader", "maintenance"]
+    assert value["roles"] == ["archive", "speed", "replay", "reconcile", "reader", "maintenance"]
     assert {
         ("Kafka", "connection"),
         ("Kafka", "clock"),

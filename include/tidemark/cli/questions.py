@@ -121,7 +121,7 @@ def doctor(
     stream: Annotated[str | None, typer.Argument(help="The stream's name. Default: every stream.")] = None,
     *,
     role: Annotated[
-        Literal["archive", "speed", "reconcile", "reader", "maintenance"] | None,
+        Literal["archive", "speed", "replay", "reconcile", "reader", "maintenance"] | None,
         typer.Option(help="Check what this role needs. Default: what all of them need."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -21,7 +21,7 @@ from tidemark.kafka.names import (
 )
 from tidemark.settings import Settings
 
-# maintenance also stands for rollbacks: neither asks Kafka anything.
+# reconcile also stands for rollbacks, which ask Kafka nothing, as maintenance does.
 Role = Literal["archive", "speed", "replay", "reconcile", "reader", "maintenance"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Resource = Literal["topic", "group", "transactional-id", "cluster"]

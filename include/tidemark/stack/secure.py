@@ -40,8 +40,6 @@ USERS: Mapping[str, tuple[Role, ...]] = {
 PORTS = ("kafka", "controller", "s3", "s3_gate", "kafka_plain", "catalog")
 KMS_KEY = "arn:aws:kms:us-east-1:000000000000:key/tidemark-local"
 _EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-# S3 knows no role for replays: they deliver as the speed stream does.
-_POLICIES: Mapping[Role, str] = {role: "speed" if role == "replay" else role for role in ROLES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +174,8 @@ class SecureServices:
     def _gate(self, upstream: Settings) -> GateConfig:
         policies: dict[str, list[dict[str, Any]]] = {ADMIN: [_EVERYTHING]}
         for user, roles in USERS.items():
-            names = dict.fromkeys(_POLICIES[role] for role in roles)
             policies[user] = [
-                role_policy(name, bucket=upstream.bucket, prefix=upstream.prefix, kms_key=KMS_KEY) for name in names
+                role_policy(role, bucket=upstream.bucket, prefix=upstream.prefix, kms_key=KMS_KEY) for role in roles
             ]
         users = [
             GateUser(name=user, access_key=access_key, secret_key=secret_key, policies=policies[user])

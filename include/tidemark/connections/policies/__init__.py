@@ -14,6 +14,8 @@ from tidemark.core.errors import ConfigError
 
 ROLES = ("archive", "speed", "reconcile", "maintenance", "reader")
 _KEY_STATEMENT = "Key"
+# Replays deliver as the speed stream does.
+_AS_ANOTHER = {"replay": "speed"}
 
 
 def role_policy(
@@ -24,7 +26,8 @@ def role_policy(
     ``tables`` is the folder of the Iceberg tables, by default the archive's warehouse. Without a key of one's own for
     SSE-KMS the policy has no statement for keys. Raises ConfigError for a role that there is not.
     """
-    if role not in ROLES:
+    name = _AS_ANOTHER.get(role, role)
+    if name not in ROLES:
         raise ConfigError("there is no such role", expected=", ".join(ROLES), found=role)
     folder = f"{prefix}/" if prefix else ""
     values = {
@@ -33,7 +36,7 @@ def role_policy(
         "tables": f"{folder}warehouse/" if tables is None else f"{tables}/" if tables else "",
         "kms_key": kms_key,
     }
-    text = Path(__file__).with_name(f"{role}.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8")
     policy: dict[str, Any] = _filled(json.loads(text), values)
     if not kms_key:
         policy["Statement"] = [item for item in policy["Statement"] if item["Sid"] != _KEY_STATEMENT]

@@ -11,7 +11,7 @@ from tidemark.connections.kafka import KafkaConnection
 from tidemark.definitions.stream import Stream
 from tidemark.inspect.doctor.checkup import Checkup, Probe
 from tidemark.inspect.doctor.kafka import CONNECTION
-from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, Role, kafka_roles
+from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, Role
 from tidemark.kafka.acls import CLUSTER, Acl, Operation, acls
 from tidemark.kafka.permitted import NoTopicError, may_create, permitted
 from tidemark.settings import Settings
@@ -43,7 +43,7 @@ def rights_checks(settings: Settings, streams: Sequence[Stream], roles: Sequence
     needed: dict[str, _Needed] = {}
     keys: dict[str, list[str]] = {}
     for stream in streams:
-        for role in kafka_roles(roles):
+        for role in roles:
             for acl in acls(role, stream, settings):
                 entry = needed.setdefault(_check_key(acl), _Needed(first=acl))
                 entry.add(role, acl)

@@ -49,7 +49,7 @@ def rights_checks(settings: Settings, needs: Sequence[S3Need]) -> Iterator[Probe
             after = (*connected, f"{S3}: {place.name}")
             yield Probe(subject=S3, name=need.name, ask=partial(_ask, store, own, _TRIES), needs=after)
         else:
-            own = replace(need, key=folder(settings, ""))
+            own = replace(need, key=folder(settings, "data"))
             yield Probe(subject=S3, name=need.name, ask=partial(_ask, store, own, _READER_TRIES), needs=connected)
 
 
@@ -166,10 +166,10 @@ def _decrypt(store: ObjectStore, key: str) -> None:
 
 
 def _decrypt_any(store: ObjectStore, prefix: str) -> None:
-    """By reading any object, for a role that may write none."""
+    """By reading any object of the folder, for a role that may delete none, and so writes none to try."""
     listed = store.client.list_objects_v2(Bucket=store.bucket, Prefix=prefix, MaxKeys=1).get("Contents", ())
     if not listed:
-        raise UntriedError("it can't be tried while there is no object")
+        raise UntriedError("it can't be tried while there is no object in data/")
     store.client.get_object(Bucket=store.bucket, Key=listed[0]["Key"])
 
 
