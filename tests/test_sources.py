@@ -164,10 +164,10 @@ def test_a_profile_without_a_file_is_refused() -> None:
     ("variables", "message"),
     [
         ({"TIDEMARK_S3_ENDPIONT": "x"}, "found TIDEMARK_S3_ENDPIONT [environment]. Did you mean TIDEMARK_S3_ENDPOINT?"),
-        ({"TIDEMARK_KAFKA_BOOTSTRAP": ""}, "TIDEMARK_KAFKA_BOOTSTRAP: missing; give it, or bootstrap.servers in"),
+        ({"TIDEMARK_KAFKA_BOOTSTRAP": ""}, "TIDEMARK_KAFKA_BOOTSTRAP: missing; set it, or bootstrap.servers in"),
         ({"TIDEMARK_KAFKA_PROPERTIES": f'{{"sasl.password": "{PLANTED}"'}, "KAFKA_PROPERTIES: not a JSON object"),
         ({"TIDEMARK_CATALOG_PROPERTIES": f'["{PLANTED}"]'}, "TIDEMARK_CATALOG_PROPERTIES: not a JSON object"),
-        ({"TIDEMARK_SPEED_KAFKA_PROPERTIES": '{"a": "b"}'}, "TIDEMARK_SPEED_KAFKA_BOOTSTRAP: missing; give it, or"),
+        ({"TIDEMARK_SPEED_KAFKA_PROPERTIES": '{"a": "b"}'}, "TIDEMARK_SPEED_KAFKA_BOOTSTRAP: missing; set it, or"),
         ({"TIDEMARK_S3_SECRET_KEY": PLANTED}, "TIDEMARK_S3_ACCESS_KEY: missing, TIDEMARK_S3_SECRET_KEY needs it"),
         ({"TIDEMARK_S3_ACCESS_KEY": PLANTED}, "TIDEMARK_S3_SECRET_KEY: missing, TIDEMARK_S3_ACCESS_KEY needs it"),
         ({"TIDEMARK_S3_SESSION_TOKEN": PLANTED}, "TIDEMARK_S3_SESSION_TOKEN: needs TIDEMARK_S3_ACCESS_KEY"),
