@@ -188,7 +188,7 @@ def test_the_how_tos_file_and_connections_are_read_as_it_says(tmp_path: Path) ->
     assert prod.kafka_properties.get_secret_value()["sasl.password"] == "of-kafka"
     assert prod.catalog_properties.get_secret_value() == {"credential": "id:secret"}
     connections = []
-    for name, text in re.findall(r"^export AIRFLOW_CONN_(\w+)='(.+)'$", texts["sh"], re.MULTILINE):
+    for name, text in re.findall(r"^export AIRFLOW_CONN_(\w+)='([^']+)'$", texts["sh"], re.MULTILINE):
         fields = json.loads(text)
         del fields["conn_type"]
         connections.append(AirflowConnection(id=name.lower(), **fields))

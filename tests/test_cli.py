@@ -83,22 +83,24 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert re.findall(r"(?m)^│ (\w+) ", done.stdout.partition("Commands")[2]) == [
         "up",
-        "streams",
         "reconcile",
+        "rollback",
+        "markers",
+        "adopt",
+        "replay",
+        "maintain",
+        "demo",
+        "streams",
         "where",
         "report",
         "days",
         "versions",
-        "rollback",
         "verify",
         "health",
+        "doctor",
         "topics",
-        "markers",
-        "adopt",
-        "replay",
+        "acls",
         "delivery",
-        "maintain",
-        "demo",
     ]
     assert done.stdout.endswith("heavy: []\n")
 
@@ -293,7 +295,7 @@ def test_where_names_object_manifest_seal_and_snapshot(
             seals=(quarantined, seal),
         )
 
-    monkeypatch.setattr(where_command, "connect", lambda _: settings)
+    monkeypatch.setattr(where_command, "connect_s3", lambda _: settings)
     monkeypatch.setattr(where_command, "locate", locate)
     monkeypatch.setenv("COLUMNS", "40")
     where_command.print_location(None, "flights", "flights", 1, 42)

@@ -29,7 +29,7 @@ EXPLANATION = sorted((DOCS / "explanation").rglob("*.md"))
 # The pages that people wrote; the reference comes from the code and has a test of its own.
 WRITTEN = [PROJECT / "README.md", DOCS / "tutorial.md", *HOW_TO, *EXPLANATION]
 PAGES = sorted({*PROJECT.glob("*.md"), *DOCS.rglob("*.md")})
-PLACEHOLDERS = {"OFFSET": "1", "PARTITION": "1", "VERSION": "1"}
+PLACEHOLDERS = {"OFFSET": "1", "PARTITION": "1", "VERSION": "1", "ROLE": "archive"}
 SENTENCE_WORDS_MAX = 25
 PARAGRAPH_WORDS_MAX = 120
 

@@ -87,7 +87,7 @@ def health(
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
 
     deployment = settings.model_copy(update={"prefix": prefix, "streams_dir": tmp_path})
-    monkeypatch.setattr(health_command, "connect", lambda _: deployment)
+    monkeypatch.setattr(health_command, "connect_s3", lambda _: deployment)
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> tuple[int, dict[tuple[str, str], dict[str, str]]]:

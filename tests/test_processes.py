@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.waiting import wait_until
+from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, StackError
 from tidemark.stack import streams
 from tidemark.stack.local import PROJECT, LocalStack
@@ -125,7 +126,9 @@ def test_a_dead_broker_is_named_where_a_streams_topic_cannot_be_created(
         refuse()
 
     monkeypatch.setattr(streams, "ensure_topic", refuse)
-    monkeypatch.setattr(LocalStack, "settings", SimpleNamespace(streams_dir=FLIGHTS, kafka_bootstrap="127.0.0.1:1"))
+    monkeypatch.setattr(
+        LocalStack, "settings", SimpleNamespace(streams_dir=FLIGHTS, kafka=KafkaConnection.plain("127.0.0.1:1"))
+    )
     monkeypatch.setattr(LocalStack, "processes", processes)
     with pytest.raises(StackError, match="died: found kafka: ended by signal SIGKILL"):
         streams.start_streams(LocalStack("any", root=tmp_path), ["flights"])

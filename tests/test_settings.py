@@ -103,6 +103,8 @@ def test_only_local_sessions_are_bound_to_this_machine(master: str, local: bool)
 
 def named(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
     """The text of the ConfigError for a deployment with these variables."""
+    for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:  # a running stack's
+        monkeypatch.delenv(name)
     known = {"kafka_bootstrap": "h:1", "s3_access_key": "k", "s3_secret_key": "k", "bucket": "b"}
     for name, text in {**known, **variables}.items():
         monkeypatch.setenv(f"TIDEMARK_{name.upper()}", text)

@@ -164,10 +164,10 @@ def test_a_profile_without_a_file_is_refused() -> None:
     ("variables", "message"),
     [
         ({"TIDEMARK_S3_ENDPIONT": "x"}, "found TIDEMARK_S3_ENDPIONT [environment]. Did you mean TIDEMARK_S3_ENDPOINT?"),
-        ({"TIDEMARK_KAFKA_BOOTSTRAP": ""}, "TIDEMARK_KAFKA_BOOTSTRAP: missing; give it, or bootstrap.servers in"),
+        ({"TIDEMARK_KAFKA_BOOTSTRAP": ""}, "TIDEMARK_KAFKA_BOOTSTRAP: missing; set it, or bootstrap.servers in"),
         ({"TIDEMARK_KAFKA_PROPERTIES": f'{{"sasl.password": "{PLANTED}"'}, "KAFKA_PROPERTIES: not a JSON object"),
         ({"TIDEMARK_CATALOG_PROPERTIES": f'["{PLANTED}"]'}, "TIDEMARK_CATALOG_PROPERTIES: not a JSON object"),
-        ({"TIDEMARK_SPEED_KAFKA_PROPERTIES": '{"a": "b"}'}, "TIDEMARK_SPEED_KAFKA_BOOTSTRAP: missing; give it, or"),
+        ({"TIDEMARK_SPEED_KAFKA_PROPERTIES": '{"a": "b"}'}, "TIDEMARK_SPEED_KAFKA_BOOTSTRAP: missing; set it, or"),
         ({"TIDEMARK_S3_SECRET_KEY": PLANTED}, "TIDEMARK_S3_ACCESS_KEY: missing, TIDEMARK_S3_SECRET_KEY needs it"),
         ({"TIDEMARK_S3_ACCESS_KEY": PLANTED}, "TIDEMARK_S3_SECRET_KEY: missing, TIDEMARK_S3_ACCESS_KEY needs it"),
         ({"TIDEMARK_S3_SESSION_TOKEN": PLANTED}, "TIDEMARK_S3_SESSION_TOKEN: needs TIDEMARK_S3_ACCESS_KEY"),
@@ -279,6 +279,8 @@ def test_every_setting_says_where_it_comes_from(file: Path, monkeypatch: pytest.
 
 
 def test_the_folder_of_streams_is_read_without_any_other_reference(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:  # a running stack's
+        monkeypatch.delenv(name)
     (file.parent / "password").unlink()
     file.write_text(FILE.replace("[prod]", '[prod]\nstreams_dir = "${HERE}/streams"'), encoding="utf-8")
     for name, text in {"TIDEMARK_CONFIG": str(file), "TIDEMARK_PROFILE": "prod", "HERE": "/opt"}.items():

@@ -33,7 +33,7 @@ def sleeper(stack, name):
 def start_servers(stack):
     for name in ("kafka", "s3proxy"):
         sleeper(stack, name)
-    stack._settings = local._settings(stack._values(1, 2))
+    stack._settings = {local.OWNER: local._settings(stack._plain_values(1, 2))}
 
 def start_airflow(airflow):
     sleeper(airflow.stack, "airflow-api")

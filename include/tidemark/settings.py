@@ -69,7 +69,7 @@ class Settings(BaseModel):
 
     kafka_properties: Secret[Properties] = Field(
         default=Secret({}),
-        description="How clients reach the Kafka cluster, with librdkafka's names, such as"
+        description="Security and other properties of the Kafka connection, with librdkafka's names, such as"
         ' `{"security.protocol": "SASL_SSL", ...}`.',
     )
     kafka_bootstrap: str = Field(
@@ -78,10 +78,11 @@ class Settings(BaseModel):
         " the properties.",
     )
     speed_kafka_properties: Secret[Properties] = Field(
-        default=Secret({}), description="The same for the brokers of the live and dead-letter topics."
+        default=Secret({}), description="Properties of the connection to `TIDEMARK_SPEED_KAFKA_BOOTSTRAP`."
     )
     speed_kafka_bootstrap: str | None = Field(
-        default=None, description="Brokers for the live and dead-letter topics. Without it: the source's cluster."
+        default=None,
+        description="Brokers of the live and dead-letter topics: `host:port`. Without it: the source's cluster.",
     )
     s3_endpoint: str | None = Field(
         default=None, pattern=r"^https?://\S+$", description="URL of the S3 server. Without it: AWS."
@@ -89,32 +90,39 @@ class Settings(BaseModel):
     s3_region: str = Field(default="us-east-1", description="Region of the bucket.")
     s3_access_key: SecretStr = Field(
         default=SecretStr(""),
-        description="Access key for S3. Without keys and profile: what AWS's clients find by themselves.",
+        description="Access key for S3. Without keys and profile: the machine's identity, as AWS's clients find it.",
     )
     s3_secret_key: SecretStr = Field(default=SecretStr(""), description="Secret key for S3.")
     s3_session_token: SecretStr = Field(default=SecretStr(""), description="Session token of temporary keys.")
     s3_profile: str = Field(default="", description="Profile in the files of AWS's clients, instead of keys.")
-    s3_role_arn: str = Field(default="", description="Role to assume with these keys, profile or what is found.")
+    s3_role_arn: str = Field(
+        default="", description="Role to assume with the keys, the profile or the machine's identity."
+    )
     s3_external_id: str = Field(default="", description="External id that the role asks for.")
     s3_sts_endpoint: str = Field(
         default="", pattern=_URL, description="URL of the server that gives the role's keys. Without it: AWS."
     )
     s3_addressing: Literal["auto", "path", "virtual"] = Field(
         default="auto",
-        description="Where the bucket's name stands in URLs. `auto`: in the path with `TIDEMARK_S3_ENDPOINT`, in the"
-        " host's name at AWS.",
+        description="Where the bucket's name stands in URLs: `path`, `virtual` (the host's name) or `auto`. That is"
+        " `path` with `TIDEMARK_S3_ENDPOINT`, and `virtual` at AWS.",
     )
     s3_ca_bundle: Annotated[Path | None, BeforeValidator(_none_if_empty)] = Field(
-        default=None, description="File with the certificates (PEM) that sign the server's. Without it: the system's."
+        default=None, description="PEM file of the authorities that sign S3's certificate. Without it: public ones."
     )
     s3_proxy: str = Field(
         default="", pattern=_PROXY, description="URL of the HTTP proxy for S3, without user and password."
     )
-    s3_requester_pays: bool = Field(default=False, description="Whether to accept the costs of a bucket of others.")
-    s3_encryption: Annotated[Literal["AES256", "aws:kms"] | None, BeforeValidator(_none_if_empty)] = Field(
-        default=None, description="Encryption that every written object asks for. Without it: the bucket's own."
+    s3_requester_pays: bool = Field(
+        default=False, description="Whether to pay for requests to another account's bucket."
     )
-    s3_kms_key: str = Field(default="", description="Id or ARN of the key, with `aws:kms`. Without it: the account's.")
+    s3_encryption: Annotated[Literal["AES256", "aws:kms"] | None, BeforeValidator(_none_if_empty)] = Field(
+        default=None,
+        description="Encryption of every written object: `AES256` or `aws:kms`. Without it: the bucket's default.",
+    )
+    s3_kms_key: str = Field(
+        default="", description="Id or ARN of the KMS key, with `aws:kms`. Without it: AWS's own key."
+    )
     s3_bucket_key: bool = Field(default=False, description="Whether `aws:kms` uses a bucket key, which saves requests.")
     bucket: str = Field(description="Bucket of the archive and of the tables.")
     prefix: str = Field(
@@ -123,13 +131,13 @@ class Settings(BaseModel):
     deployment: str = Field(
         default="",
         description="Name of this deployment in Kafka, such as `prod`: transactional ids, markers and consumer groups"
-        " carry it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
+        " contain it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
     )
     catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
-    catalog_type: CatalogType = Field(default="jdbc", description="Kind of the Iceberg catalog.")
+    catalog_type: CatalogType = Field(default="jdbc", description="`jdbc`, `rest`, `glue`, `hive` or `nessie`.")
     catalog_properties: Secret[Properties] = Field(
         default=Secret({}),
-        description='More properties of the catalog, with Iceberg\'s names, such as `{"credential": "...", ...}`.',
+        description='Properties of the catalog, with Iceberg\'s names, such as `{"credential": "...", ...}`.',
     )
     catalog_uri: str = Field(
         default="",
@@ -147,18 +155,18 @@ class Settings(BaseModel):
     )
     kafka_connection: str = Field(
         default="tidemark_kafka",
-        description="Airflow connection for `TIDEMARK_KAFKA_PROPERTIES`, where nothing else gives them. Empty: none.",
+        description="Id of the Airflow connection for `TIDEMARK_KAFKA_PROPERTIES`, if they are not set. Empty: none.",
     )
     speed_kafka_connection: str = Field(
-        default="", description="Airflow connection for `TIDEMARK_SPEED_KAFKA_PROPERTIES`. Empty: none."
+        default="", description="The same for `TIDEMARK_SPEED_KAFKA_PROPERTIES`. Empty: none."
     )
     s3_connection: str = Field(
         default="tidemark_s3",
-        description="Airflow connection for keys, profile or role of S3, where nothing else gives one. Empty: none.",
+        description="Id of the Airflow connection for keys, profile or role of S3, if none is set. Empty: none.",
     )
     catalog_connection: str = Field(
         default="tidemark_catalog",
-        description="Airflow connection for URL and properties of the catalog, where nothing else gives them."
+        description="Id of the Airflow connection for URL and properties of the catalog, if the properties are not set."
         " Empty: none.",
     )
     streams_dir: Path = Field(default=Path("include/streams"), description="Folder of the stream definitions.")
@@ -175,16 +183,16 @@ class Settings(BaseModel):
         """The brokers, or those of the properties."""
         brokers = brokers or _property(given, "kafka_properties", SERVERS)
         if not brokers and "kafka_properties" in given.data:  # else they are reported
-            raise ValueError(f"missing; give it, or {SERVERS} in TIDEMARK_KAFKA_PROPERTIES")
+            raise ValueError(f"missing; set it, or {SERVERS} in TIDEMARK_KAFKA_PROPERTIES")
         return brokers
 
     @field_validator("speed_kafka_bootstrap")
     @classmethod
     def _has_speed_brokers(cls, brokers: str | None, given: ValidationInfo) -> str | None:
-        """The brokers, or those of the properties, which are nothing without brokers."""
+        """The brokers, or those of the properties. Properties without brokers are an error."""
         brokers = brokers or _property(given, "speed_kafka_properties", SERVERS) or None
         if brokers is None and given.data.get("speed_kafka_properties", Secret({})).get_secret_value():
-            raise ValueError(f"missing; give it, or {SERVERS} in TIDEMARK_SPEED_KAFKA_PROPERTIES")
+            raise ValueError(f"missing; set it, or {SERVERS} in TIDEMARK_SPEED_KAFKA_PROPERTIES")
         return brokers
 
     @field_validator("deployment")
@@ -192,6 +200,8 @@ class Settings(BaseModel):
     def _named(cls, name: str, given: ValidationInfo) -> str:
         """The name, or the one from bucket and prefix."""
         name = name or "/".join(filter(None, (given.data.get("bucket"), given.data.get("prefix"))))
+        if not name and "bucket" not in given.data:
+            return name  # the missing bucket is reported
         if not _DEPLOYMENT.fullmatch(name):
             raise ValueError(
                 "expected letters, digits and ._/-, at most 200, the first a letter or digit; found"
@@ -286,11 +296,11 @@ def resolve(lookup: Lookup | None = None, variables: Mapping[str, str] = os.envi
         files = [path for path in (env_file(variables), variables.get(CONFIG_VARIABLE)) if path]
         shown = (f"{path}{'' if Path(path).exists() else ' (no such file)'}" for path in files)
         raise ConfigError(
-            "settings are incomplete",
+            "settings are missing or wrong",
             found="; ".join(_problem(item, given) for item in error.errors(include_input=False)),
             where=" and ".join(["environment", *shown]),
-            hint=f"Start a local stack with 'tidemark up', set the variables, or set {ENV_FILE_VARIABLE} to a file that"
-            " has them: a stack's is .tidemark/<name>/stack.env",
+            hint=f"Correct them there, or in the TOML file of {CONFIG_VARIABLE}. For a local stack run 'tidemark up',"
+            f" and set {ENV_FILE_VARIABLE} to .tidemark/<name>/stack.env",
         ) from error
     return SettingsWithSources(settings=found, sources={name: _source(name, given) for name in names})
 

@@ -19,7 +19,7 @@ WEDNESDAY = TUESDAY + timedelta(days=1)
 @pytest.fixture
 def sealed(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     """Monday and Tuesday are sealed."""
-    monkeypatch.setattr(command, "connect", lambda _: log.settings)
+    monkeypatch.setattr(command, "connect_s3", lambda _: log.settings)
     monkeypatch.setenv("COLUMNS", "80")
     two_days(log)
     run = finalized(log, "run-1", MONDAY, TUESDAY)

@@ -81,7 +81,7 @@ def test_a_later_version_shows_its_changes_in_seal_report_and_list(
 
     third = rollback_day(world.run("back"), spark, day=DAY, version=1)
     assert third.difference == Difference(added=1, removed=1, changed=1)
-    monkeypatch.setattr(command, "connect", lambda _: world.settings)
+    monkeypatch.setattr(command, "connect_s3", lambda _: world.settings)
     command.print_versions(None, world.name, str(DAY))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     against = [line for line in lines if line[:2] == ["against", "version"]]

@@ -191,7 +191,7 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
     second = truth(world)
-    monkeypatch.setattr(command, "connect", lambda _: world.settings)
+    monkeypatch.setattr(command, "connect_s3", lambda _: world.settings)
     monkeypatch.setattr(step_app_module, "settings", lambda: world.settings)
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # both end their Spark, which is all tests' here
     done = CliRunner().invoke(app, ["rollback", world.name, str(DAY), "--to", "1"])
@@ -234,7 +234,7 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
             for read in (by_spark, by_pyiceberg):
                 assert sorted((row["_offset"], row["id"], row["name"]) for row in read) == wanted
 
-    monkeypatch.setattr(command, "connect", lambda _: settings)
+    monkeypatch.setattr(command, "connect_s3", lambda _: settings)
     monkeypatch.setenv("COLUMNS", "40")
     command.print_versions(None, world.name, str(DAY))
     titles = [

@@ -98,7 +98,7 @@ def test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_day
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for command in (days, versions):
-        monkeypatch.setattr(command, "connect", lambda _: log.settings)
+        monkeypatch.setattr(command, "connect_s3", lambda _: log.settings)
     log.produce(1, at(TUESDAY, 9))
     dead = audited(log, spark, "dead")
     publish_run(dead, spark)

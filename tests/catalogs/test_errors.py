@@ -69,7 +69,7 @@ def test_a_rest_catalog_that_refuses_us_says_what_it_said(closed_gate: Gate) -> 
     refused = {"OAuthError: invalid_client: no such client": oauth, "UnauthorizedError: ": {"token": SECRET}}
     for message, properties in refused.items():
         found = read(settings(catalog_type="rest", catalog_uri=closed_gate.url, catalog_properties=properties))
-        assert found.startswith(f"the catalog refuses us: found {message}")
+        assert found.startswith(f"the catalog refuses the credentials: found {message}")
         assert "Check the credentials in TIDEMARK_CATALOG_PROPERTIES" in found
 
 

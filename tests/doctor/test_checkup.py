@@ -87,9 +87,9 @@ def test_a_line_in_json_has_null_where_there_is_nothing_to_do() -> None:
     [
         (100.5, "ok", "at most 1.0 s from Kafka's"),
         (104.0, "ok", "at most 3.0 s from Kafka's"),
-        (111.0, "warning", "this machine's clock is 10 s slower than Kafka's"),
+        (111.0, "warning", "this machine's clock is 10 s late, compared with Kafka's"),
         (90.0, "warning", "this machine's clock is 10 s ahead of Kafka's"),
-        (3701.0, "failed", "this machine's clock is 3,600 s slower than Kafka's"),
+        (3701.0, "failed", "this machine's clock is 3,600 s late, compared with Kafka's"),
         (-3500.0, "failed", "this machine's clock is 3,600 s ahead of Kafka's"),
     ],
 )

@@ -199,7 +199,11 @@ def _main() -> None:
             sys.stdin.readline()
 
     try:
-        deliver(rows(), TaskRange(log=LOG, **arguments["span"]), Sink(**arguments["sink"]))
+        deliver(
+            rows(),
+            TaskRange(log=LOG, **arguments["span"]),
+            Sink(**{**arguments["sink"], "kafka": KafkaConnection(**arguments["sink"]["kafka"])}),
+        )
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -122,14 +122,14 @@ def doctor(
     *,
     role: Annotated[
         Literal["archive", "speed", "replay", "reconcile", "reader", "maintenance"] | None,
-        typer.Option(help="Check what this role needs. Default: what all of them need."),
+        typer.Option(help="Check what this role needs. Default: what all roles need together."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Check Kafka, S3, the catalog and this machine before anything runs: reached, permitted, versions, clocks.
+    """Check connections and permissions in Kafka, S3 and the catalog, and this machine's Java, jars and clock.
 
-    Everything it tries, it also undoes. Exits 1 if a line is FAILED; the line after it says what to do.
+    It undoes whatever it tries. Exits 1 if a line is FAILED. The line after it says what to do.
     """
     from tidemark.cli.doctor import print_checkup
     from tidemark.inspect.doctor.roles import ROLES
@@ -165,9 +165,9 @@ def acls(
     ] = None,
     stack: Stack = None,
 ) -> None:
-    """Show the least permissions that a stream needs in Kafka, as commands of kafka-acls.sh.
+    """Print the least permissions that a stream needs in Kafka, as commands of kafka-acls.sh.
 
-    It only prints them, and does not ask Kafka.
+    Runs none of them, and needs no connection to Kafka.
     """
     from tidemark.cli.acls import print_acls
 

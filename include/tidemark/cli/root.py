@@ -23,7 +23,10 @@ Stack = Annotated[
     typer.Option(help="A local stack (local, demo). Default: TIDEMARK_* variables, or else the running stack."),
 ]
 Secure = Annotated[
-    bool, typer.Option("--secure", help="TLS, a user per role with the least rights, encryption, a REST catalog.")
+    bool,
+    typer.Option(
+        "--secure", help="Start it with TLS, a user per role with the least permissions, encryption and a REST catalog."
+    ),
 ]
 StreamName = Annotated[str, typer.Argument(help="The stream's name.")]
 Day = Annotated[str, typer.Argument(help="A day, in the stream's time zone.")]

@@ -71,7 +71,7 @@ def checked_uri(kind: CatalogType, uri: str) -> str:
             " TIDEMARK_CATALOG_PROPERTIES"
         )
     if re.search(r"//[^/@]*:[^/@]*@|[?&](password|sslpassword|token)=", uri, re.IGNORECASE):
-        raise ValueError("it has a password, and addresses are shown; set it in TIDEMARK_CATALOG_PROPERTIES")
+        raise ValueError("it has a password, and Tidemark shows URLs; set it in TIDEMARK_CATALOG_PROPERTIES")
     if not re.match(pattern, uri):
         raise ValueError(f"expected {example} for a {kind} catalog, found {uri!r}")
     return uri

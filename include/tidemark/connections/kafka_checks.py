@@ -46,7 +46,9 @@ def checked(given: Mapping[str, Any]) -> dict[str, str]:
         if not (is_own(name) or name.startswith((JAVA, LIBRDKAFKA))):
             text = check_value(name, text, where)
         if settings.setdefault(name, text) != text:
-            raise ConfigError("a Kafka setting is there by two names", found=f"{given_name}, {name}", where=where)
+            raise ConfigError(
+                "a Kafka setting has two values, by two names", found=f"{given_name}, {name}", where=where
+            )
     if SERVERS not in settings:
         raise ConfigError("a Kafka connection has no brokers", expected=f"{SERVERS}: host:port,...", where=where)
     _read_files(settings, where)

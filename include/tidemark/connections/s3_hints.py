@@ -16,7 +16,7 @@ _ACTIONS = {
     "ListParts": "s3:ListMultipartUploadParts",
 }
 _OF_BUCKETS = {"s3:ListBucket", "s3:ListBucketMultipartUploads", "s3:CreateBucket"}
-_KEYS = "Check TIDEMARK_S3_ACCESS_KEY and TIDEMARK_S3_SECRET_KEY, or the profile or role that stands for them"
+_KEYS = "Check TIDEMARK_S3_ACCESS_KEY and TIDEMARK_S3_SECRET_KEY, or the profile or role that is set instead"
 _EXPIRED = "The session has expired: log in again, or set keys or a role that do not expire (TIDEMARK_S3_ROLE_ARN)"
 _REGION = "Set TIDEMARK_S3_REGION to the bucket's region"
 _UNREACHABLE = "Check that the server runs, and that this machine reaches it. Its URL is {endpoint}"
@@ -39,7 +39,7 @@ _HINTS = {
     "InvalidToken": "TIDEMARK_S3_SESSION_TOKEN must come from the same login as the keys",
     "RequestTimeTooSkewed": "The clocks of this machine and of the server differ by over 15 minutes: synchronize them",
     "RequestExpired": "The clocks of this machine and of the server differ by over 15 minutes: synchronize them",
-    "NotImplemented": "The server can't do what is asked: see TIDEMARK_S3_ENCRYPTION and the stream's archive.storage",
+    "NotImplemented": "The server does not support this: see TIDEMARK_S3_ENCRYPTION and the stream's archive.storage",
     "NoSuchBucket": "Create the bucket, or correct TIDEMARK_BUCKET",
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,

@@ -12,7 +12,7 @@ from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConfigError, ServiceError
 
 REACH_S = 8.0
-# So long others of several brokers may still answer after one refused the connection.
+# After one broker refused the connection, the others have this time to answer.
 _REFUSED_S = 2.0
 _POLL_S = 0.05
 # The first that was seen is the cause; a time-out follows each of them.
@@ -29,13 +29,13 @@ _CAUSES = (
     ),
     (
         KafkaError._RESOLVE,  # noqa: SLF001
-        "nobody knows the name of Kafka's host",
-        "Correct TIDEMARK_KAFKA_BOOTSTRAP, or the name service of this machine",
+        "Kafka's host name can't be resolved",
+        "Correct the host name in TIDEMARK_KAFKA_BOOTSTRAP, or this machine's DNS",
     ),
     (
         KafkaError._BAD_MSG,  # noqa: SLF001
-        "what answers there does not speak Kafka's protocol",
-        "Check port and security.protocol: a port with TLS needs SSL or SASL_SSL, another server has another port",
+        "the server that answers does not speak Kafka's protocol",
+        "Check the port, and security.protocol: a port with TLS needs SSL or SASL_SSL",
     ),
     (
         KafkaError._TRANSPORT,  # noqa: SLF001

@@ -134,7 +134,7 @@ def catalog_errors(settings: Settings) -> Iterator[None]:
         ) from error
     except (OAuthError, UnauthorizedError, ForbiddenError, AuthorizationExpiredError) as error:
         raise ServiceError(
-            "the catalog refuses us",
+            "the catalog refuses the credentials",
             found=f"{type(error).__name__}: {error}",
             where=where,
             hint="Check the credentials in TIDEMARK_CATALOG_PROPERTIES, and what they permit",

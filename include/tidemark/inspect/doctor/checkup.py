@@ -93,13 +93,13 @@ def _answer(probe: Probe) -> tuple[Checkup, ...]:
         except TidemarkError as error:
             lines.append(failure(probe, error))
         except Exception as error:  # noqa: BLE001 - a library's, which must not end the other checks
-            lines.append(probe.failed(error_text(error), "This is unexpected: report it with this line"))
+            lines.append(probe.failed(error_text(error), "This is a defect of Tidemark: report it with this line"))
 
     thread = threading.Thread(target=ask, name=probe.key, daemon=True)  # one that hangs must not keep the process
     thread.start()
     thread.join(probe.limit_s)
     if thread.is_alive():
-        return (probe.failed(f"no answer within {probe.limit_s:g} s", "Probe address, port and firewall"),)
+        return (probe.failed(f"no answer within {probe.limit_s:g} s", "Check the server's address, port and firewall"),)
     return tuple(lines)
 
 

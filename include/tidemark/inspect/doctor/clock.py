@@ -16,6 +16,6 @@ def clock_line(probe: Probe, server: str, there_s: float, before_s: float, after
         difference = there_s - before_s if there_s < before_s else there_s - after_s
     if abs(difference) < WARNING_S:
         return probe.ok(f"at most {max(abs(difference), after_s - before_s):.1f} s from {server}'s")
-    side = "ahead of" if difference < 0 else "slower than"
+    side = "ahead of" if difference < 0 else "late, compared with"
     found = f"this machine's clock is {abs(difference):,.0f} s {side} {server}'s"
     return probe.warning(found, _HINT) if abs(difference) < FAILED_S else probe.failed(found, _HINT)

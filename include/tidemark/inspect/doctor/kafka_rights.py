@@ -104,20 +104,20 @@ def _without_topic(kafka: KafkaConnection, needed: _Needed, is_source: bool, pro
     topic = needed.first.name
     if is_source:
         create = f"kafka-topics.sh --bootstrap-server {kafka} --create --topic {topic}"
-        yield probe.failed("there is no such topic", f"Correct topic in the stream's definition, or: {create}")
+        yield probe.failed("the topic does not exist", f"Correct 'topic' in the stream's definition, or: {create}")
     elif "Create" not in needed.by_operation:
         yield probe.skipped("the topic does not exist yet: check it again when the speed layer has run")
     elif not may_create(kafka, topic):
         yield _missing(kafka, needed, "Create", probe)
     else:
-        yield probe.ok("the topic may be created, which the speed layer does; check it again afterwards")
+        yield probe.ok("the topic does not exist; the speed layer may create it; check it again afterwards")
 
 
 def _missing(kafka: KafkaConnection, needed: _Needed, operation: Operation, probe: Probe) -> Checkup:
     acl = needed.by_operation[operation]
     principal = f"User:{kafka.client().get('sasl.username', 'NAME')}"
     roles = ", ".join(needed.roles[operation])
-    found = f"{operation} is not permitted. {roles} needs it, which {acl.purpose}"
+    found = f"not permitted. Needed by {roles}: {acl.purpose}"
     return probe.failed(found, acl.command(str(kafka), principal), name=f"{operation} on {_resource(acl)}")
 
 
@@ -131,4 +131,4 @@ def _settings(settings: Settings, stream: Stream, probe: Probe) -> Iterable[Chec
         text = f"{item.resource}: {item.setting} is {item.found}, expected {item.expected}: {item.why}"
         yield probe.warning(text, item.fix)
     if not found:
-        yield probe.ok("source, live and dead-letter topic lose and refuse no record")
+        yield probe.ok("no dangerous setting of the source, live and dead-letter topic")

@@ -33,7 +33,7 @@ def checks_without_java(settings: Settings) -> Iterator[Probe]:
 
 
 def java_checks(streams: Sequence[Stream]) -> Iterator[Probe]:
-    """The check that takes longest, because it starts Java: 3 to 10 s."""
+    """The check that takes longest, because it starts Java: 3 to 20 s."""
     if streams:
         yield Probe(
             subject=MACHINE,
@@ -87,7 +87,7 @@ def _spark(settings: Settings, probe: Probe) -> Iterable[Checkup]:
 
 
 def _zones(streams: Sequence[Stream], probe: Probe) -> Iterable[Checkup]:
-    """Java and Python count a row's day each for itself."""
+    """Java and Python each compute a row's day, and must agree."""
     spark = bare_session("tidemark-doctor")
     try:
         zones = {stream.time_zone: stream for stream in streams}

@@ -80,7 +80,7 @@ def _deployment(settings: Settings, probe: Probe) -> Iterable[Checkup]:
     default = "/".join(part for part in (settings.bucket, settings.prefix) if part)
     text = f"{settings.deployment}: bucket {settings.bucket}, prefix {settings.prefix or '(none)'}"
     if settings.deployment == default:
-        text += "; TIDEMARK_DEPLOYMENT names it if another deployment with an equal bucket name uses this Kafka cluster"
+        text += "; set TIDEMARK_DEPLOYMENT if a deployment with an equal bucket name uses this Kafka cluster"
     yield probe.ok(text)
 
 

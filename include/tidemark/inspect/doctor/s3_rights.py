@@ -67,8 +67,8 @@ def _ask(connect: Callable[[], ObjectStore], need: S3Need, tries: _Tries, probe:
             continue
         except NotOfferedError:
             continue
-        found = f"{action} is not permitted. {', '.join(roles)} needs it"
-        yield probe.failed(found, f"Allow {action} on {need.resource} in the policy of the role", name=name)
+        found = f"not permitted. Needed by {', '.join(roles)}"
+        yield probe.failed(found, f"Allow {action} on {need.resource} in the role's policy", name=name)
     if permitted:
         yield probe.ok(f"permitted: {', '.join(permitted)}")
 
