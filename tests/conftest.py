@@ -1,5 +1,6 @@
 """The local stack and Spark as fixtures, and factories for topics, records and streams with names of their own."""
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -78,6 +79,23 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
                 patch.setenv(name, value)
             patch.setenv("PYTHONPATH", str(PROJECT), prepend=os.pathsep)  # workers load functions of tests by name
             yield running
+
+
+def pytest_collection_finish() -> None:
+    """Airflow's import makes the root logger write to the output that is captured at that moment, and closed later."""
+    _without_streams()
+
+
+@pytest.fixture(autouse=True)
+def _no_log_to_closed_output() -> Iterator[None]:
+    """The same for an import during a test."""
+    yield
+    _without_streams()
+
+
+def _without_streams() -> None:
+    for handler in [item for item in logging.root.handlers if type(item) is logging.StreamHandler]:
+        logging.root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)

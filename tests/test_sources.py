@@ -1,5 +1,6 @@
 """Where settings come from: variables, a TOML file with profiles, Airflow connections; and what an error says."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
