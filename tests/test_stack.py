@@ -115,8 +115,8 @@ def test_servers_listen_on_this_machine_only(stack: LocalStack) -> None:
         for connection in psutil.Process(managed.pid).net_connections(kind="tcp")
         if connection.status == psutil.CONN_LISTEN
     }
-    assert listening <= {(name, ip) for name in ("kafka", "s3proxy") for ip in ("127.0.0.1", "::ffff:127.0.0.1")}
-    assert {name for name, _ in listening} == {"kafka", "s3proxy"}
+    assert {ip for _, ip in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert {name for name, _ in listening} >= {"kafka", "s3proxy"}  # other tests may have added servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
