@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tidemark.core.errors import ConfigError
+from tidemark.inspect.doctor.s3_needs import s3_needs
 from tidemark.s3 import s3_client
 from tidemark.settings import Settings, settings
 from tidemark.spark.conf import loopback, session_conf, session_secrets, submit_environment
@@ -163,3 +164,18 @@ def test_a_session_starts_with_placeholders_for_the_catalogs_secrets() -> None:
     assert later.keys() < started.keys()
     assert started["spark.sql.catalog.tidemark.scope"] == "s"
     assert "planted" not in f"{found} {found!r} {found.iceberg!r} {found.model_dump_json()}"
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("", "a/warehouse/"),
+        ("s3://lake/iceberg/", "iceberg/"),
+        ("s3://lake", ""),
+        ("s3://another/iceberg", "a/warehouse/"),  # the policies know one bucket
+    ],
+)
+def test_the_doctor_tries_the_folder_where_tables_are(location: str, folder: str) -> None:
+    resources = {need.resource for need in s3_needs(given(prefix="a", table_location=location), ["maintenance"])}
+    assert f"arn:aws:s3:::lake/{folder}*" in resources
+    assert ("arn:aws:s3:::lake/a/warehouse/*" in resources) == (folder == "a/warehouse/")

@@ -265,6 +265,10 @@ class Settings(BaseModel):
     def warehouse(self) -> str:
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, "warehouse") if part)
 
+    def table_folder(self, name: str) -> str | None:
+        """Where a new table of this name is put; None: the catalog chooses."""
+        return f"{self.table_location.rstrip('/')}/{name}" if self.table_location else None
+
     def environment(self) -> dict[str, str]:
         """Variables that give a program that inherits them exactly these settings. They hold every secret."""
         found = {variable(name): _plain(getattr(self, name)) for name in type(self).model_fields}

@@ -93,8 +93,8 @@ class IcebergTable:
         self.namespace = f"{settings.catalog}.{settings.namespace}"
         self.identifier = f"{self.namespace}.{name}"
         self._properties = {**_PROPERTIES, **settings.table_properties}
-        if settings.table_location:
-            self._properties["location"] = f"{settings.table_location.rstrip('/')}/{name}"
+        if folder := settings.table_folder(name):
+            self._properties["location"] = folder
 
     def ensure(self, schema: StructType, renamed: Renamed) -> tuple[Change, ...]:
         """Create the table with an empty snapshot, which a branch needs; or change its columns to the schema's.

@@ -41,7 +41,7 @@ def commit_round_trip(settings: Settings) -> RoundTrip:
     with open_catalog(settings) as catalog, pyiceberg_errors(name):
         created = _ensure_namespace(catalog, settings.namespace)
         identifier = (settings.namespace, name)
-        table = catalog.create_table(identifier, _ROWS.schema)
+        table = catalog.create_table(identifier, _ROWS.schema, location=settings.table_folder(name))
         try:
             outdated = catalog.load_table(identifier)
             table.append(_ROWS)

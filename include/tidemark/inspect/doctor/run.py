@@ -9,7 +9,7 @@ from tidemark.definitions.stream import Stream, load_stream, stream_names
 from tidemark.inspect.doctor import catalog, kafka, kafka_rights, machine, s3, s3_rights
 from tidemark.inspect.doctor.checkup import Checkup, Probe, failure, run_checks
 from tidemark.inspect.doctor.roles import KAFKA, LIVE_KAFKA, S3, SETTINGS, USES_KAFKA, USES_LIVE_KAFKA, Role
-from tidemark.inspect.doctor.s3_needs import S3Need, s3_needs, writable
+from tidemark.inspect.doctor.s3_needs import S3Need, s3_needs, tables_folder, writable
 from tidemark.settings import Settings
 
 
@@ -66,7 +66,7 @@ def _checks(
     found += s3_rights.rights_checks(settings, needs)
     if (place := writable(needs)) is not None:
         found += s3.conditional_checks(settings, place.key, (f"{S3}: {place.name}",))
-    found += catalog.catalog_checks(settings, roles, _keys(needs, s3.folder(settings, "warehouse")))
+    found += catalog.catalog_checks(settings, roles, _keys(needs, tables_folder(settings)))
     return [*found, *machine.java_checks(streams)]
 
 

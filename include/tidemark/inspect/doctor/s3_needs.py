@@ -37,12 +37,25 @@ def s3_needs(settings: Settings, roles: Sequence[Role]) -> tuple[S3Need, ...]:
     found: dict[str, S3Need] = {}
     kms_key = settings.s3_kms_key if settings.s3_encryption == "aws:kms" else None
     for role in roles:
-        policy = role_policy(role, bucket=settings.bucket, prefix=settings.prefix, kms_key=kms_key or "")
+        policy = role_policy(
+            role, bucket=settings.bucket, prefix=settings.prefix, tables=tables_folder(settings), kms_key=kms_key or ""
+        )
         for action, need in _parts(policy, settings.bucket):
             names = found.setdefault(need.name, need).roles.setdefault(action, [])
             if role not in names:
                 names.append(role)
     return tuple(found.values())
+
+
+def tables_folder(settings: Settings) -> str:
+    """The folder of the tables, without a slash at its end: the archive's warehouse, or what the settings name.
+
+    The policies know one bucket. In another one, only the commit to the doctor's own table is tried.
+    """
+    bucket, _, folder = settings.table_location.removeprefix("s3://").partition("/")
+    if bucket == settings.bucket:
+        return folder.rstrip("/")
+    return "/".join(part for part in (settings.prefix, "warehouse") if part)
 
 
 def writable(needs: Sequence[S3Need]) -> S3Need | None:
