@@ -11,8 +11,11 @@ import pytest
 from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.services
+SECRETS = ["of-kafka", "se/cr:et@", "id-of-client:a-credential", "a-credential", "a-jaas-line"]
 PROGRAM = """
 import json
+import os
+from airflow.sdk.log import redact
 from tidemark.core.errors import ConfigError
 from tidemark.orchestration.connections import find, task_settings
 found = [json.dumps({name: text for name, text in task_settings().environment().items() if text})]
@@ -21,12 +24,22 @@ for name in ("absent", "denied", "unreadable", "a_list"):
         found.append(repr(find(name)))
     except ConfigError as error:
         found.append(str(error))
+secrets = json.loads(os.environ["SECRETS"])
+found.append(json.dumps([text for text in secrets if text in str(redact(f"an error with {text}"))]))
 print("\\n".join(found))
 """
+OF_KAFKA = {"bootstrap.servers": "b:1", "sasl.password": "of-kafka", "java.sasl.jaas.config": "a-jaas-line"}
 CONNECTIONS = {
-    "TIDEMARK_KAFKA": {"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "sasl.password": "of-kafka"}},
+    "TIDEMARK_KAFKA": {
+        "conn_type": "kafka",
+        "extra": OF_KAFKA,
+    },
     "TIDEMARK_S3": {"conn_type": "aws", "login": "key", "password": "se/cr:et@", "extra": {"region_name": "eu-west-1"}},
-    "CATALOG_OF_MINE": {"conn_type": "generic", "host": "https://c:8181/api", "extra": {"type": "rest", "token": "t"}},
+    "CATALOG_OF_MINE": {
+        "conn_type": "generic",
+        "host": "https://c:8181/api",
+        "extra": {"type": "rest", "credential": "id-of-client:a-credential"},
+    },
     "UNREADABLE": {"conn_type": "generic", "extra": "PLANTED"},
     "A_LIST": {"conn_type": "generic", "extra": '["PLANTED"]'},
 }
@@ -43,6 +56,7 @@ def test_a_task_has_its_settings_from_airflows_connections_and_errors_hold_no_va
             "AIRFLOW_HOME": str(tmp_path),
             "AIRFLOW__SECRETS__BACKEND": "secrets_backend.DenyingBackend",
             "PYTHONPATH": os.pathsep.join([str(PROJECT / "include"), str(Path(__file__).parent)]),
+            "SECRETS": json.dumps(SECRETS),
             "TIDEMARK_ENV_FILE": "",
             "TIDEMARK_BUCKET": "lake",
             "TIDEMARK_CATALOG_CONNECTION": "catalog_of_mine",
@@ -52,16 +66,17 @@ def test_a_task_has_its_settings_from_airflows_connections_and_errors_hold_no_va
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    settings, *answers = done.stdout.splitlines()[-5:]
+    settings, *answers, shown = done.stdout.splitlines()[-6:]
+    assert json.loads(shown) == []
     expected = {
         "TIDEMARK_KAFKA_BOOTSTRAP": "b:1",
-        "TIDEMARK_KAFKA_PROPERTIES": '{"bootstrap.servers": "b:1", "sasl.password": "of-kafka"}',
+        "TIDEMARK_KAFKA_PROPERTIES": json.dumps(OF_KAFKA),
         "TIDEMARK_S3_ACCESS_KEY": "key",
         "TIDEMARK_S3_SECRET_KEY": "se/cr:et@",
         "TIDEMARK_S3_REGION": "eu-west-1",
         "TIDEMARK_CATALOG_TYPE": "rest",
         "TIDEMARK_CATALOG_URI": "https://c:8181/api",
-        "TIDEMARK_CATALOG_PROPERTIES": '{"token": "t"}',
+        "TIDEMARK_CATALOG_PROPERTIES": '{"credential": "id-of-client:a-credential"}',
     }
     read = json.loads(settings)
     assert {name: read.get(name) for name in expected} == expected

@@ -1,6 +1,7 @@
 """A task's settings: those of the process, and what Airflow's connections add. Parsing a DAG asks for none of them."""
 
 import json
+from collections.abc import Iterator
 from functools import lru_cache
 
 from airflow.sdk import Connection
@@ -11,16 +12,27 @@ from pydantic import Secret, SecretStr
 from tidemark.connections.airflow import AirflowConnection
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings, resolve
+from tidemark.spark.conf import hidden
 
 
 @lru_cache(maxsize=1)
 def task_settings() -> Settings:
     """The settings of the running task. Airflow hides their secrets in its logs. Raises as ``resolve``."""
     found = resolve(find).settings
-    for value in (getattr(found, name) for name in Settings.model_fields):
-        if isinstance(value, Secret | SecretStr):  # of properties, Airflow hides those with a name of a secret
-            mask_secret(value.get_secret_value())
+    for text in _secrets(found):
+        mask_secret(text)
     return found
+
+
+def _secrets(settings: Settings) -> Iterator[str]:
+    """Every secret text. Airflow itself knows only some of the properties' names, such as ``password``."""
+    for value in (getattr(settings, name) for name in Settings.model_fields):
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+        elif isinstance(value, Secret):
+            yield from (text for name, text in value.get_secret_value().items() if hidden(name))
+    credential = settings.catalog_properties.get_secret_value().get("credential", "")
+    yield credential.rpartition(":")[2]  # without the client's id
 
 
 def find(conn_id: str) -> AirflowConnection | None:

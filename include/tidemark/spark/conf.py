@@ -1,5 +1,6 @@
 """Jars, properties and variables for starting a Spark application. Airflow imports this, so it needs no Spark."""
 
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,11 @@ REDACTED = f"(?i){HIDDEN_NAMES}|jaas|certificate|keystore[.]key|truststore|[.]pe
 
 # In the plan of a stream that was not started, the options of its Kafka source are there a second time, as they are.
 REDACTED_TEXT = r"(?s)DataSource\(.*?,None\)(?=, kafka)"
+
+
+def hidden(name: str) -> bool:
+    """Whether a property of this name is secret: of a catalog or of Kafka."""
+    return secret(name) or re.search("jaas|keystore[.]key|ssl[.]key[.]pem", name, re.IGNORECASE) is not None
 
 
 def jars(settings: Settings) -> str:
