@@ -39,6 +39,12 @@ def test_a_kafka_connections_extra_is_the_mapping_without_what_is_for_airflows_c
     assert "a" not in repr(connection).replace("AirflowConnection(id='tidemark_kafka'", "")
 
 
+def test_keys_of_a_connection_are_never_used_with_a_token_or_external_id_from_elsewhere() -> None:
+    connection = AirflowConnection(id="tidemark_s3", **KEYS)
+    assert "TIDEMARK_S3_SESSION_TOKEN: needs" in refusal({**LEAST, "TIDEMARK_S3_SESSION_TOKEN": PLANTED}, connection)
+    assert "TIDEMARK_S3_EXTERNAL_ID: needs" in refusal({**LEAST, "TIDEMARK_S3_EXTERNAL_ID": PLANTED}, connection)
+
+
 def test_a_speed_cluster_of_its_own_has_a_connection_of_its_own() -> None:
     connection = AirflowConnection(id="speed", extra={"bootstrap.servers": "b:9"})
     assert read({**LEAST, "TIDEMARK_SPEED_KAFKA_CONNECTION": "speed"}, connection).speed_kafka_bootstrap == "b:9"

@@ -104,6 +104,9 @@ def _catalog(connection: AirflowConnection, given: Mapping[str, Given]) -> dict[
 _CONNECTIONS: dict[str, tuple[set[str], Callable[[AirflowConnection, Mapping[str, Given]], dict[str, Any]]]] = {
     "kafka_connection": ({"kafka_properties"}, _kafka),
     "speed_kafka_connection": ({"speed_kafka_properties"}, _speed),
-    "s3_connection": ({"s3_access_key", "s3_secret_key", "s3_profile", "s3_role_arn"}, _s3),
+    "s3_connection": (
+        {"s3_access_key", "s3_secret_key", "s3_session_token", "s3_profile", "s3_role_arn", "s3_external_id"},
+        _s3,
+    ),
     "catalog_connection": ({"catalog_properties"}, _catalog),
 }
