@@ -253,3 +253,10 @@ def test_msk_signs_with_the_identity_of_the_machine_that_asks(monkeypatch: pytes
     assert (client["sasl.mechanism"], len(token) > 100, expires > 1_700_000_000) == ("OAUTHBEARER", True, True)
     assert not any(name.startswith("aws.") for name in client)
     Producer(client)
+
+
+@pytest.mark.parametrize(
+    "name", ["java.bootstrap.servers", "librdkafka.bootstrap.servers", "librdkafka.metadata.broker.list"]
+)
+def test_both_clients_have_the_same_brokers(name: str) -> None:
+    assert refusal({"bootstrap.servers": HOST, name: "other:9092"}).found == name

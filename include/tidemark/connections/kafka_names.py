@@ -121,6 +121,14 @@ def is_own(name: str) -> bool:
 
 def check_name(name: str, where: str) -> None:
     """Raise ConfigError unless the connection knows what to do with the setting."""
+    plain = name.removeprefix(JAVA).removeprefix(LIBRDKAFKA)
+    if plain != name and ALIASES.get(plain, plain) == SERVERS:
+        raise ConfigError(
+            "a Kafka connection has brokers for one client only",
+            expected=f"{SERVERS}, the same cluster for all clients",
+            found=name,
+            where=where,
+        )
     if name in SETTINGS or is_own(name) or name.startswith((JAVA, LIBRDKAFKA)):
         return
     close = get_close_matches(name, [*SETTINGS, *ALIASES, *OWN], n=1, cutoff=0.8)
