@@ -59,6 +59,10 @@ def test_values_come_from_variables_and_unquoted_numbers_are_numbers(
             "no reference: expected ${NAME} or ${NAME:-default}; a dollar sign before { is written $$",
         ),
         ("${MY_SECRET:-x}", "no secrets in a definition, found ${MY_SECRET}"),
+        (
+            "${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN}",
+            "no secrets in a definition, found ${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN}",
+        ),
         ("${AIRFLOW_CONN_TIDEMARK_S3}", "no secrets in a definition, found ${AIRFLOW_CONN_TIDEMARK_S3}"),
     ],
 )
@@ -98,3 +102,22 @@ def test_a_yml_file_is_named_with_the_name_it_needs(tmp_path: Path) -> None:
     assert str(error) == expected
     with pytest.raises(ConfigError, match=r"^no such stream: .*\. Rename orders\.yml to orders\.yaml$"):
         load_stream("orders", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN",
+        "DB_CONN",
+        "KEY_PASSPHRASE",
+        "AIRFLOW__CORE__FERNET_KEY",
+        "API_KEY",
+        "DB_PWD",
+    ],
+)
+def test_names_of_secrets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "planted")
+    write(tmp_path, GOOD.replace("topic: orders\n", f"topic: ${{{name}}}\n"))
+    with pytest.raises(ConfigError, match="no secrets in a definition") as caught:
+        load_stream("orders", tmp_path)
+    assert "planted" not in str(caught.value)
