@@ -32,7 +32,10 @@ class Address:
 
     @classmethod
     def parse(cls, method: str, path: str, query: str) -> "Address":
+        """Raises Refusal for a key that is no plain one."""
         bucket, _, key = unquote(path).lstrip("/").partition("/")
+        if {".", ".."} & set(key.split("/")):  # for a server with folders the key is another one
+            raise Refusal("InvalidArgument", "The gate takes no key with . or .. between slashes")
         return cls(method=method, bucket=bucket, key=key, query=dict(parse_qsl(query, keep_blank_values=True)))
 
     @property
@@ -86,7 +89,10 @@ def deleted_keys(body: bytes) -> list[str]:
         tree = fromstring(body)  # noqa: S314  # of a client of this machine, and with a key of the stack
     except ParseError:
         raise Refusal("MalformedXML", "The body is not well-formed") from None
-    return [found.text or "" for found in tree.iter() if found.tag.rpartition("}")[2] == "Key"]
+    keys = [found.text or "" for found in tree.iter() if found.tag.rpartition("}")[2] == "Key"]
+    if not keys:
+        raise Refusal("MalformedXML", "The body names no key")
+    return keys
 
 
 def _bucket_action(address: Address) -> tuple[str, str]:

@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         def check(action: str, resource: str) -> None:
             _check(config, caller, action, resource, keys)
 
-        if request.method == "POST" and "delete" in address.query:
+        if request.method == "POST" and not address.key and set(address.query) == {"delete"}:
             for key in deleted_keys(request.read):
                 check("s3:DeleteObject", f"{address.bucket_arn}/{key}")
         else:
