@@ -39,8 +39,8 @@ from tidemark.connections.sources import (
 from tidemark.core.errors import ConfigError
 
 _DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
-_URL = r"^(https?://\S+)?$"
-_PROXY = r"^(https?://[^\s@]+)?$"  # a password would be in Spark's properties
+_NAME = r"^[A-Za-z0-9_]+$"  # it stands in SQL
+_URL = r"^(https?://[^\s@]+)?$"  # a password would be in Spark's properties
 
 
 def _texts(value: Any) -> Any:
@@ -85,7 +85,7 @@ class Settings(BaseModel):
         description="Brokers of the live and dead-letter topics: `host:port`. Without it: the source's cluster.",
     )
     s3_endpoint: str | None = Field(
-        default=None, pattern=r"^https?://\S+$", description="URL of the S3 server. Without it: AWS."
+        default=None, pattern=r"^https?://[^\s@]+$", description="URL of the S3 server. Without it: AWS."
     )
     s3_region: str = Field(default="us-east-1", description="Region of the bucket.")
     s3_access_key: SecretStr = Field(
@@ -111,7 +111,7 @@ class Settings(BaseModel):
         default=None, description="PEM file of the authorities that sign S3's certificate. Without it: public ones."
     )
     s3_proxy: str = Field(
-        default="", pattern=_PROXY, description="URL of the HTTP proxy for S3, without user and password."
+        default="", pattern=_URL, description="URL of the HTTP proxy for S3, without user and password."
     )
     s3_requester_pays: bool = Field(
         default=False, description="Whether to pay for requests to another account's bucket."
@@ -133,7 +133,9 @@ class Settings(BaseModel):
         description="Name of this deployment in Kafka, such as `prod`: transactional ids, markers and consumer groups"
         " contain it. Letters, digits and `._/-`, at most 200. Without it: bucket and prefix, such as `lake/prod`.",
     )
-    catalog: str = Field(default="tidemark", description="Name of the Iceberg catalog, the same for every reader.")
+    catalog: str = Field(
+        default="tidemark", pattern=_NAME, description="Name of the Iceberg catalog, the same for every reader."
+    )
     catalog_type: CatalogType = Field(default="jdbc", description="`jdbc`, `rest`, `glue`, `hive` or `nessie`.")
     catalog_properties: Secret[Properties] = Field(
         default=Secret({}),
@@ -144,7 +146,7 @@ class Settings(BaseModel):
         description="URL of the Iceberg catalog, such as `jdbc:sqlite:/data/catalog.db`. Required, here or as `uri` of"
         " the properties, for every type but `glue`.",
     )
-    namespace: str = Field(default="published", description="Iceberg namespace of the tables.")
+    namespace: str = Field(default="published", pattern=_NAME, description="Iceberg namespace of the tables.")
     table_location: str = Field(
         default="",
         pattern=r"^(s3://[^/\s]+(/\S+)?)?$",
@@ -176,6 +178,14 @@ class Settings(BaseModel):
 
     def __hash__(self) -> int:
         return hash((self.kafka_bootstrap, self.s3_endpoint, self.deployment))  # mappings have no hash
+
+    @field_validator("s3_access_key", "s3_session_token")
+    @classmethod
+    def _fits_a_header(cls, key: SecretStr) -> SecretStr:
+        """The key. HTTP clients refuse a header with a line break, and show it."""
+        if re.search(r"[^!-~]", key.get_secret_value()):
+            raise ValueError("it has a space, a line break or another character that no key has")
+        return key
 
     @field_validator("kafka_bootstrap")
     @classmethod

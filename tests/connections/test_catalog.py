@@ -212,6 +212,8 @@ def test_a_jdbc_url_of_sqlite_is_sqlalchemy_s_for_the_same_file(path: str) -> No
         ("jdbc", "jdbc:postgresql:db", "found 'jdbc:postgresql:db'"),
         ("jdbc", "jdbc:postgresql://h/db?user=u&password=p", "it has a password.*TIDEMARK_CATALOG_PROPERTIES"),
         ("jdbc", "jdbc:postgresql://u:p@h/db", "it has a password"),
+        ("jdbc", "jdbc:sqlserver://h;user=u;password=p@", "it has a password"),
+        ("rest", "https://h/v1?access_token=p@", "it has a password"),
         ("rest", "", "missing; a catalog of type rest needs it, such as https://HOST, here or as uri in TIDEMARK_CAT"),
         ("rest", "catalog.example.com", "expected https://HOST for a rest catalog"),
         ("rest", "https://u:p@catalog", "it has a password"),
@@ -247,3 +249,25 @@ def test_properties_are_hidden_by_their_names() -> None:
 def test_the_text_of_a_connection_shows_no_property() -> None:
     made = CatalogConnection("rest", "https://h", WAREHOUSE, {"token": "planted", "scope": "planted"})
     assert "planted" not in f"{made} {made!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("token", "planted\n"),
+        ("spark.credential", "id:plan\r\nted"),
+        ("header.X-Key", " planted"),
+        ("spark.uri", "https://user:planted@h"),
+        ("oauth2-server-uri", "https://h/token?client_secret=planted"),
+    ],
+)
+def test_a_secret_that_clients_would_show_is_refused_by_its_name(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: it has a ") as caught:
+        CatalogConnection("rest", "https://h", WAREHOUSE, {name: text}).checked()
+    assert "planted" not in str(caught.value)
+
+
+def test_pyiceberg_alone_may_have_a_password_in_its_url() -> None:
+    given = {"pyiceberg.uri": "postgresql+psycopg2://user:planted@h/db"}
+    made = CatalogConnection("jdbc", "jdbc:postgresql://h/db", WAREHOUSE, given).checked()
+    assert (made.pyiceberg()["uri"], "planted" in str(made.spark())) == (given["pyiceberg.uri"], False)

@@ -18,7 +18,9 @@ CatalogType = Literal["jdbc", "rest", "glue", "hive", "nessie"]
 HIDDEN_NAMES = "secret|password|passphrase|token|access[.-]?key|credential|authorization|api[.-]?key|header[.]"
 _SECRET = re.compile(HIDDEN_NAMES, re.IGNORECASE)
 # These have the words of secrets, and hold none.
-_HARMLESS = re.compile(r"credentials?-provider|token-(endpoint|refresh|exchange|expires)|token-type|credentials?-uri")
+_HARMLESS = re.compile(
+    r"credentials?-provider|token[.-](endpoint|refresh|exchange|expires)|token-type|credentials?-uri"
+)
 _SPARK, _PYICEBERG = "spark.", "pyiceberg."
 _TIDEMARKS = {
     "type": "set TIDEMARK_CATALOG_TYPE",
@@ -32,6 +34,10 @@ _SCHEMES = {
     "hive": (r"thrift://[^/\s]", "thrift://HOST:PORT"),
     "nessie": (r"https?://[^/\s]", "https://HOST/api/v2"),
 }
+# A password in a URL: before the host, or in a parameter.
+_LOGIN = re.compile(r"//[^/@]*:[^/@]*@|[?&;][^=&;]*(password|passphrase|secret|token)[^=&;]*=", re.IGNORECASE)
+# HTTP clients refuse such a header, and show it.
+_NOT_IN_HEADERS = re.compile(r"[\x00-\x1f\x7f]")
 _NESSIE_API = re.compile(r"/api/v[12]/?$")
 # What only pyiceberg knows, and what both know instead.
 _REGION = "client.region"
@@ -70,7 +76,7 @@ def checked_uri(kind: CatalogType, uri: str) -> str:
             f"missing; a catalog of type {kind} needs it, such as {example}, here or as uri in"
             " TIDEMARK_CATALOG_PROPERTIES"
         )
-    if re.search(r"//[^/@]*:[^/@]*@|[?&](password|sslpassword|token)=", uri, re.IGNORECASE):
+    if _LOGIN.search(uri):
         raise ValueError("it has a password, and Tidemark shows URLs; set it in TIDEMARK_CATALOG_PROPERTIES")
     if not re.match(pattern, uri):
         raise ValueError(f"expected {example} for a {kind} catalog, found {uri!r}")
@@ -88,7 +94,12 @@ class CatalogConnection:
 
     def checked(self) -> "CatalogConnection":
         """This connection. Raises ValueError, with no secret, if a property can't be used."""
-        for name in self.properties:
+        for name, text in self.properties.items():
+            hidden = secret(name)
+            if hidden and (_NOT_IN_HEADERS.search(text) or (name.startswith("header.") and text != text.strip())):
+                raise ValueError(f"{name}: it has a line break, or another character that a header can't have")
+            if not hidden and not name.startswith(_PYICEBERG) and _LOGIN.search(text):
+                raise ValueError(f"{name}: it has a password, and Spark shows URLs; set that in a property of its own")
             plain = name.removeprefix(_SPARK).removeprefix(_PYICEBERG)
             if plain in _TIDEMARKS:
                 raise ValueError(f"{name}: {_TIDEMARKS[plain]}")
