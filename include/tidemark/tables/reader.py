@@ -1,5 +1,6 @@
 """The tables as readers without Spark get them, through pyiceberg."""
 
+import json
 import struct
 import zlib
 from collections.abc import Iterator
@@ -26,9 +27,9 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tidemark.connections.s3_hints import arrow_hint
 from tidemark.core.errors import ConfigError, FormatError, ServiceError
-from tidemark.s3 import current_keys, path_style
+from tidemark.s3 import current_keys, encryption_options, path_style
 from tidemark.settings import Settings
-from tidemark.tables.file_io import CA_BUNDLE, S3_FILES
+from tidemark.tables.file_io import CA_BUNDLE, ENCRYPTION, S3_FILES
 
 # Columns of the quarantine: the place of the record kept instead of a duplicate by key; null for a rejected one.
 KEPT = ("kept_topic_id", "kept_partition", "kept_offset")
@@ -72,7 +73,7 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
 
 
 def s3_properties(settings: Settings) -> dict[str, str]:
-    """Pyiceberg's properties for reading files, with the keys of this moment: keys of a role last 15 minutes at least.
+    """Pyiceberg's properties for files, with the keys of this moment: keys of a role last 15 minutes at least.
 
     Raises ServiceError if there are none, or the role is refused.
     """
@@ -82,7 +83,9 @@ def s3_properties(settings: Settings) -> dict[str, str]:
         **({"s3.endpoint": settings.s3_endpoint} if settings.s3_endpoint else {}),
         "s3.force-virtual-addressing": str(not path_style(settings)).lower(),
         **({"s3.proxy-uri": settings.s3_proxy} if settings.s3_proxy else {}),
-        **({PY_IO_IMPL: S3_FILES, CA_BUNDLE: str(settings.s3_ca_bundle)} if settings.s3_ca_bundle else {}),
+        PY_IO_IMPL: S3_FILES,
+        ENCRYPTION: json.dumps(encryption_options(settings)),
+        **({CA_BUNDLE: str(settings.s3_ca_bundle)} if settings.s3_ca_bundle else {}),
     }
 
 
