@@ -137,8 +137,8 @@ GUARDS = (
         name="no-password-in-addresses",
         promise="A catalog's address, which is shown, has no password.",
         path="include/tidemark/connections/catalog.py",
-        old='    if re.search(r"//',
-        new='    if not uri and re.search(r"//',
+        old="    if _LOGIN.search(uri):",
+        new="    if not uri:",
         tests=("tests/connections/test_catalog.py::test_an_address_that_does_not_fit_the_type_is_refused",),
     ),
     Guard(
