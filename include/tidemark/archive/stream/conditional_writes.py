@@ -19,32 +19,32 @@ def require_conditional_writes(store: ObjectStore, prefix: str) -> None:
     key = f"{prefix}/conditional-writes.probe" if prefix else "conditional-writes.probe"
     if store.put_if_absent(key, _BODY, content_type="text/plain") and store.put_if_absent(key, _BODY):
         raise _ignored(store, key, "wrote an object over one that was there")
-    if _complete(store, key):
+    try:
+        replaced = replaced_by_upload(store, key, _BODY)
+    except (ClientError, BotoCoreError) as error:
+        raise store.refused("check of If-None-Match", key, error) from error
+    if replaced:
         raise _ignored(store, key, "completed a multipart upload over an object that was there")
 
 
-def _complete(store: ObjectStore, key: str) -> bool:
-    """Whether a multipart upload could replace the object."""
+def replaced_by_upload(store: ObjectStore, key: str, body: bytes) -> bool:
+    """Whether a multipart upload of ``body`` could replace the object. Raises ClientError and BotoCoreError."""
     client, bucket = store.client, store.bucket
+    upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
     try:
-        upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
-        try:
-            part = client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=_BODY)
-            parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-            return write_if_absent(
-                lambda: client.complete_multipart_upload(
-                    Bucket=bucket,
-                    Key=key,
-                    UploadId=upload,
-                    MultipartUpload=parts,  # type: ignore[arg-type]  # a plain dictionary of that shape
-                    IfNoneMatch="*",
-                )
+        part = client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=body)
+        return write_if_absent(
+            lambda: client.complete_multipart_upload(
+                Bucket=bucket,
+                Key=key,
+                UploadId=upload,
+                MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
+                IfNoneMatch="*",
             )
-        finally:
-            with suppress(ClientError, BotoCoreError):  # it has ended, or maintenance removes it
-                client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
-    except (ClientError, BotoCoreError) as error:
-        raise store.refused("check of If-None-Match", key, error) from error
+        )
+    finally:
+        with suppress(ClientError, BotoCoreError):  # it has ended, or maintenance removes it
+            client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
 
 
 def _ignored(store: ObjectStore, key: str, did: str) -> ConfigError:

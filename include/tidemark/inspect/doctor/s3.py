@@ -2,19 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
 from uuid import uuid4
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tidemark.archive.stream.conditional_writes import replaced_by_upload
 from tidemark.connections.s3_hints import DENIED
 from tidemark.core.errors import TidemarkError
 from tidemark.inspect.doctor.checkup import Checkup, Probe, failure
 from tidemark.inspect.doctor.clock import clock_line
 from tidemark.inspect.doctor.roles import S3
-from tidemark.s3 import ObjectStore, error_code, s3_client, write_if_absent
+from tidemark.s3 import ObjectStore, error_code, s3_client
 from tidemark.settings import Settings
 
 CONNECTION = "connection"
@@ -111,23 +111,7 @@ def _put(store: ObjectStore, key: str, probe: Probe) -> Checkup:
 
 
 def _multipart(store: ObjectStore, key: str, probe: Probe) -> Checkup:
-    client, bucket = store.client, store.bucket
-    upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
-    try:
-        part = client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=_OTHER_BODY)
-        overwritten = write_if_absent(
-            lambda: client.complete_multipart_upload(
-                Bucket=bucket,
-                Key=key,
-                UploadId=upload,
-                MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
-                IfNoneMatch="*",
-            )
-        )
-    finally:
-        with suppress(ClientError, BotoCoreError):  # it has ended, or maintenance removes it
-            client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
-    if overwritten:
+    if replaced_by_upload(store, key, _OTHER_BODY):
         found = "the server completed an upload over an object in spite of If-None-Match"
         return probe.failed(found, _USE_ANOTHER)
     return probe.ok("an upload over an existing key is refused")

@@ -52,10 +52,10 @@ def tables_folder(settings: Settings) -> str:
 
     The policies know one bucket. In another one, only the commit to the doctor's own table is tried.
     """
-    bucket, _, folder = settings.table_location.removeprefix("s3://").partition("/")
-    if bucket == settings.bucket:
-        return folder.rstrip("/")
-    return "/".join(part for part in (settings.prefix, "warehouse") if part)
+    own = f"s3://{settings.bucket}"
+    location = settings.table_location
+    place = location if f"{location}/".startswith(f"{own}/") else settings.warehouse
+    return place.removeprefix(own).removeprefix("/").rstrip("/")
 
 
 def writable(needs: Sequence[S3Need]) -> S3Need | None:
