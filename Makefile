@@ -14,25 +14,45 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install java postgres check test test-quick measure-tests guards soak demo docs bench-archive bench-speed bench-plan bench-rebuild lock clean
+.PHONY: FORCE help install java postgres prometheus helm browser chart schemas check test test-quick measure-tests guards soak wheels demo docs secrets compose-test bench-archive bench-speed bench-plan bench-rebuild bench-audit bench-requests bench-late bench-pages bench-certificate lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
 
 install: java .venv/.installed .tidemark/jars/.verified ## Set up everything below this folder: Python packages, jars; quick when nothing changed
 
-java:
-	@$(PYTHON) scripts/setup_java.py
+java: .tidemark/python.txt
+	@$(BIN)/python scripts/setup_java.py
 
-postgres:
-	@$(PYTHON) scripts/setup_postgres.py
+postgres: .tidemark/python.txt
+	@$(BIN)/python scripts/setup_postgres.py
 
-.venv/.installed: requirements.txt pyproject.toml scripts/setup_python.py scripts/setup_packages.py
+prometheus: .tidemark/python.txt
+	@$(BIN)/python scripts/setup_prometheus.py
+
+helm: .tidemark/python.txt
+	@$(BIN)/python scripts/setup_helm.py
+
+browser: .tidemark/python.txt
+	@$(BIN)/python scripts/setup_browser.py
+
+chart: .tidemark/python.txt ## Render the examples of the Helm chart again, after a change below deploy/helm; needs Go
+	@$(BIN)/python scripts/setup_helm.py --write
+
+schemas: .tidemark/python.txt ## Write the commands' JSON schemas and the catalogue of checks again, after a change of their sources
+	@$(BIN)/python -m tidemark.cli.schemas docs/reference/json
+	@$(BIN)/python scripts/check_catalogue.py
+
+# PYTHON=python3.12 replaces a .venv of another version; without it, .venv keeps its Python.
+.tidemark/python.txt: FORCE
+	@$(PYTHON) scripts/setup_python.py choose
+
+.venv/.installed: .tidemark/python.txt requirements.txt pyproject.toml scripts/setup_python.py scripts/setup_packages.py
 	@$(PYTHON) scripts/setup_python.py
 	@touch $@
 
-.tidemark/jars/.verified: jars/ivy.xml jars/SHA256SUMS scripts/setup_jars.py | java .venv/.installed
-	@$(PYTHON) scripts/setup_jars.py
+.tidemark/jars/.verified: jars/ivy.xml jars/SHA256SUMS scripts/setup_jars.py include/tidemark/spark/jars.py | java .venv/.installed
+	@$(BIN)/python scripts/setup_jars.py
 	@touch $@
 
 check: install ## Lint, types, layers, words
@@ -42,13 +62,13 @@ check: install ## Lint, types, layers, words
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --no-header tests/test_language.py
 
-test: install postgres ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
+test: install postgres prometheus helm browser ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
 	$(PYTEST) --durations 10 $(TESTS)
 
 test-quick: install ## Run the tests that need no server, and one day from Kafka to its proof: three minutes at most
 	$(PYTEST) -m "spine or not (services or soak)" $(TESTS)
 
-measure-tests: install postgres ## Run the tests, show where their time goes, and write how long each file takes
+measure-tests: install postgres prometheus helm browser ## Run the tests, show where their time goes, and write how long each file takes
 	@rm -f .tidemark/measured.jsonl
 	$(PYTEST) --measure .tidemark/measured.jsonl $(TESTS)
 	$(BIN)/python -m tests.measure .tidemark/measured.jsonl
@@ -60,12 +80,23 @@ soak: install ## Fifty random faults against both speed modes and the reconcile 
 	$(BIN)/python -m pytest -m soak tests
 	$(BIN)/python -u -m tests.soak $(SOAK)
 
+wheels: install ## Build the two wheels below .tidemark/wheels: tidemark, and airflow-provider-tidemark
+	@rm -rf .tidemark/wheels
+	@$(BIN)/python -m hatchling build -t wheel -d .tidemark/wheels
+	@cd airflow_provider && ../$(BIN)/python -m hatchling build -t wheel -d ../.tidemark/wheels
+
 demo: install ## Replay two days of real departures, damage them, prove them complete (EXIT=1: exit at the end; SECURE=1: with TLS, users, ACLs and policies)
 	$(BIN)/tidemark demo $(if $(EXIT),--exit) $(if $(SECURE),--secure)
 
 docs: install ## Build the documentation below .tidemark/site, without a call to another host
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open .tidemark/site/index.html in a browser."
+
+secrets: install ## Write what docker-compose.yaml needs, with random passwords: .env and secrets/; existing files stay
+	@$(BIN)/python -m tidemark.stack.compose.secrets
+
+compose-test: install ## Build and run docker-compose.yaml with the demo's data, and remove it again; needs Docker, half an hour
+	$(BIN)/python -u scripts/compose_test.py
 
 bench-archive: install ## Our sink against Spark's own, by turns, and its memory (BENCH="--records 400000 --runs 2": a trial)
 	$(BIN)/python -m benchmarks.archive $(BENCH)
@@ -76,12 +107,31 @@ bench-speed: install ## The speed stream in both modes against Spark's bare Kafk
 bench-plan: install ## Time and memory of plans: 1,000 new ranges after 1,000 to 1,000,000 in the ledger, and up to 100,000 new ones
 	$(BIN)/python -m benchmarks.plan $(BENCH)
 
+bench-requests: install ## Requests to S3 of streams and reconcile runs, counted and compared with the estimate; half an hour (BENCH=--write: for the page)
+	$(BIN)/python -m benchmarks.s3_requests $(BENCH)
+
 bench-rebuild: install ## A day's rebuild by ranges against a plain copy and dropDuplicates, and its memory (BENCH="--records 1000000": a trial)
 	$(BIN)/python -m benchmarks.rebuild $(BENCH)
 
-lock: .venv/.installed ## Pin and hash packages and jars again, after a change of requirements.in or jars/ivy.xml
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements.in -o requirements.txt
-	$(PYTHON) scripts/setup_jars.py --lock
+bench-certificate: install ## Check a certificate with 10 million rows of downloaded objects, in half a minute (BENCH="--records 1000000": a trial)
+	$(BIN)/python -m benchmarks.certificate $(BENCH)
+
+bench-audit: install ## The audit of a day against its rebuild, with 5 million rows (BENCH="--records 500000": a trial)
+	$(BIN)/python -m benchmarks.audit $(BENCH)
+
+bench-late: install ## How long a late record takes to reach readers, with 10,000 a day, in an hour (BENCH="--minutes 20": a trial)
+	$(BIN)/python -m benchmarks.late_data $(BENCH)
+
+bench-pages: install ## Times of the pages in Airflow with 50 streams, 100 partitions and three years (BENCH="--streams 5 --days 60": a trial)
+	$(BIN)/python -m benchmarks.pages $(BENCH)
+
+lock: .venv/.installed ## Pin and hash packages and jars again, after a change of a requirements*.in or jars/ivy.xml
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements.in -o requirements.txt
+	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 tests/dags/providers.in -o tests/dags/providers.txt
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements-executors.in -o requirements-executors.txt
+	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 -c requirements.txt tests/wheels/airflow.in -o tests/wheels/airflow.txt
+	$(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 -c requirements.txt -c tests/wheels/airflow.txt --extra spark --extra quality --extra otel pyproject.toml -o tests/wheels/tidemark.txt
+	$(BIN)/python scripts/setup_jars.py --lock
 
 clean: ## Remove what install, tests and demo made, the local stacks' data included
 	rm -rf .venv .tidemark .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -22,11 +22,12 @@ from rich.table import Table
 from benchmarks.common import MIB, PARTITIONS, VALUE_BYTES, Times, console, produce, workers
 from tidemark.archive.stream.driver import archive
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
 from tidemark.spark.records import event_time
 from tidemark.spark.session import spark_session
 from tidemark.spark.streaming import kafka_source
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 HEADERS = [("trace", b"4bf92f3577b34da6"), ("source", b"unit-7")]
 PATHS = {1: "'year='yyyy", 10: "'day='dd", 100: "'day='dd/'hour='HH"}
@@ -82,7 +83,7 @@ def _speed_table(times: dict[tuple[str, str], Times], ratios: dict[str, float], 
 def _memory(settings: Settings, options: argparse.Namespace) -> dict[str, int]:
     produce(settings, _name("paths"), options.records, partitions=1, headers=[])
     # A reused worker would start the next run with the memory of the last one.
-    spark = spark_session(settings, "bench-archive-memory", {"spark.python.worker.reuse": "false"})
+    spark = spark_session(settings, "bench-archive-memory", conf={"spark.python.worker.reuse": "false"})
     peaks: dict[str, int] = {}
     try:
         for paths, pattern in PATHS.items():

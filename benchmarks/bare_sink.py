@@ -33,8 +33,8 @@ def bare(spark: SparkSession, stream: Stream, settings: Settings, *, available_n
 
 
 def _run(stream: Stream, settings: Settings, *, available_now: bool) -> None:
-    with stream_session(settings, f"bare-{stream.name}") as spark:
-        await_stop(bare(spark, stream, settings, available_now=available_now))
+    with stream_session(settings, f"bare-{stream.name}", "speed", stream) as spark:
+        await_stop(bare(spark, stream, settings, available_now=available_now), personal=False)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def _write(settings: Settings, stream: Stream, job: _File) -> DataFile:
     name = DataName(path=path, topic=job.log.topic, partition=job.log.partition, range=job.range, seq=0)
     file = OpenFile(target, job.log, name)
     for start in range(job.range.start, job.range.end, CHUNK_RECORDS):
-        rows = _rows(job, start, min(start + CHUNK_RECORDS, job.range.end))
+        rows = day_rows(job.log, job.log_end, start, min(start + CHUNK_RECORDS, job.range.end))
         payload = sum(pc.sum(pc.binary_length(rows.column(name))).as_py() for name in ("key", "value"))
         file.add(rows, np.full(rows.num_rows, (DAY - date(1970, 1, 1)).days, dtype=np.int32), payload)
     return file.finish()
@@ -149,16 +149,16 @@ def _store(settings: Settings) -> ObjectStore:
     return ObjectStore(settings)
 
 
-def _rows(job: _File, start: int, end: int) -> pa.RecordBatch:
-    """Records ``[start, end)``, spread evenly over the day; equal for every writer."""
+def day_rows(log: TopicPartition, log_end: int, start: int, end: int) -> pa.RecordBatch:
+    """Records ``[start, end)`` of a log up to ``log_end``, spread evenly over the day; equal for every writer."""
     size = end - start
     offsets = np.arange(start, end, dtype=np.int64)
-    moments = pa.array(START_MS * 1000 + offsets * (DAY_US // job.log_end)).cast(SCHEMA.field("timestamp").type)
+    moments = pa.array(START_MS * 1000 + offsets * (DAY_US // log_end)).cast(SCHEMA.field("timestamp").type)
     key, payload, headers = (column.slice(0, size) for column in _payloads())
     kind = np.zeros(size, dtype=np.int32)
     columns = [
-        pa.repeat(job.log.topic, size),
-        kind + np.int32(job.log.partition),
+        pa.repeat(log.topic, size),
+        kind + np.int32(log.partition),
         offsets,
         moments,
         kind,

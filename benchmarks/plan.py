@@ -35,6 +35,7 @@ from tidemark.archive.ledger.segment import DAYS, FILES, RANGES, Position, Segme
 from tidemark.core.codec import encode
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest, canonical_json, digest
+from tidemark.core.object_list import ObjectList
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Hole, Target, Used
 from tidemark.core.planner import plan_committed
@@ -42,10 +43,11 @@ from tidemark.core.seal import Seal, SealedLog, seen_days
 from tidemark.core.transaction_holes import spans
 from tidemark.definitions.sections import Speed
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.settings import settings as current_settings
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.tables.seals import latest_seals
 
 NEW_RANGES, LONG = 1_000, 100_000  # one run is enough for the latter
@@ -202,6 +204,7 @@ def _seals(stream: Stream, size: int, markers: int) -> list[Seal]:
             logs=logs,
             reason="requested",
             planned_at_us=0,
+            objects=ObjectList(count=0, bytes=0, sha256=sha256().hexdigest()),
         )
         for number in range(SEALED_DAYS)
     ]
@@ -271,6 +274,7 @@ def _manifest(layout: Layout, stream: Stream, batch: int, previous: str | None, 
             max_timestamp_us=span.end * 1_000,
             days=(DayRows(day=day, rows=rows, first_offset=span.start, last_offset=span.start + rows - 1),),
             checksum=sha256(span.start.to_bytes(8, "big")).hexdigest(),
+            sha256=sha256(span.end.to_bytes(8, "big")).hexdigest(),
         )
         for log in LOGS
     ]
@@ -304,6 +308,7 @@ def _tables(layout: Layout, first: int, end: int, batches: int, markers: int) ->
         for at, own, begin in zip(day.tolist(), partition.tolist(), start.tolist(), strict=True)
     ]
     checksums = [sha256(item.to_bytes(8, "big")).hexdigest() for item in start.tolist()]
+    hashes = [sha256(item.to_bytes(8, "big")).hexdigest() for item in (start + RANGE_OFFSETS).tolist()]
     epoch_day = day + (FIRST_DAY - date(1970, 1, 1)).days
     last = start + RANGE_OFFSETS - markers - 1
     spans = (size, start, last, start * 1_000, last * 1_000)
@@ -311,7 +316,9 @@ def _tables(layout: Layout, first: int, end: int, batches: int, markers: int) ->
         logs=LOGS,
         writers=(WRITER,),
         ranges=_table(RANGES, [partition, np.zeros_like(number), batch, start, start + RANGE_OFFSETS, size]),
-        files=_table(FILES, [number, np.full_like(number, 150_000), *spans, keys, checksums]),
+        files=_table(
+            FILES, [number, np.full_like(number, 150_000), *spans, keys, checksums, hashes, np.zeros_like(number)]
+        ),
         days=_table(DAYS, [number, number, epoch_day, size, start, last]),
     )
 

@@ -41,6 +41,7 @@ from rich.table import Table
 from benchmarks.common import MIB, VALUE_BYTES, VALUE_SCHEMA, Times, console
 from benchmarks.overlapping import DAY, LOGS, TOPIC_ID, archive_day, overlapping
 from tidemark.core.offsets import OffsetRange
+from tidemark.installation import PROJECT
 from tidemark.reconcile.rebuild.step import rebuild_run
 from tidemark.reconcile.results import REBUILD
 from tidemark.run import Run
@@ -50,7 +51,7 @@ from tidemark.spark.java import jvm
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, process
 from tidemark.spark.records import ARCHIVE_SCHEMA, day
 from tidemark.spark.session import spark_session
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.tables.columns import DAY as DAY_COLUMN
 from tidemark.tables.columns import branch_name, identity
 from tidemark.tables.iceberg import IcebergTable
@@ -101,7 +102,7 @@ def _ratios(settings: Settings, options: argparse.Namespace) -> dict[str, float]
     archive_day(twice, spans)
     archive_day(once, [distinct])
     # Spark's default number of shuffle partitions, for dropDuplicates; the platform uses 4.
-    spark = spark_session(settings, "bench-rebuild", {"spark.sql.shuffle.partitions": "200"})
+    spark = spark_session(settings, "bench-rebuild", conf={"spark.sql.shuffle.partitions": "200"})
     table = IcebergTable(spark, settings, twice.stream.table)
     variants = _variants(spark, twice, once, table)
     times = {name: Times() for name in variants}
@@ -114,7 +115,7 @@ def _ratios(settings: Settings, options: argparse.Namespace) -> dict[str, float]
                 with times[name].of(name, number):
                     written = variants[name]()
                 _require_each_once(written, distinct)
-                _clear(table, spark, branch_name(twice.name))
+                clear(table, spark, branch_name(twice.name))
     finally:
         spark.stop()
     _empty(settings)
@@ -183,7 +184,7 @@ def _published(rows: DataFrame, run: Run) -> DataFrame:
     return good.select(*identity(day(run.stream), TOPIC_ID), *own)
 
 
-def _clear(table: IcebergTable, spark: SparkSession, branch: str) -> None:
+def clear(table: IcebergTable, spark: SparkSession, branch: str) -> None:
     """Remove the rows and everything written with them, so that the table is as before the run."""
     spark.sql(f"ALTER TABLE {table.identifier} DROP BRANCH IF EXISTS `{branch}`")
     spark.sql(f"DELETE FROM {table.identifier}")  # noqa: S608 - a name of ours

@@ -29,11 +29,12 @@ from benchmarks.bare_sink import bare
 from benchmarks.common import PARTITIONS, VALUE_BYTES, VALUE_SCHEMA, Times, console, produce, progress
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.definitions.stream import Stream, load_stream
+from tidemark.installation import PROJECT
 from tidemark.kafka.topics import admin_client, ensure_topic
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_session
 from tidemark.speed.stream import speed
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 SOURCE = "bench-source"
 SINKS = ("bare", "at_least_once", "exactly_once")

@@ -5,6 +5,7 @@ readers of the source as well, and nothing generated is in the repository.
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,23 @@ def pages_of(entries: Any, docs: Path) -> list[Any]:
     found: list[Any] = []
     for entry in [entries] if isinstance(entries, str) else entries:
         if isinstance(entry, str):
-            found += (path.relative_to(docs).as_posix() for path in sorted(docs.glob(entry)))
+            found += (path.relative_to(docs).as_posix() for path in _in_order(docs.glob(entry)))
             continue
         ((title, inner),) = entry.items()
         pages = pages_of(inner, docs)
         if pages:
             found.append({title: pages[0] if pages == [inner] else pages})
     return found
+
+
+def _in_order(pages: Iterable[Path]) -> list[Path]:
+    """A folder's pages: its index, then those that the index lists, in its order, then the others by name."""
+    found = sorted(pages)
+    index = next((path for path in found if path.name == "index.md"), None)
+    if index is None:
+        return found
+    listed = ["index.md", *(link for _, link, _ in LINK.findall(index.read_text(encoding="utf-8")))]
+    return sorted(found, key=lambda path: listed.index(path.name) if path.name in listed else len(listed))
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:

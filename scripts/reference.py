@@ -17,16 +17,21 @@ from pydantic.fields import FieldInfo
 import reference_examples
 from conformance import cases, marked_tests
 from tidemark.cli.app import app
-from tidemark.connections import kafka_names
+from tidemark.cli.root import EXIT_CODES
+from tidemark.cli.schemas import OTHER_RESULTS, RESULTS, command_line
+from tidemark.connections import kafka_names, spark
 from tidemark.core import errors
+from tidemark.core.certificate import DayCertificate
+from tidemark.core.instruments import STEP_INSTRUMENTS, STREAM_INSTRUMENTS, Instrument
 from tidemark.core.manifest import Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
+from tidemark.inspect.problems import KINDS, WATCH_KINDS
+from tidemark.inspect.status_metrics import STATUS_METRICS
+from tidemark.installation import PROJECT
 from tidemark.objects.footer import Footer
 from tidemark.settings import Settings
-from tidemark.spark.telemetry import INSTRUMENTS
-from tidemark.stack.local import PROJECT
 
 UNITS = ("seconds", "hours", "days", "bytes", "records", "offsets")
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", date: "date", NoneType: "null"}
@@ -81,6 +86,8 @@ def _group(model: type[BaseModel], path: str, title: str) -> Iterator[str]:
             tag = next((item for item in ("type", "extractor") if item in group.model_fields), None)
             suffix = f", {tag} `{get_args(group.model_fields[tag].annotation)[0]}`" if tag else ""
             list_of = "[]" if get_origin(field.annotation) is tuple else ""
+            if issubclass(model, group):  # a part with the keys of the whole
+                continue
             yield from _group(group, f"{path}{name}.", f"`{path}{name}{list_of}`{suffix}")
 
 
@@ -114,6 +121,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = field.default.get_secret_value() if isinstance(field.default, Secret | SecretStr) else field.default
+    default = default.model_dump(exclude_defaults=True) if isinstance(default, BaseModel) else default
     return "default: none" if default in (None, (), {}, "") else f"default: `{yaml_text(default)}`"
 
 
@@ -156,6 +164,12 @@ def ignored_kafka_settings() -> str:
     return ", ".join(f"`{name}`" for name in sorted(kafka_names.OWN)) + ".\n"
 
 
+def refused_spark_properties() -> str:
+    """The properties of Spark that can't be given, and why."""
+    rows = ((", ".join(f"`{name}`" for name in names), reason) for names, reason in spark.REFUSED.items())
+    return table(("Property", "Why"), rows)
+
+
 # Commands and errors
 
 
@@ -178,13 +192,35 @@ def _command(name: str, command: Any) -> str:
 
 
 def exit_codes() -> str:
-    """The exit codes that only some commands have, from their help texts."""
+    """The exit codes of every command."""
+    return table(("Exit code", "When"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
+
+def found_exit_codes() -> str:
+    """What some commands mean by an exit code, from their help texts."""
     found = [
         (f"`tidemark {name}`", code, sentence)
         for name, item in sorted(typer.main.get_command(app).commands.items())  # type: ignore[attr-defined]  # it is a group
-        for code, sentence in re.findall(r"Exits (\d+) (if .+?)\.(?:\s|$)", " ".join(item.help.split()))
+        for code, sentence in re.findall(r"Exits (\d+) if (.+?)\.(?:\s|$)", " ".join(item.help.split()))
     ]
     return table(("Command", "Exit code", "When"), found)
+
+
+def problem_kinds() -> str:
+    """The kinds of problems of a stream."""
+    return table(("Kind", "Meaning"), [(f"`{kind}`", meaning) for kind, meaning in KINDS.items()])
+
+
+def watch_kinds() -> str:
+    """The kinds of problems that only the watch finds."""
+    return table(("Kind", "Meaning"), [(f"`{kind}`", meaning) for kind, meaning in WATCH_KINDS.items()])
+
+
+def json_schemas() -> str:
+    """The schema of each command's JSON, as a link to its file."""
+    names = RESULTS | OTHER_RESULTS
+    rows = [(f"`{command_line(name)}`", f"[{name}.schema.json](json/{name}.schema.json)") for name in names]
+    return table(("Command", "Schema"), rows)
 
 
 def error_kinds() -> str:
@@ -201,9 +237,29 @@ def error_kinds() -> str:
 
 def metrics() -> str:
     """Every metric that a stream exports."""
+    return _instruments(STREAM_INSTRUMENTS)
+
+
+def step_metrics() -> str:
+    """Every metric that a step exports."""
+    return _instruments(STEP_INSTRUMENTS)
+
+
+def status_metrics() -> str:
+    """Every metric of ``tidemark metrics``."""
+    return table(
+        ("Metric", "Labels", "Meaning"),
+        [
+            (f"`{item.name}`", ", ".join(f"`{name}`" for name in item.labels), f"{item.about}.")
+            for item in STATUS_METRICS
+        ],
+    )
+
+
+def _instruments(found: Iterable[Instrument]) -> str:
     return table(
         ("Metric", "Kind", "Unit", "Meaning"),
-        [(f"`{item.name}`", item.kind, f"`{item.unit}`", f"{item.about}.") for item in INSTRUMENTS],
+        [(f"`{item.name}`", item.kind, f"`{item.unit}`", f"{item.about}.") for item in found],
     )
 
 
@@ -218,6 +274,11 @@ def manifest_fields() -> str:
 def seal_fields() -> str:
     """The seal's JSON, field by field."""
     return "\n".join(_field_tables(Seal, "Seal", flat=False))
+
+
+def certificate_fields() -> str:
+    """The certificate's JSON, field by field; the seal has a page of its own."""
+    return "\n".join(_field_tables(DayCertificate, "Certificate", flat=False))
 
 
 def footer_fields() -> str:
@@ -305,17 +366,26 @@ BLOCKS: dict[str, Callable[[], str]] = {
         settings,
         kafka_settings,
         ignored_kafka_settings,
+        refused_spark_properties,
         commands,
         exit_codes,
+        found_exit_codes,
+        problem_kinds,
+        watch_kinds,
+        json_schemas,
         error_kinds,
         metrics,
+        step_metrics,
+        status_metrics,
         manifest_fields,
         seal_fields,
+        certificate_fields,
         footer_fields,
         conformance,
         reference_examples.manifest,
         reference_examples.compaction,
         reference_examples.seal,
+        reference_examples.certificate,
         reference_examples.footer,
         reference_examples.example_keys,
     )

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
+from tidemark.core.certificate import SealSignature, certify
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, DayRows, Manifest, Replaced, digest
+from tidemark.core.object_list import day_objects
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import Evidence, Gap, Hole, LastBatch, Neighbours, Used
-from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.plan import Evidence, Gap, Hole, LastBatch, Neighbours, RowsOfDay, Slice, Used
+from tidemark.core.seal import PreviousDay, Seal, SealedLog
 from tidemark.objects.checksum import ALGORITHM
 from tidemark.objects.footer import Footer
 
@@ -42,6 +44,7 @@ def batch(
         max_timestamp_us=START_US + last * 1_000_000,
         days=(DayRows(day=DAY, rows=rows, first_offset=start, last_offset=last),),
         checksum=f"{ALGORITHM}:{digest(name.path.encode() + bytes([number]))}",
+        sha256=digest(bytes([number])),
     )
     return Manifest(
         stream=LAYOUT.stream,
@@ -131,6 +134,23 @@ SEALED = Seal(
     ),
     reason="requested",
     planned_at_us=START_US + 24 * HOUR_US,
+    objects=day_objects(
+        (
+            Slice(
+                key=file.key,
+                log=LOG,
+                range=file.range,
+                whole=True,
+                bytes=file.bytes,
+                sha256=file.sha256,
+                rows=(RowsOfDay(day=DAY, rows=file.rows),),
+            )
+            for item in (FIRST, SECOND)
+            for file in item.files
+        ),
+        DAY,
+    )[0],
+    previous_day=PreviousDay(day=date(2013, 1, 13), version=2, digest=digest(b"the seal of the day before")),
     last_batches=(LastBatch(writer=WRITER, batch=1),),
 )
 FOOTER = Footer(
@@ -152,6 +172,8 @@ def example_keys() -> str:
         LAYOUT.manifest_key(COMPACTION, 0): "manifest of a compaction",
         LAYOUT.ledger_key(1): "ledger segment",
         LAYOUT.seal_key(DAY, 1): "seal",
+        LAYOUT.certificate_key(DAY, 1): "certificate",
+        LAYOUT.object_list_key(DAY, SEALED.objects.sha256): "list of objects",
         LAYOUT.run_key(SEALED.run, "report.html"): "report of a run",
         LAYOUT.heartbeat_key("archive"): "heartbeat",
         f"{LAYOUT.checkpoint_prefix('archive')}offsets/0": "checkpoint of Spark",
@@ -174,6 +196,13 @@ def compaction() -> str:
 def seal() -> str:
     """A seal."""
     return _json(json.loads(SEALED.to_json()))
+
+
+def certificate() -> str:
+    """A signed certificate, without the fields of its seal."""
+    signature = SealSignature(public_key=digest(b"public key"), signature=digest(b"one half") + digest(b"another"))
+    found = json.loads(certify(SEALED, lambda _: signature).to_json())
+    return _json({**found, "seal": {name: found["seal"][name] for name in ("stream", "day", "version", "objects")}})
 
 
 def footer() -> str:

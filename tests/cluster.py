@@ -26,9 +26,9 @@ from confluent_kafka.cimpl import NewTopic  # where its stub is
 
 from tests.waiting import wait_until
 from tidemark.connections.kafka import KafkaConnection
+from tidemark.installation import PROJECT
 from tidemark.stack.files import free_ports
 from tidemark.stack.kafka import Node, new_cluster_id, start_kafka
-from tidemark.stack.local import PROJECT
 from tidemark.stack.processes import Managed, Processes
 
 CONTROLLER = 100

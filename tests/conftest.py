@@ -22,14 +22,16 @@ from hypothesis import settings as hypothesis
 from pyspark.sql import SparkSession
 
 from tests.cluster import Cluster, cluster
+from tests.collector import Collector
 from tests.shared_classes import spark_options
 from tidemark.definitions.stream import Stream, load_stream
+from tidemark.installation import PROJECT
 from tidemark.kafka.topics import ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_session
 from tidemark.stack.java import BRIEF_JVM
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 pytest_plugins = ["tests.progress", "tests.measure"]
 
@@ -71,8 +73,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     root = tmp_path_factory.mktemp("stack")
     streams = root / "streams"
     shutil.copytree(PROJECT / "include" / "streams", streams, ignore=shutil.ignore_patterns("__pycache__"))
+    temporary = root / "java"
+    temporary.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**BRIEF_JVM, **spark_options()}.items():
+        for name, value in {**BRIEF_JVM, **spark_options(temporary)}.items():
             patch.setenv(name, value)
         with LocalStack(f"test-{os.getpid()}", root=root, streams_dir=streams) as running:
             for name, value in running.env.items():  # Spark's Python workers inherit it, and settings() reads it
@@ -224,3 +228,11 @@ def _eager_cleaner(settings: Settings) -> Iterator[None]:
     configure(AlterConfigOpType.SET, "100")
     yield
     configure(AlterConfigOpType.DELETE, None)
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector that the standard variables name."""
+    with Collector().running() as running:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
+        yield running

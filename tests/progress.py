@@ -70,7 +70,7 @@ class Work:
 
 
 class Progress:
-    """Prints a line with the time that is left, at most every 30 seconds."""
+    """Prints the time that is left, at most every 30 seconds, and at once the name of a test that fails."""
 
     def __init__(self, config: pytest.Config, durations: Mapping[str, float], processes: int) -> None:
         self._config = config
@@ -92,6 +92,10 @@ class Progress:
         self._work = Work(nodeids, self._durations, self._processes)
         self._began = self._shown = time.monotonic()
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._print(f"  failed: {report.nodeid} ({report.when})")
+
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         now = time.monotonic()
         if self._work is None:
@@ -100,9 +104,12 @@ class Progress:
         if now - self._shown < EVERY_S:
             return
         self._shown = now
+        self._print(line(self._work, now - self._began))
+
+    def _print(self, text: str) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
-            reporter.write_line(line(self._work, now - self._began))
+            reporter.write_line(text)
 
 
 def line(work: Work, elapsed_s: float) -> str:

@@ -16,10 +16,12 @@ from typing import Self
 import psutil
 
 from tests.shared_classes import spark_options
+from tidemark.installation import PROJECT
 from tidemark.s3 import ObjectStore
 from tidemark.stack.files import write_private
 from tidemark.stack.java import BRIEF_JVM
-from tidemark.stack.local import OWNER, PROJECT, LocalStack
+from tidemark.stack.local import OWNER, LocalStack
+from tidemark.stack.s3_gate.config import GateConfig, GateUser
 from tidemark.stack.secure import USERS
 
 TIMEOUT_S = 300
@@ -49,17 +51,33 @@ class Planted:
 
     @classmethod
     def in_folder(cls, folder: Path) -> Self:
-        """Write ``secrets.json`` before the stack does."""
+        """Write ``secrets.json`` and ``s3_gate.json`` before the stack does."""
         mark = f"planted{secrets.token_hex(6)}"
         users = (OWNER, *USERS)
         found = {
             "kafka": {user: f"{mark}kafka{user}" for user in users},
-            "s3": {user: [secrets.token_hex(10), f"{mark}s3{user}{secrets.token_hex(8)}"] for user in users},
             "upstream": [secrets.token_hex(10), f"{mark}upstream"],
-            "token_key": f"{mark}{secrets.token_hex(32)}",
         }
+        gate = GateConfig(
+            port=0,
+            certificate="",
+            key="",
+            upstream="",
+            upstream_access_key="",
+            upstream_secret_key="",
+            token_key=f"{mark}{secrets.token_hex(32)}",
+            users=[
+                GateUser(
+                    name=user,
+                    access_key=secrets.token_hex(10),
+                    secret_key=f"{mark}s3{user}{secrets.token_hex(8)}",
+                )
+                for user in users
+            ],
+        )
         folder.mkdir(parents=True)
         write_private(folder / "secrets.json", json.dumps(found))
+        gate.write(folder / "s3_gate.json")
         return cls(mark=mark, texts=(mark,))
 
     def with_keys(self, folder: Path) -> Self:
@@ -94,7 +112,8 @@ class Secured:
         else:
             argv = [sys.executable, *arguments] if first == "-c" else [*TIDEMARK, *arguments]
         inherited = {key: text for key, text in os.environ.items() if not key.startswith(("TIDEMARK_", "AWS_"))}
-        environment = {**inherited, **BRIEF_JVM, **spark_options(), **self.stack.env_of(user), "COLUMNS": "300"}
+        brief = {**BRIEF_JVM, **spark_options(self.events.parent)}
+        environment = {**inherited, **brief, **self.stack.env_of(user), "COLUMNS": "300"}
         if logged:
             environment["SPARK_CONF_DIR"] = str(self.events.parent)
         done = subprocess.run(

@@ -24,8 +24,12 @@ _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 _OPTIONS = "SPARK_SUBMIT_OPTS"  # of Spark's own JVMs, and no others
 
 
-def spark_options() -> dict[str, str]:
-    """The environment of programs that start Spark. The first call of an installation takes half a minute."""
+def spark_options(temporary: Path) -> dict[str, str]:
+    """The environment of programs that start Spark. The first call of an installation takes half a minute.
+
+    Their JVMs keep temporary files below ``temporary``: one that is killed leaves its copies of all jars there.
+    """
+    own = f"-Djava.io.tmpdir={temporary}"
     java = Path(java_command()).resolve()
     spark = Path(pyspark.__file__).resolve()
     parts = (java, java.stat().st_mtime_ns, spark, pyspark.__version__, BRIEF_JVM, Path(__file__).read_text())
@@ -39,8 +43,8 @@ def spark_options() -> dict[str, str]:
             for old in folder.glob("*.jsa*"):
                 old.unlink()
             if not _fill(archive):  # a Java without such archives
-                return {}
-    return {_OPTIONS: f"-XX:SharedArchiveFile={archive} {_QUIET}"}
+                return {_OPTIONS: own}
+    return {_OPTIONS: f"-XX:SharedArchiveFile={archive} {_QUIET} {own}"}
 
 
 def _fill(archive: Path) -> bool:

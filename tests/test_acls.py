@@ -46,7 +46,7 @@ def transactions(layer: str, topic: str) -> set[tuple[str, str, str, str]]:
 
 EXPECTED = {
     ("archive", "at_least_once"): SOURCE | {POSITIONS, ("source", "group", "tidemark-adopt", "Describe")},
-    ("reconcile", "at_least_once"): SOURCE | {POSITIONS, EVIDENCE},
+    ("reconcile", "at_least_once"): SOURCE | AUDITED | {POSITIONS, EVIDENCE},
     ("reader", "at_least_once"): SOURCE | AUDITED | {POSITIONS, EVIDENCE, BROKERS},
     ("reader", "exactly_once"): SOURCE | AUDITED | INTERNAL | {POSITIONS, EVIDENCE, BROKERS},
     ("speed", "at_least_once"): SOURCE | OUTPUTS | {POSITIONS, BROKERS},
@@ -155,5 +155,5 @@ def test_the_command_prints_a_line_of_kafkas_tool_per_permission(
 
 def test_an_unknown_role_is_named() -> None:
     done = CliRunner().invoke(app, ["acls", "orders", "--role", "writer"])
-    assert done.exit_code == 1
-    assert "there is no such role" in str(done.exception)
+    assert done.exit_code == 2
+    assert "there is no such role" in done.stderr

@@ -13,8 +13,8 @@ import pytest
 from tests.pages import blocks
 from tests.test_sources import LEAST, PLANTED, read, refusal
 from tidemark.connections.airflow import AirflowConnection
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
-from tidemark.stack.local import PROJECT
 
 KEYS: dict[str, Any] = {"login": "an-access-key", "password": "a-secret-key"}
 DEFAULTS = read(LEAST)

@@ -180,7 +180,7 @@ def test_a_stream_that_cannot_be_checked_leaves_the_check_of_others(
     def check(_spark: object, stream: Stream, *_: object, **__: object) -> Any:
         if stream.name == "orders":
             raise ZeroDivisionError("division by zero")
-        return SimpleNamespace(columns=("id",), changes=(), problems=())
+        return SimpleNamespace(columns=("id",), changes=(), problems=(), profile=())
 
     monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _name: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr("tidemark.reconcile.check_definition.check_definition", check)

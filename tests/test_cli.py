@@ -1,12 +1,10 @@
 """The command line: its answers, and its errors as one paragraph without a traceback."""
 
 import fcntl
-import json
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -20,18 +18,21 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tests.conftest import TRANSFORM, MakeStream, unique
+from tests.command_json import valid_result
+from tests.conftest import TRANSFORM
+from tests.tables import read_tables
+from tidemark import __version__
 from tidemark.cli import app as command_line
 from tidemark.cli import connect as connection
 from tidemark.cli import where as where_command
 from tidemark.core.errors import RequestError
-from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy
-from tidemark.s3 import ObjectStore
+from tidemark.inspect.locate_rejected import ReasonCount, RejectedPlace, RejectedRecords
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
-from tidemark.stack.local import LOCK, PROJECT, LocalStack
+from tidemark.stack.local import LOCK, LocalStack
 
 Called = Callable[..., tuple[int, str, str]]
 STREAM: dict[str, Any] = {
@@ -83,22 +84,21 @@ def test_help_names_every_command_and_imports_neither_spark_nor_kafka() -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert re.findall(r"(?m)^│ (\w+) ", done.stdout.partition("Commands")[2]) == [
         "up",
+        "jars",
         "reconcile",
+        "backfill",
         "rollback",
         "markers",
         "adopt",
         "replay",
         "maintain",
         "demo",
+        "status",
         "streams",
         "where",
-        "report",
-        "days",
-        "versions",
         "verify",
-        "health",
+        "metrics",
         "doctor",
-        "topics",
         "acls",
         "delivery",
     ]
@@ -143,7 +143,11 @@ def test_streams_lists_valid_definitions_and_exits_0(
     define(tmp_path, "orders")
     done = CliRunner().invoke(command_line.app, ["streams"])
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == "orders  ok: definition, transformation (1 column), 0 checks\n"
+    first, costs = done.stdout.splitlines()
+    assert first == "orders  ok: definition, transformation (1 column), 0 checks"
+    (found,) = valid_result("streams", CliRunner().invoke(command_line.app, ["streams", "--json"]).stdout)["streams"]
+    assert (found["stream"], found["valid"], f"  {found['costs']}") == ("orders", True, costs)
+    assert costs.startswith("  S3 in a day with 1 partition and records at all times: at most 8,640 objects, ")
 
 
 @pytest.mark.services
@@ -166,7 +170,7 @@ def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -
     verdicts = dict(re.findall(r"(?m)^(\w+) +(ok|invalid: .*)(?:: .*)?$", done.stdout))
     one = "invalid: 1 problem"
     assert verdicts == {
-        "alone": one,
+        "alone": "ok",
         "at_least_once": "ok",
         "crashes": one,
         "empty": one,
@@ -176,7 +180,7 @@ def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -
         "typo": "invalid: 2 problems",
     }
     text = done.stdout
-    assert len(text.splitlines()) == 8 + 7
+    assert len(text.splitlines()) == 8 + 6 + 3  # each valid one has a line about its costs
     assert re.search(r"(?m)^good +ok: definition, transformation \(1 column\), 0 checks$", text)
     assert (
         f"topic: String should match pattern '^[a-zA-Z0-9._-]{{1,249}}$', found 'a b' [{tmp_path / 'typo'}.yaml]"
@@ -185,7 +189,6 @@ def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -
     assert "flush: unknown key, allowed keys: archive, avro_earlier_schema_files, avro_schema_file, batch" in text
     assert f"does not load: found ZeroDivisionError('division by zero') [{tmp_path / 'crashes'}.py]" in text
     assert "no transformation: expected def transform(records: DataFrame) -> DataFrame" in text
-    assert f"a stream has no transformation: expected a file {tmp_path / 'alone'}.py" in text
     assert "No such struct field `nosuch`" in text
     assert "exactly-once delivery does not work with this transformation" in text
     assert "found Filter, which drops rows: mark them with a text in the column reject" in text
@@ -195,24 +198,31 @@ def test_streams_explains_every_invalid_definition_and_exits_1(tmp_path: Path) -
 @pytest.mark.services
 def test_a_folder_without_streams_is_an_explained_error(tmp_path: Path) -> None:
     done = tidemark("streams", TIDEMARK_STREAMS_DIR=str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"ConfigError: no streams: expected <name>.yaml files [{tmp_path}]\n"
 
 
-def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(stack: str | None) -> bool:
-        raise RuntimeError(f"a bug, stack {stack}")
+def test_an_unexpected_exception_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash(stack: str | None, *, as_json: bool) -> bool:
+        raise RuntimeError(f"a bug, stack {stack}, JSON {as_json}")
 
     monkeypatch.setattr("tidemark.cli.streams.check_streams", crash)
     monkeypatch.setattr(sys, "argv", ["tidemark", "streams"])
-    with pytest.raises(RuntimeError, match="a bug, stack None"):
+    with pytest.raises(SystemExit) as ended:
         command_line.main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Traceback (most recent call last):" in printed.err
+    assert printed.err.endswith("RuntimeError: a bug, stack None, JSON False\n")
 
 
 def test_an_unknown_local_stack_is_named(called: Called) -> None:
     name = f"no-such-{os.getpid()}"
-    code, _, problem = called("report", "--stack", name)
-    assert code == 1
+    code, _, problem = called("status", "--stack", name)
+    assert code == 2
     assert problem.startswith("RequestError: no such local stack: expected a file ")
     assert problem.endswith(f"{name}/stack.env, found {name}\n")
 
@@ -223,7 +233,7 @@ def test_a_named_stack_overrides_another_deployments_variables(
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("TIDEMARK_BUCKET", "production")
-    monkeypatch.setattr("tidemark.stack.local.PROJECT", tmp_path)
+    monkeypatch.setattr("tidemark.installation.PROJECT", tmp_path)
     folder = tmp_path / ".tidemark" / "named"
     folder.mkdir(parents=True)
     (folder / "stack.env").write_text(stack.env_file.read_text(encoding="utf-8"), encoding="utf-8")
@@ -242,13 +252,12 @@ def test_a_named_stack_overrides_another_deployments_variables(
 
 def test_the_version_is_that_of_the_project() -> None:
     shown = CliRunner().invoke(command_line.app, ["--version"])
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert (shown.exit_code, shown.stdout) == (0, f"tidemark {project['version']}\n")
+    assert (shown.exit_code, shown.stdout) == (0, f"tidemark {__version__}\n")
 
 
 def test_where_refuses_a_stream_that_does_not_exist(stack: LocalStack, called: Called) -> None:
     code, _, problem = called("where", "nothing", "topic", "0", "0")
-    assert code == 1
+    assert code == 2
     assert problem.startswith("ConfigError: no such stream: expected one of: ")
     assert "found nothing" in problem
 
@@ -298,9 +307,15 @@ def test_where_names_object_manifest_seal_and_snapshot(
     monkeypatch.setattr(where_command, "connect_s3", lambda _: settings)
     monkeypatch.setattr(where_command, "locate", locate)
     monkeypatch.setenv("COLUMNS", "40")
-    where_command.print_location(None, "flights", "flights", 1, 42)
+    where_command.print_location(None, "flights", "flights", 1, 42, as_json=False)
     assert asked == [(settings, "flights", "flights", 1, 42)]
     out = capsys.readouterr().out
+    where_command.print_location(None, "flights", "flights", 1, 42, as_json=True)
+    located = valid_result("where", capsys.readouterr().out)
+    assert [item["status"] for item in located["seals"]] == [
+        ["quarantined", "the value is not one JSON object"],
+        ["published", None],
+    ]
     used, other, kept, published = re.split(r"Copy in the archive|Quarantined|Published", out)[1:]
     assert "used by a rebuild" in used
     assert "data/flights/2.parquet" in used
@@ -311,40 +326,40 @@ def test_where_names_object_manifest_seal_and_snapshot(
     assert re.search(r"snapshot +4711\b", published)
 
 
-def test_report_names_the_newest_reports_verdict_and_place(
-    settings: Settings, store: ObjectStore, make_stream: MakeStream, called: Called
+def test_where_counts_rejected_records_by_reason_and_lists_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stream = make_stream(name=unique("reported"))
-    layout = Layout(prefix=settings.prefix, stream=stream.name)
-    none = called("report", stream.name)
-    assert none == (1, "", f"RequestError: no report yet [{stream.name}]. Start a reconcile run\n")
-    for run, moment, status in (
-        ("b-older", "2026-01-01T00:00:00+00:00", "failed"),
-        ("a-newer", "2026-01-02T00:00:00+00:00", "complete"),
-    ):
-        page = layout.run_key(run, "report.html")
-        report = {
-            "stream": stream.name,
-            "run": run,
-            "generated_at": moment,
-            "verdict": {"status": status, "title": f"{run} is {status}", "sentences": ["One.", "Two."]},
-            "html_key": page,
-            "html_url": f"s3://{settings.bucket}/{page}",
-        }
-        value = {"status": "ok", "result": report}
-        store.put(layout.run_key(run, "report.json"), json.dumps(value).encode())
-        store.put(page, b"<html>")
-    code, out, problem = called("report", stream.name)
-    assert (code, problem) == (0, "")
-    *lines, place = out.splitlines()
-    assert lines == [
-        "a-newer is complete",
-        "One.",
-        "Two.",
-        f"Run a-newer of stream {stream.name}, 2026-01-02T00:00:00+00:00",
+    asked = []
+
+    def find_rejected(*question: object) -> RejectedRecords:
+        asked.append(question)
+        at = datetime(2013, 1, 14, 12, tzinfo=UTC)
+        record = RejectedPlace(topic_id="AbC", partition=1, offset=42, event_time=at, reason="no [b]distance")
+        return RejectedRecords(
+            stream="flights",
+            day=date(2013, 1, 14),
+            version=2,
+            rejected=1300,
+            rows=1200,
+            reasons=(ReasonCount(reason="no [b]distance", rows=1150),),
+            reasons_found=3,
+            records=(record,),
+        )
+
+    monkeypatch.setattr(where_command, "connect_s3", lambda _: "settings")
+    monkeypatch.setattr(where_command, "find_rejected", find_rejected)
+    where_command.print_rejected(None, "flights", date(2013, 1, 14), "dist", as_json=False)
+    assert asked == [("settings", "flights", date(2013, 1, 14), "dist")]
+    out = capsys.readouterr().out
+    assert "2013-01-14, version 2: 1,300 rejected records, 1,200 for a reason with 'dist'" in out
+    assert "The 1 most frequent of 3 reasons:" in out
+    assert "The first 1 records:" in out
+    assert read_tables(out, "Records") == [{"Records": "1,150", "Reason": "no [b]distance"}]
+    assert read_tables(out, "Offset") == [
+        {"Partition": "1", "Offset": "42", "Event time": "2013-01-14 12:00:00 UTC", "Reason": "no [b]distance"}
     ]
-    assert Path(place).read_bytes() == b"<html>"
-    assert place.endswith(layout.run_key("a-newer", "report.html"))
+    where_command.print_rejected(None, "flights", date(2013, 1, 14), None, as_json=True)
+    assert valid_result("where", capsys.readouterr().out)["records"][0]["offset"] == 42
 
 
 def test_demo_exits_with_the_code_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,27 +12,31 @@ import yaml
 from rich.console import Console
 
 from tests.conftest import MakeStream
+from tests.core.worlds import seal_of
 from tests.tables import read_tables
 from tidemark.archive.retention import Retention, Waiting
-from tidemark.cli import topics, where
+from tidemark.cli import where
 from tidemark.cli.days import print_states
 from tidemark.cli.delivery import print_audit
-from tidemark.cli.health import print_layers
+from tidemark.cli.layers import print_layers
 from tidemark.cli.output import PIPE_WIDTH, open_console
 from tidemark.cli.replay import print_replayed
+from tidemark.cli.status import print_streams
 from tidemark.cli.verify import print_proof
+from tidemark.core.day_summary import summarise
 from tidemark.core.heartbeat import Heartbeat
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap
-from tidemark.core.seal import Seal, SealedLog
+from tidemark.core.seal import SealedLog
 from tidemark.current_view.day_states import DayState
 from tidemark.definitions.stream import load_stream
 from tidemark.inspect.health import LayerHealth
+from tidemark.inspect.last_run import LastRun
 from tidemark.inspect.locate import Located, RecordCopy
+from tidemark.inspect.status_rows import LayerRow, StreamRow
 from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.speed.replay.replay import Replayed
-from tidemark.speed.topics import Finding
 from tidemark.verify.result import ProofPart, Verification
 
 STREAM = "orders_of_the_northern_company"
@@ -81,7 +85,7 @@ def test_a_pipe_gets_whole_rows_unless_columns_is_set(
 
 
 @WIDTHS
-def test_health_shows_long_names_and_errors_whole(width: int) -> None:
+def test_layers_are_shown_whole(width: int) -> None:
     log = TopicPartition(topic=TOPIC, topic_id="AbC", partition=12)
     waiting = Waiting(log=log, offset=123_456_789, timestamp_ms=0, hours_left=3.5)
     error = f"ServiceError: Kafka refused a call: found {'very ' * 40}much [{TOPIC}]"
@@ -107,28 +111,22 @@ def test_health_shows_long_names_and_errors_whole(width: int) -> None:
         ),
         age_seconds=7_000_000.0,
         alive=False,
-        retention=Retention(limit_ms=1, limit_bytes=1, alarm_hours=24, waiting=(waiting,)),
+        retention=Retention(limit_ms=1, limit_bytes=1, alarm_hours=24, logs=(), waiting=(waiting,)),
     )
-    silent = replace(beating, stream="short", layer="departures", heartbeat=None, retention=None)
+    silent = replace(beating, layer="departures", heartbeat=None, retention=None)
     printed = Printed(width)
     print_layers(printed.console, [beating, silent], stale_seconds=60)
     rows = printed.rows("Layer")
-    names = [{"Stream": item.stream} if width > NARROW else {} for item in (beating, silent)]
     assert rows == [
         {
-            **names[0],
             "Layer": "archive",
             "State": "failed, stale",
             "Age": "81 d",
             "Lag": "1,234,567,890 records, 463 d",
             "Retention": "3.5 h left; not estimated: retention.bytes",
         },
-        {**names[1], "Layer": "departures", "State": "never started", "Age": "", "Lag": "", "Retention": ""},
+        {"Layer": "departures", "State": "never started", "Age": "", "Lag": "", "Retention": ""},
     ]
-    lines = printed.text().splitlines()
-    assert f"Last error of {STREAM} archive: {error}" in lines
-    assert any(line.startswith(f"{TOPIC}-12: offset 123,456,789 is unarchived") for line in lines)
-    assert (STREAM in lines) == (width == NARROW)
 
 
 @WIDTHS
@@ -145,37 +143,30 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
         gaps=(Gap(range=OffsetRange(start=0, end=12_345), kind="lost"),),
         holes=(),
     )
-    seal = Seal(
+    seal = replace(
+        seal_of(date(2026, 1, 1), [log], version=12),
         stream=STREAM,
-        day=date(2026, 1, 1),
-        version=12,
-        run="r",
         time_zone=stream.time_zone,
-        sealed_at_us=0,
-        previous="0" * 64,
         rows_read=12_345_678 + 123_456,
         rows_published=12_345_678,
         rows_quarantined=123_456,
-        duplicates_trimmed=0,
-        refilled_offsets=0,
         quality="unchecked",
-        snapshot_id=1,
-        quarantine_snapshot_id=None,
-        logs=(log,),
         reason=None,
         rolled_back_to=3,
-        planned_at_us=0,
     )
     states = [
-        DayState(day=seal.day, status="sealed", seal=seal, waiting_max=54_321),
-        DayState(day=seal.day + timedelta(days=1), status="overdue", seal=None, waiting_max=0),
-        DayState(day=seal.day + timedelta(days=2), status="unsealed", seal=None, waiting_max=0),
-        DayState(day=seal.day + timedelta(days=3), status="not_over", seal=None, waiting_max=7),
-        DayState(day=date(2025, 6, 1), status="unproven", seal=seal, waiting_max=0, unproven_run="by-hand"),
-        DayState(day=date(2025, 6, 2), status="unproven", seal=None, waiting_max=0),
+        DayState(day=seal.day, status="sealed", sealed=summarise(seal), waiting_max=54_321),
+        DayState(day=seal.day + timedelta(days=1), status="overdue", sealed=None, waiting_max=0),
+        DayState(day=seal.day + timedelta(days=2), status="unsealed", sealed=None, waiting_max=0),
+        DayState(day=seal.day + timedelta(days=3), status="not_over", sealed=None, waiting_max=7),
+        *(DayState(day=date(2026, 2, day), status="quiet", sealed=None, waiting_max=0) for day in (1, 2, 3, 5)),
+        DayState(
+            day=date(2025, 6, 1), status="unproven", sealed=summarise(seal), waiting_max=0, unproven_run="by-hand"
+        ),
+        DayState(day=date(2025, 6, 2), status="unproven", sealed=None, waiting_max=0),
     ]
     printed = Printed(width)
-    print_states(printed.console, stream, states, 6)
+    print_states(printed.console, stream, states)
     assert [tuple(row.values()) for row in printed.rows("Day")] == [
         (
             "2026-01-01",
@@ -188,13 +179,59 @@ def test_days_show_every_note_whole(tmp_path: Path, width: int) -> None:
         ("2026-01-02", "not sealed", "", "", "", ""),
         ("2026-01-03", "not sealed yet", "", "", "", ""),
         ("2026-01-04", "not over", "", "", "", "≤ 7 waiting"),
+        ("2026-02-01", "no records", "", "", "", "to 2026-02-03"),
+        ("2026-02-05", "no records", "", "", "", ""),
         ("2025-06-01", "published, not proven", "", "", "", "rows of run by-hand, v12 was sealed before"),
         ("2025-06-02", "published, not proven", "", "", "", "rows that Tidemark did not publish"),
     ]
     assert f"Days of {STREAM}, {stream.time_zone}" in printed.text().splitlines()
-    text = " ".join(printed.text().split())
-    assert "Published, not proven: 2025-06-01. Readers see rows there that no seal proves. The next run of" in text
-    assert "Not published by Tidemark, not proven: 2025-06-02. No run replaces these rows by itself: start" in text
+
+
+@pytest.mark.parametrize("width", [60, NARROW, WIDE, PIPE_WIDTH])
+def test_the_status_of_streams_shows_names_layers_and_last_runs_whole(width: int) -> None:
+    layer = LayerRow(
+        layer="archive",
+        alive=False,
+        state="running",
+        age_seconds=7200.0,
+        lag_records=None,
+        lag_seconds=None,
+        retention_hours_left=None,
+        error=None,
+    )
+    run = LastRun(
+        name="r",
+        verdict="complete with losses",
+        title="",
+        sentences=(),
+        days=(),
+        ended_at=datetime.now(UTC) - timedelta(days=5),
+        report="k",
+    )
+    row = StreamRow(
+        stream=STREAM,
+        fine=False,
+        problems=(),
+        layers=(layer, replace(layer, layer="speed", state=None), replace(layer, layer="departures", state="failed")),
+        days=(),
+        last_sealed=date(2026, 1, 14),
+        overdue=(),
+        unproven=(),
+        waiting=0,
+        last_run=run,
+        running=None,
+    )
+    printed = Printed(width)
+    print_streams(
+        printed.console, [row, replace(row, stream="s", fine=None, layers=(), last_sealed=None, last_run=None)]
+    )
+    found = [{name: "".join(cell.split()) for name, cell in item.items()} for item in printed.rows("Fine")]
+    layers = "archivestale,speedneverstarted,departuresfailed"
+    last = "completewithlosses,5dago"
+    assert [tuple(item.values()) for item in found] == [
+        (STREAM, "no", layers, "2026-01-14", last),
+        ("s", "unknown", "", "none", "none"),
+    ]
 
 
 @WIDTHS
@@ -239,7 +276,7 @@ def test_replay_shows_topics_whole(settings: Settings, make_stream: MakeStream, 
     run = Run.open(make_stream(name=STREAM, speed=topics).name, "a-run", settings)
     done = Replayed(plans=(3,), read=1_234_567, published=1_234_000, dead_again=560, duplicates=7)
     printed = Printed(width)
-    print_replayed(printed.console, run, done, done.to_value())
+    print_replayed(printed.console, run, done)
     assert [tuple(row.values()) for row in printed.rows("Records")] == [
         (f"published to {topics['topic']}", "1,234,000"),
         (f"dead again, back on {TOPIC}", "560"),
@@ -260,7 +297,7 @@ def test_verify_shows_what_a_proof_was_derived_from_whole(width: int) -> None:
     assert printed.rows("Check") == [{"Check": "quarantine", "Result": "12,345 differences", "Derived from": source}]
 
 
-def test_where_and_topics_print_long_values_on_lines_of_their_own(
+def test_where_prints_long_values_on_lines_of_their_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """A terminal wraps such a line; it stays one line when it is copied or piped."""
@@ -271,18 +308,10 @@ def test_where_and_topics_print_long_values_on_lines_of_their_own(
     located = Located(
         stream=STREAM, topic=TOPIC, partition=1, offset=42, day=None, event_time=None, copies=(copy,), seals=()
     )
-    finding = Finding(
-        resource=f"topic {TOPIC}", setting="retention.ms", found="1", expected="2", why="reason", fix=f"alter {TOPIC}"
-    )
-    monkeypatch.setattr(topics, "connect", lambda _stack: Deployment(tmp_path))
     monkeypatch.setattr(where, "connect_s3", lambda _stack: Deployment(tmp_path))
-    monkeypatch.setattr(topics, "load_stream", lambda name, _folder: name)
-    monkeypatch.setattr(topics, "findings", lambda _stream, _settings: (finding,))
     monkeypatch.setattr(where, "locate", lambda *_arguments: located)
-    assert not topics.print_findings(None, STREAM)
-    where.print_location(None, STREAM, TOPIC, 1, 42)
+    where.print_location(None, STREAM, TOPIC, 1, 42, as_json=False)
     lines = capsys.readouterr().out.splitlines()
-    assert str(finding) in lines
     assert f"{TOPIC}, partition 1, offset 42" in lines
     assert f"  object               {key}" in lines
 

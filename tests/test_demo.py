@@ -1,5 +1,6 @@
 """The demo as a newcomer runs it: the command as a process, watched from outside."""
 
+import json
 import os
 import re
 import sqlite3
@@ -7,15 +8,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import psutil
 import pytest
 from dotenv import dotenv_values
 
-from tidemark.stack.local import PROJECT
+from tests.dags.providers import providers
+from tests.lineage import check_events, events_of, reached
+from tidemark.demo.source import DAYS
+from tidemark.installation import PROJECT
 
 pytestmark = pytest.mark.services
 FOLDER = PROJECT / ".tidemark" / "demo"
@@ -105,14 +112,21 @@ def of_the_demo() -> list[psutil.Process]:
 
 
 @contextmanager
-def performance() -> Iterator[Performance]:
+def performance(events: Path, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Performance]:
+    """The demo, whose lineage goes into a folder."""
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(("TIDEMARK_", "AWS_", "AIRFLOW"))
     }
     process = subprocess.Popen(
         [sys.executable, "-c", "from tidemark.cli.app import main; main()", "demo", "--exit"],
         cwd=PROJECT,
-        env={**environment, "PYTHONPATH": str(PROJECT / "include")},
+        env={
+            **environment,
+            "PYTHONPATH": str(PROJECT / "include"),
+            "OPENLINEAGE__TRANSPORT__TYPE": "file",
+            "OPENLINEAGE__TRANSPORT__LOG_FILE_PATH": str(events / "event"),
+            **more,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -125,8 +139,8 @@ def performance() -> Iterator[Performance]:
 
 
 @pytest.mark.timeout(1500)
-def test_the_demo_proves_two_damaged_days_complete_and_leaves_nothing_running() -> None:
-    with performance() as demo:
+def test_the_demo_proves_two_damaged_days_complete_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with performance(tmp_path) as demo:
         demo.watch()
 
     assert demo.process.returncode == 0, demo.text
@@ -134,26 +148,55 @@ def test_the_demo_proves_two_damaged_days_complete_and_leaves_nothing_running() 
         assert re.search(rf"true .*{re.escape(claim)}", demo.text), demo.text
     assert f"{DEPARTURES + 5} = {DEPARTURES} + 5" in demo.text
     assert re.search(r"Airflow +http://127\.0\.0\.1:\d+ +user admin, password in", demo.text)
+    assert re.search(r"Streams +http://127\.0\.0\.1:\d+/plugin/tidemark/tidemark/ ", demo.text)
     assert re.search(r"Published\n +seal", demo.text)
     assert re.search(r"seal +seals/flights/2013-01-14/0001\.json", demo.text)
     assert demo.silence_s < SILENCE_S_MAX
     assert demo.left == []
 
+    _check_lineage(events_of(tmp_path))
     page = (FOLDER / "report.html").read_text(encoding="utf-8")
     assert "flights" in page
     assert (FOLDER / "airflow" / "passwords.json").stat().st_mode & 0o777 == 0o600
     secret = dotenv_values(FOLDER / "stack.env")["TIDEMARK_S3_SECRET_KEY"]
     assert secret
-    texts = [page, demo.text, *demo.commands, *_logs(), *_rendered_templates()]
+    lineage = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()]
+    texts = [page, *lineage, demo.text, *demo.commands, *_logs(), *_rendered_templates()]
     assert [text[:200] for text in texts if secret in text] == []
     assert any("rebuild.py --stream flights" in text for text in demo.commands)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1500)
+def test_airflows_own_tasks_join_the_demos_graph(tmp_path: Path) -> None:
+    """``.venv/bin/python -m pytest -m soak tests/test_demo.py``. It installs Airflow's OpenLineage provider."""
+    transport = {"type": "file", "log_file_path": str(tmp_path / "airflow")}
+    more = {
+        "PYTHONPATH": os.pathsep.join(map(str, [PROJECT / "include", providers()])),
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
+        "AIRFLOW__OPENLINEAGE__NAMESPACE": "airflow",
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",
+    }
+    with performance(tmp_path, more) as demo:
+        demo.watch()
+
+    assert demo.process.returncode == 0, demo.text
+    events = events_of(tmp_path)
+    airflow = [event for event in events if event["job"]["namespace"] == "airflow"]
+    own = [event for event in events if event not in airflow]
+    _check_lineage(own)
+    for step in ("refill", "rebuild", "audit", "publish", "seal"):
+        task, run = _completed(airflow, f"reconcile_flights.{step}"), _completed(own, f"flights.reconcile.{step}")
+        assert run["run"]["facets"]["parent"]["run"]["runId"] == task["run"]["runId"]
+        for kind in ("inputs", "outputs"):
+            assert [item["name"] for item in task[kind]] == [item["name"] for item in run[kind]]
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_demo_without_its_broker_reports_it_and_ends() -> None:
+def test_a_demo_without_its_broker_reports_it_and_ends(tmp_path: Path) -> None:
     """``.venv/bin/python -m pytest -m soak tests/test_demo.py``; its plain form is in test_demo_supervisor."""
-    with performance() as demo:
+    with performance(tmp_path) as demo:
         demo.watch(until=lambda line: "Sent 275 events" in line)
         (broker,) = (item for item in of_the_demo() if "kafka.Kafka" in command(item))
         broker.kill()
@@ -168,6 +211,32 @@ def test_a_demo_without_its_broker_reports_it_and_ends() -> None:
     assert reported_after_s < 20
     assert demo.process.returncode == 1
     assert demo.left == []
+
+
+def _check_lineage(events: list[dict[str, Any]]) -> None:
+    """One graph joins the topic, the archive and the table; and the audit's checks are in it."""
+    check_events(events)
+    settings = dotenv_values(FOLDER / "stack.env")
+    kafka, bucket = f"kafka://{settings['TIDEMARK_KAFKA_BOOTSTRAP']}", f"s3://{settings['TIDEMARK_BUCKET']}"
+    tables = {(bucket, f"warehouse/published/{name}") for name in ("flights", "flights_quarantine")}
+    topics = {(kafka, name) for name in ("flights.live", "flights.dead-letter")}
+    assert reached(events, (kafka, "flights")) == {(bucket, "data/flights"), *tables, *topics}
+    assert reached(events, (bucket, "data/flights")) == tables
+    whole = _completed(events, "flights.reconcile")
+    rows = [item["outputFacets"]["outputStatistics"]["rowCount"] for item in whole["outputs"]]
+    assert rows == [DEPARTURES, 5]
+    versions = {item["key"] for item in whole["run"]["facets"]["tags"]["tags"] if item["value"] == "1"}
+    assert versions == {f"tidemark.version.{day}" for day in DAYS}
+    audited = _completed(events, "flights.reconcile.audit")["inputs"][0]
+    assertions = audited["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert assertions
+    assert {item["success"] for item in assertions if item["severity"] == "error"} == {True}
+
+
+def _completed(events: list[dict[str, Any]], job: str) -> dict[str, Any]:
+    """The event that a job's only run has completed."""
+    (found,) = (it for it in events if it["job"]["name"] == job and it["eventType"] == "COMPLETE")
+    return found
 
 
 def _logs() -> list[str]:

@@ -19,15 +19,16 @@ from tidemark.cli.app import app
 from tidemark.connections.sources import OWN_VARIABLES
 from tidemark.core.references import expand
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.orchestration.steps import STEPS
 from tidemark.settings import Settings
-from tidemark.stack.local import PROJECT
 
 DOCS = PROJECT / "docs"
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+RUNBOOKS = sorted((DOCS / "runbooks").glob("*.md"))
 EXPLANATION = sorted((DOCS / "explanation").rglob("*.md"))
 # The pages that people wrote; the reference comes from the code and has a test of its own.
-WRITTEN = [PROJECT / "README.md", DOCS / "tutorial.md", *HOW_TO, *EXPLANATION]
+WRITTEN = [PROJECT / "README.md", DOCS / "tutorial.md", *HOW_TO, *RUNBOOKS, *EXPLANATION]
 PAGES = sorted({*PROJECT.glob("*.md"), *DOCS.rglob("*.md")})
 PLACEHOLDERS = {"OFFSET": "1", "PARTITION": "1", "VERSION": "1", "ROLE": "archive"}
 SENTENCE_WORDS_MAX = 25
@@ -90,6 +91,7 @@ def test_every_path_of_the_project_exists(page: Path) -> None:
     folders = r"(?:include|spark_apps|dags|tests|scripts|plugins|benchmarks|docs)/[\w./-]+|[\w-]+\.(?:toml|yaml)"
     wanted = {found[0] for line in code(page) if (found := re.match(rf"({folders})(?: [\w<]+)*$", line))}
     written = {block.title for block in blocks(page)} | {"include/streams/rides.yaml", "rides.yaml", "orders.yaml"}
+    written.add("tidemark.toml")  # the file of settings, in examples
     assert sorted(path.split()[0] for path in wanted - written if not (PROJECT / path.split()[0]).exists()) == []
 
 
@@ -132,10 +134,18 @@ def test_every_yaml_example_is_a_valid_definition_and_python_compiles(page: Path
         "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
     }
     for block in blocks(page):
+        if block.text.startswith("apiVersion:") or block.title == "prometheus.yml":  # of Kubernetes, of Prometheus
+            continue
         if block.language == "yaml":
             Stream.model_validate({**base, **yaml.safe_load(expand(block.text, {}))})
         elif block.language == "python":
             compile(block.text, str(page), "exec")
+
+
+def test_every_example_dag_is_shown_as_it_is() -> None:
+    shown = {item.title: item.text for item in blocks(DOCS / "how-to" / "follow-sealed-days.md") if item.title}
+    files = (PROJECT / "dags" / "examples").glob("*.py")
+    assert shown == {str(path.relative_to(PROJECT)): path.read_text(encoding="utf-8") for path in files}
 
 
 @by_path([page for page in HOW_TO if page.name != "index.md"])
@@ -145,11 +155,23 @@ def test_a_how_to_says_when_it_is_needed_and_how_to_see_that_it_worked(page: Pat
     assert text.split("\n## ")[-1].startswith("How to see that it worked\n")
 
 
-@pytest.mark.parametrize("folder", [DOCS / "how-to", DOCS / "explanation" / "decisions"], ids=lambda path: path.name)
+@by_path([page for page in RUNBOOKS if page.name != "index.md"])
+def test_a_runbook_names_its_alert_and_has_four_parts(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.match(r"# .+\n\n\*\*Alert\.\*\* `Tidemark\w+`\n", text)
+    parts = ["What it means", "How to see it", "What to do", "How to see that it is over"]
+    assert re.findall(r"(?m)^## (.+)$", text) == parts
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [DOCS / "how-to", DOCS / "runbooks", DOCS / "explanation" / "decisions"],
+    ids=lambda path: path.name,
+)
 def test_a_folders_index_lists_each_of_its_pages(folder: Path) -> None:
     index = (folder / "index.md").read_text(encoding="utf-8")
     listed = re.findall(r"\]\(([\w-]+\.md)\)", index)
-    assert sorted(listed) == sorted(page.name for page in folder.glob("*.md") if page.name != "index.md")
+    assert sorted(set(listed)) == sorted(page.name for page in folder.glob("*.md") if page.name != "index.md")
 
 
 def test_architecture_draws_the_floors_of_the_import_contract() -> None:
@@ -175,7 +197,7 @@ def test_architecture_and_its_picture_name_the_steps_in_order() -> None:
         assert found == [name for name in steps if name in found]
 
 
-@pytest.mark.parametrize("name", ["flow", "archive", "reconcile", "speed"])
+@pytest.mark.parametrize("name", ["flow", "archive", "reconcile", "speed", "capacity"])
 def test_a_picture_has_a_title_a_description_and_colours_for_the_dark(name: str) -> None:
     picture = ET.parse(DOCS / f"{name}.svg").getroot()  # noqa: S314 - our own file
     texts = {child.tag.rpartition("}")[2]: child.text or "" for child in picture}

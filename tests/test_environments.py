@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.pages import blocks
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings, resolve
 from tidemark.spark.conf import session_conf, session_secrets
 from tidemark.stack.certificates import client_certificate
-from tidemark.stack.local import PROJECT
 
 PAGES = ("connect-to-msk", "connect-to-confluent-cloud", "connect-to-your-own-servers", "use-a-rest-catalog")
 EXAMPLES = [

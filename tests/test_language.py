@@ -15,7 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LIST = "tests/language.toml"
 # Texts of others, and generated ones
-NOT_OURS = re.compile(r"LICENSE|requirements\.txt|jars/SHA256SUMS|tests/durations\.json")
+NOT_OURS = re.compile(
+    r"LICENSE|requirements(?:-executors)?\.txt|jars/SHA256SUMS|deploy/helm/render/go\.sum|tests/durations\.json"
+    r"|tests/upgrades/[\d.]+/.*"
+)
 SHOWN_MAX = 60
 
 

@@ -5,12 +5,17 @@ from collections import defaultdict
 from pathlib import Path
 
 import tidemark
+import tidemark_airflow
 
-PACKAGE = Path(tidemark.__file__).parent
-MODULES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+PACKAGES = [Path(package.__path__[0]) for package in (tidemark, tidemark_airflow)]
+MODULES = {
+    str(path.relative_to(package.parent)): path.read_text(encoding="utf-8")
+    for package in PACKAGES
+    for path in package.rglob("*.py")
+}
 
 
-def test_a_class_name_is_used_once_in_the_package() -> None:
+def test_a_class_name_is_used_once_in_the_packages() -> None:
     places = defaultdict(list)
     for module, text in MODULES.items():
         for node in ast.walk(ast.parse(text)):
@@ -21,8 +26,8 @@ def test_a_class_name_is_used_once_in_the_package() -> None:
 
 
 def test_commands_print_text_only_through_the_function_that_escapes_it() -> None:
-    commands = {module for module, text in MODULES.items() if module.startswith("cli/") and "Text(" in text}
-    assert commands == {"cli/output.py"}
+    commands = {module for module, text in MODULES.items() if module.startswith("tidemark/cli/") and "Text(" in text}
+    assert commands == {"tidemark/cli/output.py"}
 
 
 def test_no_module_is_longer_than_400_lines() -> None:

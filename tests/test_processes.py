@@ -15,8 +15,9 @@ import pytest
 from tests.waiting import wait_until
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError, StackError
+from tidemark.installation import PROJECT
 from tidemark.stack import streams
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed, Processes
 
 pytestmark = pytest.mark.services

@@ -1,9 +1,14 @@
 """The order of test files, and the estimated time left."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.progress import UNKNOWN_S, Work, line, read_durations
-from tidemark.stack.local import PROJECT
+from tidemark.installation import PROJECT
 
 DURATIONS = {"tests/test_long.py": 100.0, "tests/test_short.py": 20.0}
 TESTS = [*(f"tests/test_long.py::test_{n}" for n in range(10)), "tests/test_short.py::test_0"]
@@ -39,6 +44,16 @@ def test_the_progress_line_has_tests_share_and_both_times() -> None:
     for nodeid in TESTS[:6]:
         work.finish(nodeid)
     assert line(work, 30) == "  6 of 11 tests, 50% of the work, 30 s so far, about 30 s left"
+
+
+def test_a_test_is_named_as_soon_as_it_fails(tmp_path: Path) -> None:
+    file = tmp_path / "test_two.py"
+    file.write_text("def test_bad():\n    assert 0\n\ndef test_good():\n    pass\n", encoding="utf-8")
+    options = ("-c", os.devnull, "-v", "--color=no", "-p", "tests.progress", "-p", "no:cacheprovider")
+    argv = [sys.executable, "-m", "pytest", *options, "--rootdir", str(tmp_path), str(file)]
+    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
+    named, good = (done.stdout.index(text) for text in ("\n  failed: test_two.py::test_bad (call)\n", "PASSED"))
+    assert named < good
 
 
 def test_every_measured_file_exists() -> None:

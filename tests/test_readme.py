@@ -16,12 +16,12 @@ from tests.pages import blocks
 from tests.spark.rows import kafka_rows
 from tidemark.cli.app import app
 from tidemark.definitions.stream import load_stream
+from tidemark.installation import PROJECT
 from tidemark.orchestration.steps import reconciles
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform, process
 from tidemark.spark.records import records
 from tidemark.speed.output import RecordLimits, output
-from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.conformance(57)
 

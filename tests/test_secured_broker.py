@@ -23,6 +23,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.sections import Speed
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.kafka.acls import Acl, acls
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -34,7 +35,6 @@ from tidemark.stack.certificates import client_certificate, server_certificate
 from tidemark.stack.files import free_ports
 from tidemark.stack.kafka import Node, start_kafka
 from tidemark.stack.kafka_security import ADMIN, BrokerSecurity
-from tidemark.stack.local import PROJECT
 from tidemark.stack.processes import Managed, Processes
 
 pytestmark = pytest.mark.services

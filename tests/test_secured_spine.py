@@ -11,6 +11,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from tests.command_json import valid_result
 from tests.conftest import TRANSFORM
 from tests.secured_stack import Ended, Secured, secured
 from tidemark.core.layout import Layout
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.services, pytest.mark.conformance(35), pytest.mark.tim
 DAY = date(2013, 1, 14)
 NOON_MS = int(datetime(2013, 1, 14, 12, tzinfo=UTC).timestamp() * 1000)
 GOOD = 6
+DELIVERED = "/delivery.json"
 LOGGED = "with Spark's event log"
 MODES = {"gently": "at_least_once", "exactly": "exactly_once"}
 # The columns of a row of the current view that the producer knows, from the settings of whoever runs it.
@@ -101,16 +103,18 @@ def ended(spine: Secured) -> dict[str, Ended]:
         ("speed", "speed_stream.py", "gently", "--available-now"),
         ("speed", "speed_stream.py", "exactly", "--available-now", LOGGED),
     )
-    in_pairs(spine, ("reconcile", "reconcile", "gently", "--from", day, LOGGED), ("replay", "replay", "exactly"))
+    in_pairs(
+        spine, ("reconcile", "reconcile", "gently", "--from", day, LOGGED), ("replay", "replay", "exactly", "--json")
+    )
     in_pairs(
         spine,
         ("reader", "verify", "gently", day),
         ("reader", "delivery", "gently", "--from", day),
-        ("reader", "days", "gently", "--from", day, "--to", day),
+        ("reader", "status", "gently", "--stale-seconds", "86400"),
+        ("reader", "status", "gently", day),
         ("reader", "where", "gently", "gently", "0", "0"),
-        ("reader", "versions", "gently", day),
         ("reader", "-c", CURRENT, "gently"),
-        ("maintenance", "maintain", "gently", "--clean-tables", "--compact", LOGGED),
+        ("maintenance", "maintain", "gently", "--clean-tables", "--compact", "--json", LOGGED),
         ("reconcile", "rollback", "gently", day, "--to", "1"),
         *((role, "doctor", "exactly", "--role", role, "--json") for role in ROLES),
     )
@@ -136,9 +140,16 @@ def test_every_step_succeeds_as_the_user_of_its_role(spine: Secured, ended: dict
     counts = f"{GOOD + 1} records read, {GOOD} published, 1 quarantined"
     assert f"{DAY}, version 1: {counts}" in said["reconcile reconcile"]
     assert "version 1: proven" in said["reader verify"]
+    assert valid_result("replay", said["replay replay"])["replayed"]["dead_again"] == 1
+    assert valid_result("maintain", said["maintenance maintain"])["clean_tables"] is True
     assert "gently: pass" in said["reader delivery"]
     assert str([*range(GOOD)]) in said["reader -c"]
-    seal = read_seal(ObjectStore(settings), Layout(prefix=settings.prefix, stream="gently"), DAY, 1)
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream="gently")
+    (compared,) = [
+        key for item in store.list(layout.run_prefix) if "command-" in (key := item.key) and DELIVERED in key
+    ]
+    assert [day["verdict"] for day in json.loads(store.get(compared) or b"")["result"]["days"]] == ["pass"]
+    seal = read_seal(store, layout, DAY, 1)
     assert seal is not None
     assert seal.rows_published == GOOD
 
@@ -148,7 +159,7 @@ def test_the_doctor_finds_nothing_wrong_for_any_role(ended: dict[str, Ended]) ->
     answers = {item.command: item.output for item in ended.values() if " doctor " in item.command}
     assert len(answers) == len(ROLES)
     for command, output in answers.items():
-        lines = json.loads(output)["lines"]
+        lines = json.loads(output)["result"]["lines"]
         other = {line["name"].partition(" ")[0] for line in lines if line["state"] != "ok"}
         assert other <= {"clock", "kms:GenerateDataKey"}, (command, output)
 

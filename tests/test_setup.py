@@ -1,4 +1,4 @@
-"""The setup: wrong jars, wrong Javas, missing packages, the lock, make, and the compose file."""
+"""The setup: wrong jars, wrong Javas, missing packages, and make."""
 
 import os
 import re
@@ -9,15 +9,14 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-import yaml
 
-import setup_jars
+import setup_browser
 import setup_java
 import setup_packages
 import setup_postgres
-import setup_python
-from tidemark.settings import Settings
-from tidemark.stack.local import PROJECT
+import setup_prometheus
+from tidemark.installation import PROJECT
+from tidemark.spark.jars import complaint, difference, read_sums, sums_text
 
 GOOD = {"kafka/a-1.jar": "aa" * 32, "spark/b-2.jar": "bb" * 32}
 
@@ -47,13 +46,13 @@ def java(path: Path, printed: str) -> Path:
         ),
         (
             {**GOOD, "s3/extra.jar": "dd" * 32},
-            f"s3/extra.jar is not listed in jars/SHA256SUMS: expected no such file, found SHA-256 {'dd' * 32}.",
+            f"s3/extra.jar is not listed in SHA256SUMS: expected no such file, found SHA-256 {'dd' * 32}.",
         ),
     ],
     ids=["right", "changed", "missing", "extra"],
 )
 def test_the_first_wrong_jar_is_named_with_both_sums(found: dict[str, str], sentence: str | None) -> None:
-    assert setup_jars.difference(found, GOOD) == sentence
+    assert difference(found, GOOD) == sentence
 
 
 def test_every_jar_of_the_ivy_file_has_a_sum_and_no_other_has() -> None:
@@ -64,8 +63,8 @@ def test_every_jar_of_the_ivy_file_has_a_sum_and_no_other_has() -> None:
         for classifier in _classifiers(item)
     }
     text = (PROJECT / "jars" / "SHA256SUMS").read_text(encoding="utf-8")
-    assert set(setup_jars.read_sums(text)) == wanted
-    assert setup_jars.sums_text(setup_jars.read_sums(text)) == text
+    assert set(read_sums(text)) == wanted
+    assert sums_text(read_sums(text)) == text
     assert {item.attrib.get("transitive") for item in tree.iter("dependency")} == {"false"}
 
 
@@ -82,7 +81,6 @@ class Jars:
         self.root = root
         (root / "jars").mkdir()
         (root / "jars" / "ivy.xml").write_text("<ivy-module/>")
-        executable(root / ".venv/lib/python3.11/site-packages/pyspark/jars/ivy-2.jar", "")
         self.delivers({"spark/b-2.jar": b"two"})
 
     def delivers(self, files: dict[str, bytes], code: int = 0) -> None:
@@ -95,7 +93,7 @@ class Jars:
 
     def lock(self, files: dict[str, bytes]) -> None:
         sums = {name: sha256(body).hexdigest() for name, body in files.items()}
-        (self.root / "jars" / "SHA256SUMS").write_text(setup_jars.sums_text(sums))
+        (self.root / "jars" / "SHA256SUMS").write_text(sums_text(sums))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(PROJECT / "scripts" / "setup_jars.py"), *arguments]
@@ -154,7 +152,7 @@ def test_many_unfetchable_jars_are_one_sentence_with_the_first_and_the_cause() -
 \tServer access error at url https://jars.example/b.pom (javax.net.ssl.SSLHandshakeException: PKIX path)
 \tServer access error at url https://jars.example/d.pom (javax.net.ssl.SSLHandshakeException: PKIX path)
 """
-    assert setup_jars.complaint(output) == (
+    assert complaint(output) == (
         "Ivy could not fetch the jars. 2 jars are missing, the first is org.a#b;1.0. "
         "Server access error at url https://jars.example/b.pom (javax.net.ssl.SSLHandshakeException: PKIX path)"
     )
@@ -268,35 +266,33 @@ def test_without_root_and_without_passwordless_sudo_nothing_is_installed(
     assert not (tmp_path / "called").exists()
 
 
-def test_another_python_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert setup_python.python_command() == sys.executable
-    monkeypatch.setattr(setup_python, "WANTED", (3, 99))
-    with pytest.raises(setup_python.SetupError, match=r"needs Python 3\.99, and python3 is 3\.11; install it so that"):
-        setup_python.python_command()
-
-
-def test_the_lock_pins_all_requirements_with_hashes_and_names_no_server() -> None:
-    text = (PROJECT / "requirements.txt").read_text(encoding="utf-8")
-    entries = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text)
-    assert len(entries) == len(re.findall(r"(?m)^[^\s#]", text))
-    assert "://" not in text
-    asked = (PROJECT / "requirements.in").read_text(encoding="utf-8").splitlines()
-    names = {re.split(r"[=<>\[]", line)[0].lower() for line in asked if line and not line.startswith("#")}
-    assert names <= set(entries)
-    assert setup_python.locked(text, "uv").startswith("uv==")
-    with pytest.raises(setup_python.SetupError, match="does not pin no-such-package"):
-        setup_python.locked(text, "no-such-package")
-
-
 def test_make_help_is_the_default_and_lists_every_target() -> None:
     done = subprocess.run(["make", "--no-print-directory"], cwd=PROJECT, capture_output=True, text=True, check=True)
     listed = re.findall(r"(?m)^  make ([\w-]+) +\S", done.stdout)
-    benches = [f"bench-{name}" for name in ("archive", "speed", "plan", "rebuild")]
+    benches = [
+        f"bench-{name}"
+        for name in ("archive", "speed", "plan", "requests", "rebuild", "certificate", "audit", "late", "pages")
+    ]
     tests = ["test", "test-quick", "measure-tests", "guards", "soak"]
-    assert listed == ["help", "install", "check", *tests, "demo", "docs", *benches, "lock", "clean"]
+    assert listed == [
+        "help",
+        "install",
+        "chart",
+        "schemas",
+        "check",
+        *tests,
+        "wheels",
+        "demo",
+        "docs",
+        "secrets",
+        "compose-test",
+        *benches,
+        "lock",
+        "clean",
+    ]
     phony = re.search(r"(?m)^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     assert phony is not None
-    assert set(listed) | {"java", "postgres"} == set(phony[1].split())
+    assert set(listed) | {"FORCE", "java", "postgres", "prometheus", "helm", "browser"} == set(phony[1].split())
 
 
 def test_debians_newest_postgresql_is_found_or_else_one_on_the_path(
@@ -320,6 +316,23 @@ def test_a_postgresql_that_is_missing_is_installed_or_named(tmp_path: Path, monk
     folder = tmp_path / "postgresql" / "15" / "bin"
     monkeypatch.setattr(setup_packages, "install", lambda *_: executable(folder / "initdb", ""))
     assert setup_postgres.install() == folder
+
+
+def test_a_prometheus_that_is_missing_is_installed_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(setup_packages.PackageError, match="Prometheus is missing; install the package prometheus"):
+        setup_prometheus.install()
+    executable(tmp_path / "prometheus", "")
+    monkeypatch.setattr(setup_packages, "install", lambda *_: executable(tmp_path / "promtool", ""))
+    setup_prometheus.install()
+
+
+def test_a_browser_that_is_missing_is_installed_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(setup_packages.PackageError, match="Chromium is missing; install the package chromium"):
+        setup_browser.install()
+    monkeypatch.setattr(setup_packages, "install", lambda *_: executable(tmp_path / "chromium", ""))
+    assert setup_browser.install() == tmp_path / "chromium"
 
 
 @pytest.mark.parametrize(
@@ -347,27 +360,3 @@ def test_ci_warns_if_it_took_longer_than_its_goal(tmp_path: Path) -> None:
         "Minutes: install 13.0, check 13.0, test 13.0, total 91.0",
         "Warning: this run took longer than 36 minutes",
     ]
-
-
-def test_the_compose_file_names_real_settings_and_all_required_ones() -> None:
-    compose = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text(encoding="utf-8"))
-    ours = {name: item for name, item in compose["services"].items() if item["image"] == "tidemark"}
-    assert {"spark-master", "spark-worker", "airflow-api", "airflow-scheduler"} <= set(ours)
-    assert {"kafka", "s3", "postgres"} <= set(compose["services"])
-    fields = {f"TIDEMARK_{name.upper()}": field for name, field in Settings.model_fields.items()}
-    for name, service in ours.items():
-        given = {key for key in service["environment"] if key.startswith("TIDEMARK_")}
-        assert given <= set(fields), name
-        assert {key for key, field in fields.items() if field.is_required()} <= given, name
-    values = {key: str(text) for key, text in next(iter(ours.values()))["environment"].items() if key in fields}
-    made = Settings.model_validate({key.removeprefix("TIDEMARK_").lower(): text for key, text in values.items()})
-    assert made.catalog_uri.startswith("jdbc:postgresql://postgres:")
-    assert made.spark_master == "spark://spark-master:7077"
-
-
-@pytest.mark.conformance(29)
-def test_the_compose_file_contains_no_secret() -> None:
-    text = (PROJECT / "docker-compose.yaml").read_text(encoding="utf-8")
-    secrets = re.findall(r"(?m)^ +\w*(?:SECRET|PASSWORD|ACCESS_KEY|CREDENTIAL|IDENTITY)\w*: (.*)$", text)
-    assert len(secrets) >= 6
-    assert all(value.startswith(("${", "/run/secrets/")) for value in secrets)

@@ -1,18 +1,25 @@
 """Where settings come from: variables, a TOML file with profiles, Airflow connections; and what an error says."""
 
+import base64
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Secret, SecretStr
 
 from tidemark.connections.airflow import AirflowConnection
+from tidemark.connections.config_file import from_file, toml_text
+from tidemark.connections.spark import SparkSettings, SparkSizes
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings, resolve, settings, settings_source, streams_dir
 
 PLANTED = "PLANTED-VALUE"
+PRIVATE_KEY = base64.b64encode(bytes.fromhex("302e020100300506032b657004220420") + bytes(32)).decode()
 LEAST = {"TIDEMARK_KAFKA_BOOTSTRAP": "h:1", "TIDEMARK_BUCKET": "lake", "TIDEMARK_CATALOG_URI": "jdbc:sqlite:c"}
 FILE = """\
 # Of all
@@ -176,6 +183,7 @@ def test_a_profile_without_a_file_is_refused() -> None:
             {"TIDEMARK_S3_ACCESS_KEY": PLANTED, "TIDEMARK_S3_SECRET_KEY": PLANTED, "TIDEMARK_S3_PROFILE": "p"},
             "TIDEMARK_S3_PROFILE: excludes TIDEMARK_S3_ACCESS_KEY",
         ),
+        ({"TIDEMARK_CERTIFICATE_KEY": PLANTED}, "TIDEMARK_CERTIFICATE_KEY: not an Ed25519 private key in PEM"),
         ({"TIDEMARK_S3_SESSION_TOKEN": f"{PLANTED}\n"}, "TIDEMARK_S3_SESSION_TOKEN: it has a space, a line break"),
         ({"TIDEMARK_S3_ENDPOINT": f"https://user:{PLANTED}@h"}, "TIDEMARK_S3_ENDPOINT: String should match pattern"),
         ({"TIDEMARK_CATALOG": "a.b"}, "TIDEMARK_CATALOG: String should match pattern"),
@@ -231,14 +239,23 @@ def other(name: str) -> Any:
         "s3_profile": "",  # excludes keys
         "s3_access_key": SecretStr("key$1'x\""),
         "s3_session_token": SecretStr("token$1'x\""),
+        "certificate_key": SecretStr(PRIVATE_KEY),
         "catalog": "lake",
         "namespace": "tables_1",
         "s3_ca_bundle": Path("/ca.pem"),
+        "spark_submit": "package.module:Class",
+        "spark_application": Path("/application.yaml"),
+        "spark_pool": "spark",
+        "log_format": "json",
+        "watch_minutes": 7,
+        "notifiers": [{"class": "a.B", "kwargs": {"to": ["x ü", "${Y}"], "conf": {"port": 1}}}],
+        "docs_url": "https://docs",
         "s3_encryption": "aws:kms",
         "s3_addressing": "virtual",
         "catalog_type": "rest",
         "catalog_uri": "https://h",
         "table_location": "s3://b/t",
+        "spark": SparkSettings(executor_cores=3, conf={"spark.a": "b"}, speed=SparkSizes(driver_memory="3g")),
     }
     if name in special:
         return special[name]
@@ -264,6 +281,23 @@ def test_a_program_that_inherits_the_environment_has_exactly_the_same_settings(f
     for found in (whole, read(LEAST), read({**LEAST, "TIDEMARK_S3_PROFILE": "p", "TIDEMARK_KAFKA_CONNECTION": ""})):
         assert resolve(variables={**inherited, **found.environment()}).settings == found
         assert read(found.environment(), AirflowConnection(id="tidemark_kafka", extra={"a": "b"})) == found
+
+
+def test_a_file_of_the_settings_texts_has_exactly_the_same_settings(tmp_path: Path) -> None:
+    whole = Settings.model_validate({name: other(name) for name in Settings.model_fields})
+    file = tmp_path / "whole.toml"
+    file.write_text(toml_text(whole.texts()), encoding="utf-8")
+    assert resolve(variables={"TIDEMARK_CONFIG": str(file)}).settings == whole
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(["file:/etc/x", "file://x", "a\\", "${A}$$"])
+)
+def test_a_written_text_is_read_as_it_is(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "one.toml"
+        file.write_text(toml_text({"bucket": text}), encoding="utf-8")
+        assert from_file(["bucket"], ["bucket"], {"TIDEMARK_CONFIG": str(file)})["bucket"].value == text
 
 
 def test_every_setting_says_where_it_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

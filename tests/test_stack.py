@@ -19,12 +19,13 @@ from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
 from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError, StackError
+from tidemark.installation import PROJECT
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings, resolve
 from tidemark.stack.files import env_text, free_ports, write_private
-from tidemark.stack.local import PROJECT, LocalStack, running_stacks
+from tidemark.stack.local import LocalStack, running_stacks
 
 
 def alive(pid: int) -> bool:

@@ -18,8 +18,8 @@ archive:
 batch:
   accept_loss: ${LOSS:-true}
   checks:
-  - expectation: ${CHECK:-expect_x}
-    kwargs: {least: "${LEAST:-1}", price: "$$5", pattern: "^a$", several: ["$${FLUSH}"]}
+  - expectation: ${CHECK:-expect_column_values_to_match_regex_list}
+    kwargs: {column: "${LEAST:-1}", row_condition: "$$5", regex_list: ["^a$", "$${FLUSH}"]}
 """
 
 
@@ -36,8 +36,8 @@ def test_values_come_from_variables_and_unquoted_numbers_are_numbers(
     assert stream.batch.accept_loss is True
     (check,) = stream.batch.checks
     assert (check.expectation, check.kwargs) == (
-        "expect_x",
-        {"least": "3", "price": "$5", "pattern": "^a$", "several": ["${FLUSH}"]},
+        "expect_column_values_to_match_regex_list",
+        {"column": "3", "row_condition": "$5", "regex_list": ["^a$", "${FLUSH}"]},
     )
     by_default = stream.archive_settings
     monkeypatch.setenv("TOPICS", "prod.orders")

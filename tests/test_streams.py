@@ -19,7 +19,7 @@ from tidemark.definitions.sections import (
     TimePartitioner,
 )
 from tidemark.definitions.stream import Stream, load_stream, problems, stream_names
-from tidemark.stack.local import PROJECT
+from tidemark.installation import PROJECT
 
 SMALLEST: dict[str, Any] = {
     "name": "orders",
@@ -27,9 +27,12 @@ SMALLEST: dict[str, Any] = {
     "value_schema": "id BIGINT",
     "speed": {"topic": "orders.live", "dead_letter_topic": "orders.dead-letter"},
 }
+NOT_NULL = "expect_column_values_to_not_be_null"
+COUNTED = {"expectation": "expect_table_row_count_to_equal", "kwargs": {"value": 1}}
 TOP_KEYS = (
-    "archive, avro_earlier_schema_files, avro_schema_file, batch, event_time, name, renamed, speed, time_zone, topic, "
-    "value_format, value_schema, version"
+    "archive, avro_earlier_schema_files, avro_schema_file, batch, description, event_time, name, owner, personal, "
+    "renamed, "
+    "spark, speed, time_zone, topic, value_format, value_schema, version"
 )
 
 
@@ -112,7 +115,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
             "schedule": "0 6 * * 1",
             "wait_seconds": 0,
             "accept_loss": True,
-            "checks": [{"expectation": "expect_x", "kwargs": {"column": "id"}, "severity": "warning"}],
+            "checks": [{"expectation": NOT_NULL, "kwargs": {"column": "id"}, "severity": "warning"}],
         },
     }
     write(tmp_path, yaml.safe_dump(raw))
@@ -121,7 +124,7 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
     assert stream.archive.partitioner == TimePartitioner(
         type="time", path_format="'day='yyyy-MM-dd", clock="wall_clock"
     )
-    assert stream.batch.checks == (Check(expectation="expect_x", kwargs={"column": "id"}, severity="warning"),)
+    assert stream.batch.checks == (Check(expectation=NOT_NULL, kwargs={"column": "id"}, severity="warning"),)
     assert stream.model_dump(
         mode="json", exclude={"speed", "avro_schema", "avro_earlier_schemas"}, exclude_unset=True
     ) == {key: value for key, value in raw.items() if key != "speed"}
@@ -148,7 +151,13 @@ def test_every_key_can_be_given(tmp_path: Path) -> None:
                 "trigger_seconds"
             ),
         ),
-        ("batch", "accept_loss, checks, deduplicate, reopen_days, schedule, snapshot_retention_days, wait_seconds"),
+        (
+            "batch",
+            (
+                "accept_loss, approval, approval_hours, checks, deduplicate, late_data, profile, reopen_days, "
+                "schedule, sealed_by, snapshot_retention_days, wait_seconds"
+            ),
+        ),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path, location: str, allowed: str) -> None:
@@ -180,7 +189,7 @@ def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path
         ),
         (
             "batch.checks",
-            [{"expectation": "expect_x"}, {"expectation": "expect_y", "level": "low"}],
+            [COUNTED, {**COUNTED, "kwargs": {"value": 2}, "level": "low"}],
             "batch.checks.1.level: unknown key, allowed keys: expectation, kwargs, severity",
         ),
     ],
@@ -230,6 +239,16 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("archive.rotate_schedule", "0 0 31 2 *", ["archive.rotate_schedule: ", "never come", "found '0 0 31 2 *'"]),
         ("archive.bounds_alarm_hours", 99_999_999, ["archive.bounds_alarm_hours: ", "less than or equal to 878400"]),
         ("archive.retention_alarm_hours", 1e300, ["archive.retention_alarm_hours: ", "less than or equal to 878400"]),
+        ("batch.sealed_by", "6:00", ["batch.sealed_by: ", "from 00:00 to 23:59", "'06:00'", "found '6:00'"]),
+        ("batch.sealed_by", "24:00", ["batch.sealed_by: ", "from 00:00 to 23:59", "found '24:00'"]),
+        ("batch.sealed_by", "06:00:00", ["batch.sealed_by: ", "from 00:00 to 23:59", "found '06:00:00'"]),
+        ("batch.sealed_by", 630, ["batch.sealed_by: ", "in quotes", "found 630"]),  # YAML's value of 10:30
+        ("batch", {"sealed_by": "00:30"}, ["batch: sealed_by 00:30 is not after 00:30, when the schedule starts"]),
+        (
+            "batch",
+            {"schedule": "0 3,15 * * 1", "sealed_by": "02:59"},
+            ["batch: sealed_by 02:59 is not after 03:00, when the schedule starts the run"],
+        ),
         ("batch.schedule", "30 25 * * *", ["batch.schedule: ", "five fields", "found '30 25 * * *'"]),
         ("archive.rotate_interval_seconds", 0, ["archive.rotate_interval_seconds: ", "greater than 0", "found 0"]),
         (
@@ -256,15 +275,21 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("speed", "orders.live", ["speed: ", "found 'orders.live'"]),
         ("speed.dead_letter_topic", None, ["speed.dead_letter_topic: ", "string", "found None"]),
         ("batch.wait_seconds", -5, ["batch.wait_seconds: ", "found -5"]),
-        ("batch.checks", [{"expectation": "column_exists"}], ["batch.checks.0.expectation: ", "pattern"]),
-        ("renamed", {"a": ["b"], "B": ["c"]}, ["renamed: ", "the name 'B' is there twice", "of one field only"]),
+        (
+            "renamed",
+            {"a": ["b"], "B": ["c"]},
+            ["renamed: ", "the name 'B' is listed twice", "belongs to one field only"],
+        ),
         ("renamed", {"a": []}, ["renamed: ", "'a' has no earlier name"]),
         ("renamed", {"a": "b"}, ["renamed.a: ", "found 'b'"]),
+        ("personal", ["email", "EMAIL"], ["personal: ", "the name 'email' is listed twice"]),
+        ("personal", ["passenger..name"], ["personal.0: ", "found 'passenger..name'"]),
+        ("personal", "email", ["personal: ", "found 'email'"]),
         ("topic", "_orders", ["topic: ", "'_orders' starts with '_' or '.'", "found '_orders'"]),
         (
             "batch.checks",
             [{"expectation": "expect_x", "severity": "fatal"}],
-            ["batch.checks.0.severity: ", "'critical' or 'warning'", "found 'fatal'"],
+            ["batch.checks.0.severity: ", "'critical', 'warning' or 'none'", "found 'fatal'"],
         ),
     ],
 )
@@ -274,6 +299,56 @@ def test_a_wrong_value_is_named_with_what_is_allowed_and_what_was_found(
     message = refusal(tmp_path, with_value(location, value))
     assert message.startswith(parts[0])
     assert [part for part in parts if part not in message] == []
+
+
+@pytest.mark.parametrize("personal", ["passenger", "passenger.name", "Passenger.Name.first"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("archive.partitioner.fields.1", {"partitioner": {"type": "field", "fields": ["$.id", "$.passenger.name"]}}),
+        ("event_time.field", {"extractor": "record_field", "field": "$.passenger['name']"}),
+    ],
+)
+def test_a_personal_field_may_be_neither_in_object_keys_nor_the_event_time(
+    tmp_path: Path, personal: str, key: str, value: Any
+) -> None:
+    raw = with_value(key.partition(".")[0], value) | {"personal": ["id_card", personal]}
+    message = refusal(tmp_path, raw)
+    assert message.startswith(f"{key}: expected a field that is not in personal, found ")
+    write(tmp_path, yaml.safe_dump(raw | {"personal": ["id_card", "passenger_name", "name"]}))
+    load_stream("orders", tmp_path)
+
+
+def test_the_mean_of_a_personal_column_is_not_compared_with_history(tmp_path: Path) -> None:
+    check = {"expectation": "expect_column_mean_to_match_history", "kwargs": {"column": "Age"}}
+    raw = SMALLEST | {"batch": {"checks": [check]}}
+    message = refusal(tmp_path, raw | {"personal": ["age"]})
+    assert message.startswith("batch.checks.0.kwargs.column: expected a column that is not in personal, found 'Age'")
+    for given in (
+        raw | {"personal": ["ages"]},
+        raw | {"personal": ["age"], "batch": {"checks": [check | {"severity": "none"}]}},
+    ):
+        write(tmp_path, yaml.safe_dump(given))
+        load_stream("orders", tmp_path)
+
+
+def test_a_column_is_personal_with_any_of_its_fields_whatever_its_case(tmp_path: Path) -> None:
+    write(tmp_path, yaml.safe_dump(SMALLEST | {"personal": ["Email", "passenger.name"]}))
+    stream = load_stream("orders", tmp_path)
+    assert [name for name in ("email", "PASSENGER", "name", "emails") if stream.is_personal(name)] == [
+        "email",
+        "PASSENGER",
+    ]
+    assert stream.has_personal
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sealed_by"), [("30 0 * * *", "00:31"), ("0 */6 * * *", "00:01"), ("0 3,15 * * 1", "03:01")]
+)
+def test_a_deadline_after_the_start_of_the_days_run_is_accepted(tmp_path: Path, schedule: str, sealed_by: str) -> None:
+    raw = with_value("batch", {"schedule": schedule, "sealed_by": sealed_by})
+    write(tmp_path, yaml.safe_dump(raw))
+    assert load_stream("orders", tmp_path).batch.sealed_by == sealed_by
 
 
 def test_every_problem_of_a_file_is_reported_at_once(tmp_path: Path) -> None:

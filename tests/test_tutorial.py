@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.pages import Block, blocks
+from tidemark.installation import PROJECT
 from tidemark.stack.java import BRIEF_JVM
-from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.services
 PAGE = PROJECT / "docs" / "tutorial.md"

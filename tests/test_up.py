@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.waiting import wait_until
-from tidemark.stack.local import PROJECT
+from tidemark.installation import PROJECT
 
 pytestmark = pytest.mark.services
 # The command in its own folder. Its Airflow is a program that sleeps; without ``real``, so are its servers.
@@ -88,6 +88,8 @@ def test_up_prints_addresses_and_a_signal_stops_it_cleanly(
     assert ("Airflow" in values) == bool(options)
     wanted = rf"http://127\.0\.0\.1:\d+, user admin, password in {tmp_path}/.*/passwords\.json"
     assert not options or re.fullmatch(wanted, values["Airflow"])
+    pages = r"http://127\.0\.0\.1:\d+/plugin/tidemark/tidemark/"
+    assert not options or re.fullmatch(pages, values["Streams in Airflow"])
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "everything has ended")
 
 

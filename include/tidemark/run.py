@@ -1,6 +1,7 @@
 """A run: its name, its stream, and the outcome of each of its steps in S3."""
 
 import json
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -9,27 +10,36 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self, TypeVar
 
+from tidemark.connections.spark import SparkSizes
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import FormatError, IncompleteError, ServiceError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json, digest
+from tidemark.core.masking import masked_failures
 from tidemark.core.outcome import Attempt, Outcome, RunStep
 from tidemark.definitions.stream import Stream, load_stream
+from tidemark.logs import log_context
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.telemetry.steps import export_step
 
-_NAME_CHARACTERS_MAX = 120
-_FIELDS = {"step", "started_at", "seconds", "status", "error", "result"}
+_LOG = logging.getLogger(__name__)
+_NAME_CHARACTERS_MAX = 129
+_FIELDS = {"step", "started_at", "seconds", "status", "error", "kind", "result"}
 T = TypeVar("T")
 
 
 def run_name(run_id: str) -> str:
     """The scheduler's run id as a name for keys, branches and writers: only ``A-Z a-z 0-9 _ -``.
 
-    An id that had to be changed gets eight digits of its digest appended, so two ids never share a name.
+    An id that had to be changed gets eight digits of its digest appended, so two ids never share a name. The
+    name of a name is the name itself.
     """
-    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run_id)[:_NAME_CHARACTERS_MAX]
-    return safe if safe == run_id and safe else f"{safe.strip('-')}-{digest(run_id.encode())[:8]}"
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run_id)
+    if safe == run_id and 0 < len(safe) <= _NAME_CHARACTERS_MAX:
+        return safe
+    digits = digest(run_id.encode())[:8]
+    return f"{safe[: _NAME_CHARACTERS_MAX - len(digits) - 1].strip('-')}-{digits}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,11 @@ class Run:
             name=name,
         )
 
+    @property
+    def spark_sizes(self) -> SparkSizes:
+        """What holds for the run's Spark applications."""
+        return self.settings.spark_sizes("batch", self.stream.spark)
+
     def key(self, step: str) -> str:
         """Where a step's outcome is."""
         return self.layout.run_key(self.name, f"{step}.json")
@@ -70,9 +85,9 @@ class Run:
         if body is None:
             return None
         try:
-            value = json.loads(body)
+            value = {"kind": None, **json.loads(body)}  # which an earlier version does not write
             found = value.keys()
-        except (ValueError, AttributeError) as error:
+        except (ValueError, TypeError) as error:
             raise FormatError("a step's outcome does not parse", found=repr(error), where=where) from error
         if found != _FIELDS:
             raise FormatError(
@@ -101,30 +116,49 @@ class Run:
 
     @contextmanager
     def step(self, step: RunStep[T]) -> Iterator[Attempt[T]]:
-        """Time the body and save its outcome; the body sets ``result`` of what is yielded.
+        """Time the body and save its outcome, then export its metrics; the body sets ``result`` of what is yielded.
 
         A failure is saved with the result so far, and raised again.
         """
         attempt: Attempt[T] = Attempt(started_at=datetime.now(UTC))
         clock = time.monotonic()
 
-        def outcome(error: str | None) -> Outcome[T]:
+        def outcome(error: str | None, kind: str | None = None) -> Outcome[T]:
             return Outcome(
                 started_at=attempt.started_at.isoformat(timespec="milliseconds"),
                 seconds=round(time.monotonic() - clock, 3),
                 status="ok" if error is None else "failed",
                 error=error,
+                kind=kind,
                 result=attempt.result,
             )
 
-        try:
-            yield attempt
-        except BaseException as error:
-            text = str(error) if isinstance(error, TidemarkError) else f"{type(error).__name__}: {error}"
+        with log_context(stream=self.stream.name, run=self.name, step=step.name):
             try:
-                self.save(step, outcome(text))
-            except ServiceError as unsaved:
-                # The failure itself matters more than that it could not be recorded.
-                error.add_note(f"and step {step.name!r} could not be saved as failed: {unsaved}")
-            raise
-        self.save(step, outcome(None))
+                with masked_failures(personal=self.stream.has_personal):
+                    yield attempt
+            except BaseException as error:
+                kind = type(error).__name__
+                failed = outcome(str(error) if isinstance(error, TidemarkError) else f"{kind}: {error}", kind)
+                try:
+                    self.save(step, failed)
+                except ServiceError as unsaved:
+                    # The failure itself matters more than that it could not be recorded.
+                    error.add_note(f"and step {step.name!r} could not be saved as failed: {unsaved}")
+                self._export(step, failed)
+                raise
+            ended = outcome(None)
+            self.save(step, ended)
+            self._export(step, ended)
+            _LOG.info("step %s has ended", step.name, extra={"status": ended.status, "seconds": ended.seconds})
+
+    def _export(self, step: RunStep[T], outcome: Outcome[T]) -> None:
+        result = outcome.result
+        export_step(
+            deployment=self.settings.deployment,
+            stream=self.stream.name,
+            step=step.name,
+            seconds=outcome.seconds,
+            failed=outcome.status != "ok",
+            figures=None if result is None or step.figures is None else step.figures(result),
+        )

@@ -23,11 +23,13 @@ from tidemark.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, PaginatorConfigTypeDef
 
 
 CONFLICT_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 READ_TRIES = 3
+# More than any page or command needs at once: botocore closes connections beyond this limit, and logs each.
+_CONNECTIONS_MAX = 32
 # Clients are created in several threads, and boto3's sessions can't do that.
 _CREATING = threading.Lock()
 # An update fails only if another process updates the same object at the same moment.
@@ -109,6 +111,7 @@ def s3_client(
                     retries={"mode": "standard", "max_attempts": attempts},
                     connect_timeout=connect_timeout_s,
                     read_timeout=read_timeout_s,
+                    max_pool_connections=_CONNECTIONS_MAX,
                     s3={"addressing_style": style},
                     proxies=proxies,
                     request_checksum_calculation="when_required",
@@ -330,11 +333,15 @@ class ObjectStore:
             raise self.refused("put", key, error) from error
         return True
 
-    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Every object below a prefix, in key order, starting after ``after``; without unfinished ones."""
+    def list(self, prefix: str, *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        """The objects below a prefix in key order, starting after ``after``; without unfinished ones.
+
+        ``limit``: no more than so many are asked for.
+        """
+        few: PaginatorConfigTypeDef = {} if limit is None else {"MaxItems": limit, "PageSize": limit}
         try:
             pages = self.client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=prefix, StartAfter=after
+                Bucket=self.bucket, Prefix=prefix, StartAfter=after, PaginationConfig=few
             )
             for page in pages:
                 for item in page.get("Contents", ()):

@@ -1,15 +1,15 @@
 """The settings of a deployment, and where each comes from."""
 
-import json
 import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,6 +25,9 @@ from pydantic import (
 from tidemark.connections.catalog import CatalogConnection, CatalogType, checked_uri
 from tidemark.connections.config_file import from_file
 from tidemark.connections.kafka import SERVERS, KafkaConnection
+from tidemark.connections.notifiers import NotifierSetting, different
+from tidemark.connections.setting_texts import problem_text, source_text
+from tidemark.connections.setting_values import json_list, json_object, json_texts, none_if_empty, plain_text
 from tidemark.connections.sources import (
     CONFIG_VARIABLE,
     ENV_FILE_VARIABLE,
@@ -36,30 +39,18 @@ from tidemark.connections.sources import (
     from_variables,
     variable,
 )
+from tidemark.connections.spark import Layer, SparkSettings, SparkSizes
+from tidemark.connections.spark_submit import checked_way
+from tidemark.core.certificate import private_key
 from tidemark.core.errors import ConfigError
+from tidemark.installation import SPARK_JARS
+from tidemark.logs import LogFormat
 
 _DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _NAME = r"^[A-Za-z0-9_]+$"  # it stands in SQL
 _URL = r"^(https?://[^\s@]+)?$"  # a password would be in Spark's properties
 
-
-def _texts(value: Any) -> Any:
-    """A mapping, which a variable holds as JSON. Its numbers and truth values become texts."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise ValueError("not a JSON object") from error
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - pydantic reports a ValueError
-    return {name: json.dumps(item) if isinstance(item, bool | int | float) else item for name, item in value.items()}
-
-
-def _none_if_empty(value: Any) -> Any:
-    return None if value == "" else value
-
-
-Properties = Annotated[dict[str, str], BeforeValidator(_texts)]
+Properties = Annotated[dict[str, str], BeforeValidator(json_texts)]
 
 
 class Settings(BaseModel):
@@ -107,7 +98,7 @@ class Settings(BaseModel):
         description="Where the bucket's name stands in URLs: `path`, `virtual` (the host's name) or `auto`. That is"
         " `path` with `TIDEMARK_S3_ENDPOINT`, and `virtual` at AWS.",
     )
-    s3_ca_bundle: Annotated[Path | None, BeforeValidator(_none_if_empty)] = Field(
+    s3_ca_bundle: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
         default=None, description="PEM file of the authorities that sign S3's certificate. Without it: public ones."
     )
     s3_proxy: str = Field(
@@ -116,7 +107,7 @@ class Settings(BaseModel):
     s3_requester_pays: bool = Field(
         default=False, description="Whether to pay for requests to another account's bucket."
     )
-    s3_encryption: Annotated[Literal["AES256", "aws:kms"] | None, BeforeValidator(_none_if_empty)] = Field(
+    s3_encryption: Annotated[Literal["AES256", "aws:kms"] | None, BeforeValidator(none_if_empty)] = Field(
         default=None,
         description="Encryption of every written object: `AES256` or `aws:kms`. Without it: the bucket's default.",
     )
@@ -155,6 +146,10 @@ class Settings(BaseModel):
     table_properties: Properties = Field(
         default={}, description='Properties of new tables, such as `{"write.parquet.compression-codec": "zstd"}`.'
     )
+    certificate_key: SecretStr = Field(
+        default=SecretStr(""),
+        description="Private key that signs certificates of days: Ed25519, in PEM. Without it they are unsigned.",
+    )
     kafka_connection: str = Field(
         default="tidemark_kafka",
         description="Id of the Airflow connection for `TIDEMARK_KAFKA_PROPERTIES`, if they are not set. Empty: none.",
@@ -172,9 +167,35 @@ class Settings(BaseModel):
         " Empty: none.",
     )
     streams_dir: Path = Field(default=Path("include/streams"), description="Folder of the stream definitions.")
-    jars_dir: Path = Field(default=Path(".tidemark/jars/spark"), description="Folder of the jars that Spark loads.")
+    jars_dir: Path = Field(default=SPARK_JARS, description="Folder of Spark's jars. `tidemark jars` fills the default.")
     spark_master: str = Field(default="local[2]", description="Spark's master URL.")
-    spark_driver_memory: str = Field(default="1g", description="Memory of Spark's driver.")
+    spark: Annotated[SparkSettings, BeforeValidator(json_object)] = Field(
+        default=SparkSettings(),
+        description='Sizes and properties of Spark applications, such as `{"executor_memory": "4g"}`: the keys of a'
+        " stream's section `spark`, whose values win over these.",
+    )
+    spark_submit: Annotated[str, AfterValidator(checked_way)] = Field(
+        default="client",
+        description="How Airflow submits steps: `client`, `cluster`, `kubernetes` or a class, `package.module:Class`.",
+    )
+    spark_application: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        default=None, description="YAML file of the SparkApplication that `kubernetes` submits, for every step."
+    )
+    watch_minutes: int = Field(
+        default=5, ge=1, le=1440, description="How often the DAG `tidemark_watch` checks the streams, in minutes."
+    )
+    notifiers: Annotated[tuple[NotifierSetting, ...], BeforeValidator(json_list), AfterValidator(different)] = Field(
+        default=(),
+        description="Notifiers of Airflow that announce problems: a list of"
+        ' `{"class": "package.module.Class", "kwargs": {...}}`.',
+    )
+    docs_url: str = Field(
+        default="",
+        pattern=_URL,
+        description="URL of your copy of this documentation. Notifications link its runbooks.",
+    )
+    spark_pool: str = Field(default="default_pool", min_length=1, description="Airflow's pool for Spark steps.")
+    log_format: LogFormat = Field(default="text", description="Form of log lines: `text`, or `json`, an object each.")
 
     def __hash__(self) -> int:
         return hash((self.kafka_bootstrap, self.s3_endpoint, self.deployment))  # mappings have no hash
@@ -185,6 +206,13 @@ class Settings(BaseModel):
         """The key. HTTP clients refuse a header with a line break, and show it."""
         if re.search(r"[^!-~]", key.get_secret_value()):
             raise ValueError("it has a space, a line break or another character that no key has")
+        return key
+
+    @field_validator("certificate_key")
+    @classmethod
+    def _signs(cls, key: SecretStr) -> SecretStr:
+        if key.get_secret_value():
+            private_key(key.get_secret_value())
         return key
 
     @field_validator("kafka_bootstrap")
@@ -260,6 +288,11 @@ class Settings(BaseModel):
         return f"tidemark-{self.deployment}"
 
     @property
+    def lineage_namespace(self) -> str:
+        """OpenLineage's namespace of the deployment's jobs."""
+        return os.environ.get("OPENLINEAGE_NAMESPACE") or self.client_prefix
+
+    @property
     def kafka(self) -> KafkaConnection:
         """The cluster of the source topics."""
         return KafkaConnection({**self.kafka_properties.get_secret_value(), SERVERS: self.kafka_bootstrap})
@@ -271,6 +304,11 @@ class Settings(BaseModel):
             return self.kafka
         return KafkaConnection({**self.speed_kafka_properties.get_secret_value(), SERVERS: self.speed_kafka_bootstrap})
 
+    def spark_sizes(self, layer: Layer, stream: SparkSettings | None = None) -> SparkSizes:
+        """What holds for the Spark applications of a layer: the stream's section before the deployment's."""
+        own = self.spark.of(layer)
+        return own if stream is None else stream.of(layer).over(own)
+
     @property
     def warehouse(self) -> str:
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, "warehouse") if part)
@@ -281,8 +319,12 @@ class Settings(BaseModel):
 
     def environment(self) -> dict[str, str]:
         """Variables that give a program that inherits them exactly these settings. They hold every secret."""
-        found = {variable(name): _plain(getattr(self, name)) for name in type(self).model_fields}
-        return dict.fromkeys(OWN_VARIABLES, "") | {name: text for name, text in found.items() if text is not None}
+        return dict.fromkeys(OWN_VARIABLES, "") | {variable(name): text for name, text in self.texts().items()}
+
+    def texts(self) -> dict[str, str]:
+        """Every setting as a text, for variables or a file. They hold every secret."""
+        found = {name: plain_text(getattr(self, name)) for name in type(self).model_fields}
+        return {name: text for name, text in found.items() if text is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,12 +353,12 @@ def resolve(lookup: Lookup | None = None, variables: Mapping[str, str] = os.envi
         shown = (f"{path}{'' if Path(path).exists() else ' (no such file)'}" for path in files)
         raise ConfigError(
             "settings are missing or wrong",
-            found="; ".join(_problem(item, given) for item in error.errors(include_input=False)),
+            found="; ".join(problem_text(item, given) for item in error.errors(include_input=False)),
             where=" and ".join(["environment", *shown]),
             hint=f"Correct them there, or in the TOML file of {CONFIG_VARIABLE}. For a local stack run 'tidemark up',"
             f" and set {ENV_FILE_VARIABLE} to .tidemark/<name>/stack.env",
         ) from error
-    return SettingsWithSources(settings=found, sources={name: _source(name, given) for name in names})
+    return SettingsWithSources(settings=found, sources={name: source_text(name, given) for name in names})
 
 
 @lru_cache(maxsize=1)
@@ -331,49 +373,25 @@ def settings_source(name: str) -> str:
 
 
 def streams_dir() -> Path:
-    """The folder of the stream definitions. It is all that parsing a DAG needs: no secret and no connection."""
-    found = _given(os.environ, ["streams_dir"]).get("streams_dir")
-    return Path(found.value if found else Settings.model_fields["streams_dir"].default)
+    """The folder of the stream definitions. Parsing a DAG needs it and ``spark_submit``: no secret, no connection."""
+    return Path(plain_setting("streams_dir").value)
+
+
+def log_format() -> LogFormat:
+    """The form of this process's log lines, before the other settings are read. Reading those refuses an unknown form;
+    until then it means text."""
+    return "json" if plain_setting("log_format").value == "json" else "text"
+
+
+def plain_setting(name: str) -> Given:
+    """One setting as its source has it, unchecked. The others may be missing or wrong."""
+    default = Given(Settings.model_fields[name].default, "default")
+    return _given(os.environ, [name]).get(name, default)
 
 
 def _given(variables: Mapping[str, str], wanted: Collection[str]) -> dict[str, Given]:
     known = Settings.model_fields
     return from_file(known, wanted, variables) | from_variables(known, variables)
-
-
-def _problem(item: Any, given: Mapping[str, Given]) -> str:
-    """A pydantic error in a line: the setting, its source if that is no variable, and what is wrong."""
-    text = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
-    if not item["loc"]:
-        return text
-    name, *keys = map(str, item["loc"])
-    place = f" ({given[name].source})" if name in given and not given[name].source.startswith("variable") else ""
-    return f"{'.'.join([variable(name), *keys])}{place}: {'missing' if item['type'] == 'missing' else text}"
-
-
-# Settings that others fill, if nothing gives them.
-_FILLED_BY = {
-    "kafka_bootstrap": "kafka_properties",
-    "speed_kafka_bootstrap": "speed_kafka_properties",
-    "catalog_uri": "catalog_properties",
-    "deployment": "bucket",
-}
-
-
-def _source(name: str, given: Mapping[str, Given]) -> str:
-    filled_by = _FILLED_BY.get(name, "")
-    if name not in given and filled_by in given:
-        return f"{filled_by}: {given[filled_by].source}"
-    return given[name].source if name in given else "default"
-
-
-def _plain(value: Any) -> str | None:
-    """A setting as its variable has it; None for none."""
-    if isinstance(value, Secret | SecretStr):
-        value = value.get_secret_value()
-    if isinstance(value, bool | dict):
-        return json.dumps(value)
-    return None if value is None else str(value)
 
 
 def _property(given: ValidationInfo, name: str, key: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import psutil
 
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.installation import PROJECT
+from tidemark.stack.local import LocalStack
 
 TIMEOUT_S = 240  # a start takes 10 s on an idle machine
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.archive.connect import Value, lines
 from tests.archive.connect_world import MakeWorld
+from tests.command_json import valid_result
 from tests.waiting import wait_until
 from tidemark.adopt import run
 from tidemark.adopt.rows import NO_FIELDS, ValueFields
@@ -56,7 +57,7 @@ def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left
     world.sink.write(0, 4, world.records(4, 5))
     world.connect(8, 12)
     # The tests' own session instead of another one, which takes ten seconds to start.
-    monkeypatch.setattr(command, "bare_session", lambda _name, **_conf: world.spark)
+    monkeypatch.setattr(command, "quiet_session", lambda *_: world.spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
     given = ["adopt", world.stream.name, "--from", world.sink.topics_dir]
     planned = CliRunner().invoke(app, [*given, "--dry-run"], env={"COLUMNS": "120"})
@@ -74,4 +75,6 @@ def test_the_command_shows_a_row_per_partition_and_fails_where_something_is_left
     assert CliRunner().invoke(app, given, env={"COLUMNS": "120"}).exit_code == 0
     last = CliRunner().invoke(app, given, env={"COLUMNS": "120"})
     assert (last.exit_code, "Nothing to import: all records" in last.output) == (0, True), last.output
+    (log,) = valid_result("adopt", CliRunner().invoke(app, [*given, "--json"]).stdout)["logs"]
+    assert (log["records"], log["not_archived"]) == (0, [])
     assert ValueFields() == NO_FIELDS

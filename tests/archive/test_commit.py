@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -100,6 +101,23 @@ def test_the_chain_continues_after_a_lost_manifest(store: ObjectStore, stream: S
     assert third.previous == hashlib.sha256(first.to_json()).hexdigest()
 
 
+@pytest.mark.parametrize("near", [-1, 0, 1, 2, 7])
+def test_the_newest_manifest_is_found_from_any_batch_near_it(store: ObjectStore, stream: Stream, near: int) -> None:
+    manifests = [commit(store, stream, batch, batch, batch + 1) for batch in range(3)]
+    assert last_manifest(store, Layout(prefix="", stream=stream.name), "writer", near=near) == manifests[-1]
+
+
+def test_a_listing_for_the_newest_manifest_starts_near_it(
+    store: ObjectStore, settings: Settings, stream: Stream, proxy: FaultProxy
+) -> None:
+    for batch in range(3):
+        commit(store, stream, batch, batch, batch + 1)
+    layout = Layout(prefix="", stream=stream.name)
+    last_manifest(ObjectStore(through(settings, proxy)), layout, "writer", near=1)
+    (listing, _) = proxy.log
+    assert f"start-after={quote(layout.manifest_key('writer', 1), safe='')}" in listing[1]
+
+
 def test_a_file_of_another_range_is_refused(store: ObjectStore, stream: Stream) -> None:
     file = DataFile(
         key="data/x/a.parquet",
@@ -113,6 +131,7 @@ def test_a_file_of_another_range_is_refused(store: ObjectStore, stream: Stream) 
         max_timestamp_us=0,
         days=(),
         checksum="",
+        sha256="",
     )
     with pytest.raises(ConflictError, match=r"expected \[0, 5\), found \[0, 4\) \[data/x/a.parquet\]"):
         commit(store, stream, 0, 0, 5, file)

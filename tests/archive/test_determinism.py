@@ -41,6 +41,7 @@ from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Slice, Target
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.kafka.topics import describe_topic
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
@@ -48,7 +49,6 @@ from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, records
-from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.conformance(5, 8)
 

@@ -2,92 +2,38 @@
 
 import json
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from pyspark.sql import SparkSession
 
 from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.batch.logs import Log, recreate
+from tests.collector import Collector, attributes
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
+from tidemark.core.instruments import STREAM_INSTRUMENTS
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.kafka.positions import Backlog, backlog
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark import monitor as monitoring
 from tidemark.spark.monitor import BatchFigures, Monitor
-from tidemark.spark.telemetry import INSTRUMENTS
-from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.conformance(55)
 
 HOUR_MS = 3_600_000
 ATTRIBUTES = {"tidemark.layer": "archive"}
-
-
-class Collector:
-    """An OTLP/HTTP receiver: every request's path and metrics, in order."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, ExportMetricsServiceRequest]] = []
-        received = self.requests
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                received.append((self.path, ExportMetricsServiceRequest.FromString(body)))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Log nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    @contextmanager
-    def running(self) -> Iterator["Collector"]:
-        thread = threading.Thread(target=self._server.serve_forever)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
-
-    def newest(self) -> dict[str, Any]:
-        """Each metric as last received."""
-        return {
-            metric.name: metric
-            for _, request in self.requests
-            for resource in request.resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        }
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with Collector().running() as running:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
-        yield running
 
 
 def now_ms() -> int:
@@ -102,10 +48,6 @@ def events(output: str, name: str) -> list[dict[str, Any]]:
 def heartbeat(settings: Settings, stream: Stream) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(Oracle(settings, stream.name).body(f"heartbeats/{stream.name}/archive.json"))
     return found
-
-
-def attributes(point: Any) -> dict[str, str]:
-    return {item.key: item.value.string_value for item in point.attributes}
 
 
 def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
@@ -154,7 +96,7 @@ def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
     resource = collector.requests[-1][1].resource_metrics[0].resource
     assert attributes(resource)["service.name"] == "tidemark"
     metrics = collector.newest()
-    wanted = {"tidemark.stream": stream.name, **ATTRIBUTES}
+    wanted = {"tidemark.deployment": settings.deployment, "tidemark.stream": stream.name, **ATTRIBUTES}
     sums = {name: metric.sum for name, metric in metrics.items() if metric.HasField("sum")}
     assert all([attributes(point) for point in item.data_points] == [wanted] for item in sums.values())
     assert all(item.is_monotonic for item in sums.values())
@@ -258,7 +200,7 @@ def test_a_collector_receives_every_instrument_that_the_reference_lists(
         monitor.batch(BatchFigures(batch=0, ends={}, seconds=1, upload_seconds=(0.5,)))
     kinds = {"sum": "counter", "histogram": "histogram", "gauge": "gauge"}
     received = {(metric.name, kinds[metric.WhichOneof("data")], metric.unit) for metric in collector.newest().values()}
-    assert received == {(item.name, item.kind, item.unit) for item in INSTRUMENTS}
+    assert received == {(item.name, item.kind, item.unit) for item in STREAM_INSTRUMENTS}
 
 
 def test_a_repeated_s3_request_is_counted_as_a_retry(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.archive.compacting import WEEK, compaction, delete, make
 from tests.archive.small import NOW, Small
-from tests.archive.test_compaction import WEEK, compaction, delete, make
 from tidemark.core.offsets import TopicPartition
+from tidemark.installation import PROJECT
 from tidemark.s3 import ObjectStore
-from tidemark.stack.local import PROJECT
 
 pytestmark = pytest.mark.conformance(57)
 

@@ -33,7 +33,7 @@ def make_log(settings: Settings, make_stream: MakeStream, make_topic: MakeTopic,
 
 def read(log: Log, now: datetime) -> Retention:
     history = read_archived(log.store, log.layout, log.stream).history()
-    return read_retention(log.settings.kafka, log.stream, history, now)
+    return read_retention(log.settings.kafka, log.stream, history.first_missing, now)
 
 
 def moment() -> tuple[datetime, int]:

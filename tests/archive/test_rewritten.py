@@ -233,6 +233,7 @@ def file_of(span: OffsetRange) -> DataFile:
         max_timestamp_us=0,
         days=(day,),
         checksum="",
+        sha256="",
     )
 
 

@@ -160,7 +160,7 @@ def test_half_a_million_values_in_one_batch_make_few_objects_and_a_repetition_th
 def test_the_data_file_has_rows_extent_and_days(target: FileTarget) -> None:
     (file,) = write(target, [row(*item) | {"path": "all"} for item in ROWS])
     noon_us = int(NOON.timestamp()) * 1_000_000
-    assert replace(file, checksum="", bytes=0) == DataFile(
+    assert replace(file, checksum="", sha256="", bytes=0) == DataFile(
         key=archived(target, "all", 0),
         log=LOG,
         range=RANGE,
@@ -175,6 +175,7 @@ def test_the_data_file_has_rows_extent_and_days(target: FileTarget) -> None:
             DayRows(day=date(2013, 1, 15), rows=2, first_offset=101, last_offset=105),
         ),
         checksum="",
+        sha256="",
     )
 
 

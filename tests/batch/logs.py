@@ -144,6 +144,7 @@ class Log:
             max_timestamp_us=max(ms for _, ms in rows) * 1000,
             days=tuple(days),
             checksum="by hand",
+            sha256=hashlib.sha256(body).hexdigest(),
         )
 
 

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -60,6 +61,7 @@ def archive_rows(
         max_timestamp_us=max(timestamps),
         days=_days(rows, zone),
         checksum="by hand",
+        sha256=sha256(body).hexdigest(),
     )
     return key, Manifest(
         stream=layout.stream,

@@ -127,8 +127,6 @@ def test_a_check_that_is_there_twice_or_breaks_the_library_takes_no_other_with_i
     made: list[tuple[str, dict[str, Any], Literal["critical", "warning"]]] = [
         ("expect_column_values_to_not_be_null", {"column": "id"}, "critical"),
         ("expect_column_values_to_not_be_null", {"column": "id"}, "warning"),
-        ("expect_column_values_to_be_null", {"column": "id", "id": "x"}, "warning"),
-        ("expect_column_values_to_be_null", {"column": "id", "meta": {"check": 7}}, "warning"),
         ("expect_column_values_to_be_in_set", {"column": "id", "value_set": {"$PARAMETER": "x"}}, "warning"),
         (
             "expect_column_kl_divergence_to_be_less_than",
@@ -141,7 +139,23 @@ def test_a_check_that_is_there_twice_or_breaks_the_library_takes_no_other_with_i
     ]
     outcomes = evaluate(rows, checks)
     assert [item.expected for item in outcomes] == checks
-    assert [(item.success, item.exception is None) for item in outcomes] == [(True, True)] * 2 + [(False, False)] * 4
+    assert [(item.success, item.exception is None) for item in outcomes] == [(True, True)] * 2 + [(False, False)] * 2
+
+
+def test_a_condition_limits_a_check_to_the_rows_that_meet_it(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1, 'a'), (2, NULL), (3, NULL) AS rows(id, name)")
+    checks = [
+        Expected(
+            expectation="expect_column_values_to_not_be_null",
+            kwargs={"column": "name", "row_condition": condition},
+            severity="critical",
+            built_in=False,
+        )
+        for condition in ("id = 1", "id < 3", "id > 3")
+    ]
+    outcomes = evaluate(rows, checks)
+    assert [item.success for item in outcomes] == [True, False, None]
+    assert [item.expected for item in outcomes] == checks
 
 
 def test_evaluation_leaves_nothing_cached(spark: SparkSession) -> None:

@@ -18,6 +18,7 @@ from tests.faults import FaultProxy, Rule
 from tidemark.core.errors import ConfigError, IncompleteError, ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.seal import Difference
+from tidemark.current_view.day_states import StoredDays, _shown
 from tidemark.current_view.frame import current, frame
 from tidemark.current_view.view import View, pin
 from tidemark.reconcile.audit.step import audit_run
@@ -29,6 +30,7 @@ from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.seals import latest_seals
+from tidemark.tables.snapshots import main_history
 
 COLUMNS = ["_day", "_topic_id", "_kafka_partition", "_offset", "_timestamp", "_event_time", "id", "name", "delay"]
 
@@ -48,11 +50,16 @@ def world(spark: SparkSession, settings: Settings, tmp_path: Path) -> World:
 
 
 def pinned(world: World) -> View:
-    """The view of everything archived so far."""
+    """The view of everything archived so far; the quick status of days sees the same."""
     run = world.run("archive")
     for item in world.manifests:
         run.store.put_if_absent(run.layout.manifest_key(item.writer, item.batch), item.to_json())
-    return pin(world.settings, world.name)
+    view = pin(world.settings, world.name)
+    stored = StoredDays.read(world.settings, run.store, view.stream)
+    assert stored.history == main_history(view.table)
+    plan, not_ours = _shown(world.settings, view.stream, stored)
+    assert (plan.archive_parts, not_ours) == (view.plan.archive_parts, view.days_not_ours)
+    return view
 
 
 def rows(found: DataFrame) -> list[tuple[Any, ...]]:

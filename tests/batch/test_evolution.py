@@ -259,9 +259,10 @@ def test_the_command_shows_what_a_definition_does_to_its_table(
     # The command ends its Spark, which is all tests' here.
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
     done = CliRunner().invoke(app, ["streams"])
-    right, wrong, problem = done.stdout.splitlines()
+    right, costs, wrong, problem = done.stdout.splitlines()
     changes = "the next rebuild changes the table: column delay renamed to minutes"
     assert right == f"{names[0]}  ok: definition, transformation (4 columns), 0 checks, table; {changes}"
+    assert costs.startswith("  S3 in a day with 1 partition and records at all times: at most ")
     assert wrong == f"{names[1]}  invalid: 1 problem"
     assert problem.startswith(f"  table {names[1]} can't take a change: found column delay: table float, definition no")
     assert done.exit_code == 1

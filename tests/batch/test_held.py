@@ -25,19 +25,14 @@ from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.tables.seals import day_seals, latest_seals
 
-# Great Expectations wants conditions as objects, which no YAML file holds.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The condition_parser parameter is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:Passing a string to the row_condition parameter:DeprecationWarning"),
-    pytest.mark.conformance(47),
-]
+pytestmark = pytest.mark.conformance(47)
 
 NAMES = {"expectation": "expect_column_values_to_be_in_set", "kwargs": {"column": "name", "value_set": ["ROW"]}}
 
 
 def fails_on(number: int) -> dict[str, Any]:
     """A check that Spark can't evaluate where there is a row of that id: it divides by zero."""
-    condition = {"column": "id", "row_condition": f"10 / (id - {number}) > -100", "condition_parser": "spark"}
+    condition = {"column": "id", "row_condition": f"10 / (id - {number}) > -100"}
     return {"expectation": "expect_column_values_to_not_be_null", "kwargs": condition}
 
 
@@ -272,7 +267,7 @@ def without_delays(spark: SparkSession) -> DataFrame:
 
 
 def test_a_check_that_saw_no_value_is_unknown(spark: SparkSession) -> None:
-    above_5 = {"column": "id", "row_condition": "id > 5", "condition_parser": "spark"}
+    above_5 = {"column": "id", "row_condition": "id > 5"}
     checks = [
         critical("expect_column_values_to_be_between", {"column": "delay", "max_value": 3}),
         critical("expect_column_values_to_not_be_null", above_5),

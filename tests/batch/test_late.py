@@ -12,7 +12,7 @@ from tests.batch.test_current import publish
 from tests.batch.test_report import page_of
 from tests.batch.test_seal import finish
 from tests.batch.world import TRANSFORM, ZONE, World, january, moment, value
-from tidemark.cli import versions as command
+from tidemark.cli import day as command
 from tidemark.core.plan import DayPlan, LateDay
 from tidemark.core.seal import Difference
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
@@ -82,7 +82,7 @@ def test_a_later_version_shows_its_changes_in_seal_report_and_list(
     third = rollback_day(world.run("back"), spark, day=DAY, version=1)
     assert third.difference == Difference(added=1, removed=1, changed=1)
     monkeypatch.setattr(command, "connect_s3", lambda _: world.settings)
-    command.print_versions(None, world.name, str(DAY))
+    command.print_day(None, world.name, str(DAY), as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     against = [line for line in lines if line[:2] == ["against", "version"]]
     changes = ["1", "added,", "1", "removed,", "1", "changed"]
@@ -169,7 +169,7 @@ def test_late_records_reopen_days_within_reopen_days_and_the_rest_are_reported(l
     assert plan.ignored == (LateDay(day=MONDAY, records_max=3),)
     page = page_of(run, report_run(run))
     assert run.require(REPORT)["ignored"] == [{"day": "2013-01-14", "records_max": 3}]
-    assert "2013-01-14 (3 at most)" in page.text
+    assert "late records that are not published (upper bound) 2013-01-14 3 after the day was sealed" in page.text
     asked = plan_run(log.run("asked", reopen_days=0), [MONDAY, TUESDAY], False)
     assert [item.day for item in asked.days] == [MONDAY, TUESDAY]
     backfill = plan_run(log.run("backfill", reopen_days=0), [MONDAY - timedelta(days=1)], False)

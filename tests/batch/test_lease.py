@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from functools import partial
 from threading import Event
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,10 +18,11 @@ from tests.conftest import MakeStream, Produce
 from tests.waiting import wait_until
 from tidemark.core.errors import ConflictError, FormatError, RequestError
 from tidemark.reconcile import lease
-from tidemark.reconcile.lease import EXPIRES_AFTER, Holder, check_lease, holding, release, take
+from tidemark.reconcile.lease import EXPIRES_AFTER, Holder, check_lease, holding, release, renewing, take
 from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
+from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.seals import latest_seals
 
@@ -115,6 +116,32 @@ def test_a_step_renews_the_lease_while_it_works_and_then_keeps_it(log: Log, monk
         wait_until(lambda: renewed() > first, "it is renewed", 30)
     check_lease(run)
     assert take(other) is not None
+
+
+def test_an_application_renews_only_the_lease_that_its_run_has(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, other = log.run("run"), log.run("other")
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
+    taken(run)
+    with renewing(run):
+        first = holder_seen_by(other).renewed_at_us
+        wait_until(lambda: holder_seen_by(other).renewed_at_us > first, "it is renewed", 30)
+        release(run)  # as the report of a failed run does, while its application still works
+        taken(other)
+        body, update, rounds = run.store.get(run.layout.lease_key), ObjectStore.update, list[str]()
+
+        def counted(*arguments: Any) -> bytes | None:
+            rounds.append("once more")
+            return update(*arguments)
+
+        monkeypatch.setattr(ObjectStore, "update", counted)
+        wait_until(lambda: len(rounds) >= 3, "it has tried again", 30)
+        assert run.store.get(run.layout.lease_key) == body
+
+
+def holder_seen_by(run: Run) -> Holder:
+    holder = take(run)
+    assert holder is not None
+    return holder
 
 
 def test_a_run_that_lost_its_lease_seals_nothing_until_that_is_free_again(

@@ -280,7 +280,7 @@ def test_a_rebuild_mends_a_damaged_table_file_and_reports_no_difference_to_it(
     one_more = DayDifference(day=january(14), rows=Difference(added=1, removed=0, changed=0), examples=())
     assert run.require(REBUILD).differences == (one_more,)
     for day in (12, 13):
-        assert f"2013-01-{day}: no difference to the earlier version" in caplog.text
+        assert f"2013-01-{day}: not compared with the earlier version" in caplog.text
 
 
 def test_a_missing_table_file_is_an_error_that_says_what_a_forced_run_does(world: World) -> None:
@@ -335,7 +335,7 @@ def reopened_run(spark: SparkSession, settings: Settings, tmp_path_factory: pyte
 def worker_died_of(raised: str) -> TidemarkError:
     """What Spark makes of an exception in a Python worker, as the rebuild passes it on."""
     text = f"An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File a\n{raised}"
-    return rebuild_error(PythonException(text), archive="the archive", code=Path("code.py"))
+    return rebuild_error(PythonException(text), archive="the archive", code=Path("code.py"), personal=False)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below, recreate
 from tests.batch.steps import pass_audit
 from tests.batch.test_seal import finalized, finish
 from tests.conftest import Record
+from tests.core.test_heartbeat import EXAMPLE
 from tidemark.cli.app import app
 from tidemark.core.errors import IncompleteError
-from tidemark.core.heartbeat import Heartbeat
 from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import Gap, LogRange, Neighbours
@@ -99,7 +99,7 @@ def test_a_loss_stops_the_run_until_it_is_accepted_and_once_sealed_it_is_known(
     with pytest.raises(IncompleteError) as caught:
         finalize_plan_run(log.run())
     assert f"expected no gap, found {sentence} [run run-1" in str(caught.value)
-    assert "Set batch.accept_loss" in str(caught.value)
+    assert "run them again and accept the loss" in str(caught.value)
     assert sentence in caplog.messages
     accepted = log.run(accept_loss=True)
     finalize_plan_run(accepted)
@@ -123,22 +123,12 @@ def test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof(l
     log.archive(0, 4)
     first, second = (log.owner(partition) for partition in (0, 1))
     plan_run(log.run(), [MONDAY], False)  # sees that the first partition ends at 10
-    beat = Heartbeat(
-        deployment="test",
+    beat = replace(
+        EXAMPLE,
         stream=log.stream.name,
-        layer="archive",
         state="failed",
         time=datetime.now(UTC),
-        version=1,
-        writer=None,
-        batch=None,
         positions=(),
-        lag_records=None,
-        lag_seconds=None,
-        overflow_rows=0,
-        out_of_bounds_rows=0,
-        alarm_until=None,
-        error=None,
         extents=(LogRange(log=second, range=OffsetRange(start=2, end=5)),),
     )
     log.store.put(log.layout.heartbeat_key("archive"), beat.to_json())
@@ -201,7 +191,13 @@ def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified
     assert report["logs"][0]["lost"] == [
         {"start": 10, "end": 20, "topic_deleted": False, "time": between, "before_us": NINE, "after_us": ELEVEN}
     ]
-    assert report["retention"] == {"summary": "nothing waits", "alarm": False, "lines": []}
+    assert report["retention"] == {
+        "summary": "nothing waits",
+        "alarm": False,
+        "lines": [],
+        "alarm_hours": log.stream.archive.retention_alarm_hours,
+        "runways": [],
+    }
     page = (run.store.get(key) or b"").decode()
     assert page.count(between) == 2  # at the top, and with its log
     found = verify_day(log.settings, log.stream.name, MONDAY)

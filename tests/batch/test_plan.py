@@ -114,7 +114,7 @@ def test_what_retention_took_is_lost_and_final_only_where_the_stream_accepts_it(
     assert plan.logs[0].gaps == (lost, Gap(range=span(13, 20), kind="refill"))
     log.archive(13, 20, writer="refill-run-1")
     with pytest.raises(
-        IncompleteError, match=r"-0 \[10, 13\) lost to retention: 3 offsets, .*\[run run-1 .*accept_loss"
+        IncompleteError, match=r"-0 \[10, 13\) lost to retention: 3 offsets, .*\[run run-1 .*accept the loss"
     ):
         finalize_plan_run(log.run())
     final = finalize_plan_run(log.run(accept_loss=True))

@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.catalog import another_catalog
+from tests.collector import Collector, step_exports
+from tests.command_json import valid_result
 from tests.conftest import MakeStream, Produce
 from tidemark.cli import app as command_line
 from tidemark.core.layout import Layout
@@ -46,7 +48,11 @@ def published(settings: Settings, stream: Stream) -> list[int]:
 
 
 def test_a_day_that_nobody_archived_is_refilled_published_and_sealed(
-    settings: Settings, make_stream: MakeStream, produce: Produce, capsys: pytest.CaptureFixture[str]
+    settings: Settings,
+    make_stream: MakeStream,
+    produce: Produce,
+    collector: Collector,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(batch={"wait_seconds": 0, "checks": [POSITIVE]})
     produce(stream.topic, [(None, json.dumps({"n": n}).encode(), NOON_MS, 0, ()) for n in range(5)])
@@ -61,6 +67,30 @@ def test_a_day_that_nobody_archived_is_refilled_published_and_sealed(
     seal = read_seal(ObjectStore(settings), layout, DAY, 1)
     assert seal is not None
     assert seal.rows_published == 5
+    exports = step_exports(collector)
+    assert [item.step for item in exports] == [
+        *("wait", "plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal", "delivery", "report")
+    ]
+    exported = [item.values for item in exports]
+    assert all(0 <= values.pop("tidemark.step.duration") < 600 for values in exported)
+    assert {values.pop("tidemark.step.failed") for values in exported} == {0}
+    assert exported == [
+        {},
+        {},
+        {"tidemark.refill.offsets": 5, "tidemark.refill.lost": 0},
+        {"tidemark.plan.lost": 0},
+        {
+            "tidemark.rebuild.read": 5,
+            "tidemark.rebuild.published": 5,
+            "tidemark.rebuild.quarantined": 0,
+            "tidemark.rebuild.duplicates": 0,
+        },
+        {"tidemark.audit.held_back": 0, "tidemark.audit.failed_checks": 0},
+        {"tidemark.publish.days": 1},
+        {"tidemark.seal.days": 1},
+        {},
+        {},
+    ]
 
 
 def test_a_failed_check_is_reported_and_ends_the_command_with_1(
@@ -69,11 +99,14 @@ def test_a_failed_check_is_reported_and_ends_the_command_with_1(
     stream = make_stream(batch={"wait_seconds": 0, "checks": [POSITIVE]})
     produce(stream.topic, [(None, json.dumps({"n": n}).encode(), NOON_MS, 0, ()) for n in (1, -1)])
 
-    assert reconcile(stream.name, "--from", str(DAY)) == 1
+    assert reconcile(stream.name, "--from", str(DAY), "--json") == 1
 
     printed, problem = capsys.readouterr()
-    assert "report.html" in printed
-    assert problem.startswith("QualityError: ")
+    found = valid_result("reconcile", printed)
+    assert (found["verdict"], found["days"], found["sealed"]) == ("failed", [str(DAY)], [])
+    assert found["error"].startswith("QualityError: ")
+    assert "report.html" in problem
+    assert "QualityError: " in problem
     assert published(settings, stream) == []
 
 

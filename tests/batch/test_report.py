@@ -1,5 +1,6 @@
 """The report of runs that ended well, badly, and nowhere: its figures, its words, and that its page is inert."""
 
+import hashlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from tidemark.core.outcome import Outcome
 from tidemark.core.plan import DayPlan, Gap, Hole, LogPlan, Overlap, Plan, Target, Used
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.report.offset_axis import WIDTH, draw, writer_colours
 from tidemark.reconcile.report.outcomes import Outcomes
-from tidemark.reconcile.report.page import WIDTH, draw, render, writer_colours
+from tidemark.reconcile.report.page import render
 from tidemark.reconcile.report.report import make_report, report_run
 from tidemark.reconcile.results import (
     FINALIZE_PLAN,
@@ -78,6 +80,13 @@ def test_a_complete_run_is_reported_in_figures(spark: SparkSession, settings: Se
     key = report_run(run)
     assert key == run.layout.run_key("first", "report.html")
     report = run.require(REPORT)
+    assert report["quality"]["data_docs"] == [{"day": "2013-01-14", "name": "data-docs-2013-01-14.html"}]
+    assert "data-docs-2013-01-14.html" in page_of(run, key).attributes["href"]
+    docs = page_of(run, run.layout.run_key("first", "data-docs-2013-01-14.html"))
+    assert "every record occurs once" in docs.text
+    assert docs.attributes["href"] == ["report.html"]
+    seal = run.store.get(run.layout.seal_key(january(14), 1))
+    assert seal is not None
     assert report["verdict"]["status"] == "complete"
     assert report["days"] == [
         {
@@ -94,8 +103,18 @@ def test_a_complete_run_is_reported_in_figures(spark: SparkSession, settings: Se
             "difference": None,
             "held": None,
             "seal": run.layout.seal_key(january(14), 1),
+            "seal_sha256": hashlib.sha256(seal).hexdigest(),
+            "certificate": run.layout.certificate_key(january(14), 1),
+            "delivery": None,
+            "profile": report["days"][0]["profile"],
+            "recovered": None,
+            "before": None,
+            "weekdays": [],
+            "band": [],
         }
     ]
+    assert [item["hour"] for item in report["days"][0]["profile"]["hours"]] == [12]
+    assert report["use"][0]["answer"] == "yes"
     assert report["logs"][0]["offsets"] == {
         "target": 1502,
         "used": 1502,
@@ -107,7 +126,11 @@ def test_a_complete_run_is_reported_in_figures(spark: SparkSession, settings: Se
         "overlapping": 600,
         "holes": 0,
     }
-    assert report["html_url"] == f"s3://{settings.bucket}/{key}"
+    written = run.store.get(key)
+    assert run.store.get(report_run(run)) == written  # again, later
+    index = page_of(run, run.layout.report_index_key)
+    assert "first/report.html" in index.attributes["href"]
+    assert "2013-01-14 yes 1 1,500 1 passed first" in index.text
     page = page_of(run, key)
     assert "2013-01-14 is complete" in page.text
     assert "1,501 read = 1,500 published + 1 quarantined" in page.text
@@ -134,9 +157,14 @@ def test_a_failed_audit_is_reported_with_hostile_values_escaped(
     assert HOSTILE in page.text  # as text
     assert "<IMG SRC=X ONERROR=ALERT(2)>" in page.text
     assert not {"script", "img", "link", "iframe"} & set(page.tags)
-    assert not {"src", "href", "onerror", "onload"} & set(page.attributes)
+    assert not {"src", "onerror", "onload"} & set(page.attributes)
+    # Places in the page itself, the day's Data Docs, and the index beside the runs.
+    assert {item for item in page.attributes["href"] if item[0] != "#"} == {
+        "../index.html",
+        "data-docs-2013-01-14.html",
+    }
     assert '"><b>writer' in page.attributes["title"]
-    assert page.text.count("not reached") == 2  # publish and seal
+    assert page.text.count("not reached") == 5  # approve, publish, seal, and delivery, which has a sentence, too
 
 
 def test_a_run_that_never_planned_still_has_a_page(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
@@ -235,7 +263,8 @@ def test_the_bar_places_every_range_between_start_and_high_watermark(run: Run) -
     assert [(item.x, item.width) for item in drawing.overlaps] == [(0.0, 100.0)]
     assert drawing.holes[0].x + drawing.holes[0].width <= WIDTH
     page = Page(render(report))
-    assert (page.tags.count("svg"), page.tags.count("rect")) == (1, 8)
+    axis = page.tags[page.tags.index("svg", page.tags.index("ul", page.tags.index("dl"))) :]
+    assert axis.count("rect") == 8
 
 
 def test_results_of_an_earlier_attempt_are_not_taken_for_this_one(run: Run) -> None:
@@ -248,7 +277,7 @@ def test_results_of_an_earlier_attempt_are_not_taken_for_this_one(run: Run) -> N
     )
     report = make_report(run, outcomes)
     states = [item["status"] for item in report["steps"]]
-    assert states == ["not needed", "ok", "not needed", "ok", "earlier attempt", *["not reached"] * 3]
+    assert states == ["not needed", "ok", "not needed", "ok", "earlier attempt", *["not reached"] * 5]
     assert report["verdict"]["title"] == "The run stopped before step rebuild"
 
 

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from tests.batch.steps import pass_audit
 from tests.batch.world import World, january, moment, value
-from tidemark.cli import versions as command
+from tests.command_json import valid_result
+from tidemark.cli import day as command
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError, FormatError, RequestError, ServiceError, TidemarkError
+from tidemark.core.layout import Layout
 from tidemark.core.plan import Plan
 from tidemark.core.seal import Seal
 from tidemark.reconcile import app as step_app_module
@@ -29,6 +31,8 @@ from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.tables.certificates import day_certificates
+from tidemark.tables.history_columns import REASONS, RUNS, HistoryTable
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import day_seals, latest_seals
@@ -181,6 +185,26 @@ def test_any_version_comes_back_as_a_new_one_which_only_late_records_change(worl
     assert (sixth.version, sixth.reason, sixth.rolled_back_to) == (6, "late", None)
     assert rows(world) == truth(world)
     assert [item.rolled_back_to for item in day_seals(run.store, run.layout, DAY)] == [None, None, 1, 2, 3, None]
+    certificates = day_certificates(run.store, run.layout, DAY)
+    lists = [certificates[version].seal["objects"]["sha256"] for version in range(1, 7)]
+    assert lists[2:5] == [lists[0], lists[1], lists[0]]
+    assert len(set(lists)) == 3
+    quarantined = {1: 1, 2: 2, 3: 1, 4: 2, 5: 1, 6: 3}
+    history = {version: (version - 2 if 3 <= version <= 5 else None, rows) for version, rows in quarantined.items()}
+    assert (_history(world, RUNS, "rolled_back_to", "rows_quarantined"), _reasons(world)) == (history, quarantined)
+
+
+def _history(world: World, table: HistoryTable, *columns: str) -> dict[int, tuple[Any, ...]]:
+    """Some columns of the day's rows in a history table, by version."""
+    loaded = load_table(world.settings, table.name)
+    assert loaded is not None
+    found = loaded.scan(row_filter=f"stream = '{world.name}' AND day = '{DAY}'").to_arrow().to_pylist()
+    return {row["version"]: tuple(row[name] for name in columns) for row in found}
+
+
+def _reasons(world: World) -> dict[int, int]:
+    """Rejected rows by version, of which the day has one reason."""
+    return {version: rows for version, (rows,) in _history(world, REASONS, "row_count").items()}
 
 
 @pytest.mark.conformance(20)
@@ -191,7 +215,7 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     late(world, 100)
     rebuilt(world, "second", NEIGHBOUR)
     second = truth(world)
-    monkeypatch.setattr(command, "connect_s3", lambda _: world.settings)
+    monkeypatch.setattr("tidemark.cli.rollback.connect_s3", lambda _: world.settings)
     monkeypatch.setattr(step_app_module, "settings", lambda: world.settings)
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # both end their Spark, which is all tests' here
     done = CliRunner().invoke(app, ["rollback", world.name, str(DAY), "--to", "1"])
@@ -199,6 +223,9 @@ def test_the_command_and_the_application_of_the_dag_bring_a_version_back(
     printed = f"{DAY} of stream {world.name} is rolled back to version 1\nversion 3: 10 rows in snapshot "
     assert printed in done.stdout
     assert rows(world) == first != second
+    repeated = CliRunner().invoke(app, ["rollback", world.name, str(DAY), "--to", "1", "--json"])
+    found = valid_result("rollback", repeated.stdout)
+    assert (found["already"], found["version"], found["rolled_back_to"]) == (True, 3, 1)
 
     script, run = Path(__file__).parents[2] / "spark_apps" / "rollback.py", world.run("forth")
     arguments = ["--stream", world.name, "--run", run.name, f"--day={DAY}", "--version=2"]
@@ -236,20 +263,27 @@ def test_every_version_is_listed_and_can_be_read_as_the_page_says(
 
     monkeypatch.setattr(command, "connect_s3", lambda _: settings)
     monkeypatch.setenv("COLUMNS", "40")
-    command.print_versions(None, world.name, str(DAY))
+    command.print_day(None, world.name, str(DAY), as_json=False)
     titles = [
         "Version 1: rebuilt on request",
         "Version 2: rebuilt for late records",
         "Version 3: rolled back to version 1, current",
     ]
-    lines = [f"{DAY} of stream {world.name}"]
+    layout = Layout(prefix=settings.prefix, stream=world.name)
+    lines = [f"Yes, proven: {DAY} of {world.name}."]
     changes = [None, "1 added, 0 removed, 0 changed", "0 added, 1 removed, 0 changed"]
     for item, title, change in zip(found.versions, titles, changes, strict=True):
         seal, good = item.seal, len(expected[item.seal.version])
         sealed = datetime.fromtimestamp(seal.sealed_at_us // 1_000_000, UTC).isoformat()
         before = {f"against version {seal.version - 1}": change} if change else {}
-        values = (good, good - 9, *before.values(), seal.snapshot_id, seal.quarantine_snapshot_id, sealed, seal.run)
-        labels = ("rows", "quarantined", *before, "snapshot", "quarantine snapshot", "sealed", "run")
+        snapshots = seal.snapshot_id, seal.quarantine_snapshot_id
+        report = f"s3://{settings.bucket}/{layout.run_key(seal.run, 'report.html')}"
+        key = layout.seal_key(DAY, seal.version)
+        values = (good, good - 9, *before.values(), *snapshots, "unchecked", sealed, seal.run, key, report)
+        labels = (
+            *("rows", "quarantined", *before, "snapshot", "quarantine snapshot", "checks", "sealed", "run"),
+            *("seal", "report"),
+        )
         lines += [title, *(f"  {label:<21}{value}" for label, value in zip(labels, values, strict=True))]
     assert capsys.readouterr().out.splitlines() == lines
 
@@ -302,8 +336,13 @@ def test_a_rollback_that_was_cut_off_before_its_seal_is_finished_by_a_repeat(
     )
     with pytest.raises(ConflictError, match=r"found rows of run rollback-2013-01-14-3-to-1 in snapshot .*, not sealed"):
         back(world, "another", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(rollback_module, "write_history", unavailable)
+        with pytest.raises(ServiceError):
+            back(world, "cut off again", 1)
     assert back(world, "repeat", 1).version == 3
     assert (snapshots(world), rows(world)) == (before, first)
+    assert _history(world, RUNS, "rolled_back_to")[3] == (1,)
 
 
 @pytest.mark.conformance(17)

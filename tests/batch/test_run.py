@@ -19,12 +19,18 @@ def test_a_run_name_is_safe_in_keys_and_branches_and_no_two_ids_share_one(one: s
     assert name
     assert all(character.isascii() and (character.isalnum() or character in "_-") for character in name)
     assert len(name) < 140
+    assert run_name(name) == name
     assert (name == run_name(other)) == (one == other)
 
 
 def test_a_safe_id_is_its_own_name_and_airflows_ids_stay_readable() -> None:
     assert run_name("demo_2013-01-14") == "demo_2013-01-14"
     assert run_name("scheduled__2013-01-15T00:30:00+00:00").startswith("scheduled__2013-01-15T00-30-00-00-00-")
+
+
+def test_the_name_of_a_long_id_is_its_own_name() -> None:
+    name = run_name(f"rebuild__manual__2026-11-26T07:40:48+00:00{'_of_a_chunk' * 12}")
+    assert run_name(name) == name
 
 
 def test_a_step_saves_how_long_it_took_and_its_result(log: Log) -> None:

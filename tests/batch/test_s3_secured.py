@@ -11,12 +11,13 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.certificates import make_certificates
 from tests.conftest import MakeStream, Produce
 from tests.s3_server import EXTERNAL_ID, ROLE, s3_server
+from tidemark.installation import PROJECT
 from tidemark.s3 import ensure_bucket
 from tidemark.settings import Settings
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.certificates import server_certificate
+from tidemark.stack.local import LocalStack
 from tidemark.verify.day import verify_day
 
 pytestmark = pytest.mark.services
@@ -40,6 +41,7 @@ sys.argv = ["tidemark", "reconcile", stream.name, "--from", sys.argv[2]]
 app.main()
 """
 KINDS = {
+    "certificates",
     "checkpoints",
     "conditional-writes.probe",
     "data",
@@ -49,6 +51,8 @@ KINDS = {
     "manifests",
     "runs",
     "seals",
+    "status",
+    "summaries",
     "warehouse",
 }
 
@@ -60,8 +64,8 @@ def test_every_object_of_a_day_is_encrypted_and_written_by_the_role_over_tls(
     stream = make_stream(batch={"wait_seconds": 0})
     values = [json.dumps({"n": n}).encode() for n in range(3)] + [b"no JSON"]
     produce(stream.topic, [(None, value, NOON_MS, 0, ()) for value in values])
-    authority, *certificate = make_certificates(tmp_path)
-    with s3_server((certificate[0], certificate[1])) as server:
+    tls = server_certificate(tmp_path / "tls")
+    with s3_server((tls.certificate, tls.key)) as server:
         key, secret = (
             found.get_secret_value() for found in (stack.settings.s3_access_key, stack.settings.s3_secret_key)
         )
@@ -71,7 +75,7 @@ def test_every_object_of_a_day_is_encrypted_and_written_by_the_role_over_tls(
             "s3_sts_endpoint": server.url,
             "s3_role_arn": ROLE,
             "s3_external_id": EXTERNAL_ID,
-            "s3_ca_bundle": str(authority),
+            "s3_ca_bundle": str(tls.ca),
             "s3_encryption": "aws:kms",
             "s3_kms_key": KEY,
             "s3_bucket_key": "true",
@@ -99,7 +103,7 @@ def test_every_object_of_a_day_is_encrypted_and_written_by_the_role_over_tls(
             region_name="us-east-1",
             aws_access_key_id=key,
             aws_secret_access_key=secret,
-            verify=str(authority),
+            verify=str(tls.ca),
         )
         found: dict[str, dict[str, Any]] = {}
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=settings.bucket):

@@ -99,7 +99,7 @@ def collected(spark: SparkSession, settings: Settings, slices: list[Slice]) -> l
 def test_odd_records_are_read_back_to_the_byte(
     spark: SparkSession, settings: Settings, target: FileTarget, make_stream: MakeStream
 ) -> None:
-    slices = [Slice(key=write(target, ODD), log=LOG, range=RANGE, whole=True)]
+    slices = [Slice(key=write(target, ODD), log=LOG, range=RANGE, whole=True, bytes=0, sha256="")]
     assert collected(spark, settings, slices) == ODD
 
 
@@ -113,6 +113,8 @@ def test_slices_are_trimmed_to_their_offsets(
             log=LOG,
             range=OffsetRange(start=start, end=end),
             whole=False,
+            bytes=0,
+            sha256="",
         )
         for start, end in ((0, 11), (11, 55), (55, 91))
     ]
@@ -140,8 +142,8 @@ def test_only_the_slices_objects_are_read_whatever_folders_are_called(
     assert len({key.rsplit("/", 1)[0] for key in keys}) == 1
     whole, part = OffsetRange(start=0, end=100), OffsetRange(start=250, end=260)
     slices = [
-        Slice(key=keys[0], log=LOG, range=whole, whole=True),
-        Slice(key=keys[2], log=LOG, range=part, whole=False),
+        Slice(key=keys[0], log=LOG, range=whole, whole=True, bytes=0, sha256=""),
+        Slice(key=keys[2], log=LOG, range=part, whole=False, bytes=0, sha256=""),
     ]
     assert collected(spark, settings, slices) == [*rows[:100], *rows[250:260]]
     assert collected(spark, settings, slices[1:]) == rows[250:260]
@@ -158,6 +160,6 @@ def test_a_session_that_ignores_the_list_of_objects_is_refused(
     spark.conf.set(ignored, True)
     try:
         with pytest.raises(IncompleteError, match=f"(?s)expected 1 objects.*found 0.*{re.escape(ignored)}"):
-            read_slices(spark, settings, [Slice(key=key, log=LOG, range=RANGE, whole=True)])
+            read_slices(spark, settings, [Slice(key=key, log=LOG, range=RANGE, whole=True, bytes=0, sha256="")])
     finally:
         spark.conf.unset(ignored)

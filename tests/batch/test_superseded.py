@@ -10,8 +10,10 @@ from tests.batch.steps import pass_audit
 from tests.batch.test_table_maintenance import offsets, staged, verdict
 from tests.conftest import MakeStream
 from tests.tables import read_tables
-from tidemark.cli import days, versions
+from tidemark.cli import day, days
+from tidemark.cli.output import open_console
 from tidemark.core.errors import ConflictError
+from tidemark.inspect.status import read_status
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -85,10 +87,12 @@ def test_a_run_whose_version_another_run_sealed_is_refused(spark: SparkSession, 
 
 
 def shown_days(log: Log, capsys: pytest.CaptureFixture[str]) -> tuple[bool, dict[str, str]]:
-    """Whether ``tidemark days`` finds every day well, and the state of each, with the notes of those that are not."""
+    """Whether ``tidemark status`` finds every day well, and the state of each, with the notes of those that are not."""
     now = datetime(2013, 1, 16, 3, tzinfo=ZONE)
-    well = days.print_days(None, log.stream.name, from_day=None, to_day=None, grace_hours=6, now=now)
+    (found,) = read_status(log.settings, [log.stream.name], now=now)
+    days.print_states(open_console(), log.stream, found.days)
     rows = read_tables(capsys.readouterr().out, "Day")
+    well = not {"day_overdue", "day_unproven", "day_not_ours"} & {item.kind for item in found.problems}
     return well, {row["Day"]: ", ".join(filter(None, [row["State"], row["Notes"]])) for row in rows}
 
 
@@ -97,15 +101,14 @@ def test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_day
     spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for command in (days, versions):
-        monkeypatch.setattr(command, "connect_s3", lambda _: log.settings)
+    monkeypatch.setattr(day, "connect_s3", lambda _: log.settings)
     log.produce(1, at(TUESDAY, 9))
     dead = audited(log, spark, "dead")
     publish_run(dead, spark)
     unproven = {str(MONDAY): "published, not proven, rows of run dead"}
     assert shown_days(log, capsys) == (False, {**unproven, str(TUESDAY): "not sealed yet"})
-    versions.print_versions(None, log.stream.name, str(MONDAY))
-    assert "Published, not proven: readers see rows of run dead" in capsys.readouterr().out
+    assert day.print_day(None, log.stream.name, str(MONDAY), as_json=False) == 1
+    assert "Readers see rows of run dead, which has not sealed them" in capsys.readouterr().out
 
     log.produce(2, at(MONDAY, 20))
     new = staged(log, spark, "new", TUESDAY)

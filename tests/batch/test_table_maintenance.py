@@ -22,7 +22,7 @@ from tidemark.current_view.view import pin
 from tidemark.maintenance import tables as maintenance
 from tidemark.maintenance.archive import Unfinished, unfinished_uploads
 from tidemark.maintenance.run import MAINTAIN, maintain_run
-from tidemark.maintenance.tables import maintain_tables
+from tidemark.maintenance.tables import maintain_history, maintain_tables
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -35,6 +35,7 @@ from tidemark.settings import Settings
 from tidemark.stack.local import LocalStack
 from tidemark.tables import iceberg
 from tidemark.tables.columns import QUARANTINE_SCHEMA
+from tidemark.tables.history_columns import RECONCILIATION, RUNS
 from tidemark.tables.iceberg import IcebergTable, _is_concurrent_commit
 from tidemark.tables.reader import load_table
 from tidemark.tables.versions import day_versions
@@ -253,3 +254,29 @@ def test_a_procedure_is_repeated_while_another_writer_locks_the_catalog(
     monkeypatch.setattr(iceberg, "_is_concurrent_commit", goes)
     assert table.expire((tip,)) > 0
     assert "SQLITE_BUSY" in str(asked[0])
+
+
+def test_old_snapshots_and_orphans_of_the_history_are_removed_once_and_its_rows_stay(
+    stack: LocalStack, spark: SparkSession, log: Log
+) -> None:
+    settings, later = log.settings, datetime.now(UTC) + maintenance.HISTORY_RETENTION + timedelta(minutes=1)
+    tables = {RUNS.name, RECONCILIATION.name}
+    before = {name: table_of(log, name).scan().to_arrow().to_pylist() for name in tables}
+    folder = table_of(log, RUNS.name).location().removeprefix(f"s3://{settings.bucket}/")
+    orphan = f"{folder}/data/orphan.parquet"
+    log.store.put(orphan, b"left by a commit that failed")
+    then = time.time() - timedelta(days=8).total_seconds()
+    os.utime(stack.folder / "s3" / "data" / settings.bucket / orphan, (then, then))
+
+    assert maintain_history(spark, settings, now=datetime.now(UTC), delete=True) == ()
+    shown = {item.name: item for item in maintain_history(spark, settings, now=later, delete=False)}
+    assert tables <= shown.keys()
+    assert shown[RUNS.name].orphans == (f"s3://{settings.bucket}/{orphan}",)
+    done = {item.name: item for item in maintain_history(spark, settings, now=later, delete=True)}
+
+    assert done.keys() == shown.keys()
+    assert {len(table_of(log, name).metadata.snapshots) for name in done} == {1}
+    assert all(done[name].deleted > 0 for name in tables)
+    assert log.store.get(orphan) is None
+    assert {name: table_of(log, name).scan().to_arrow().to_pylist() for name in tables} == before
+    assert maintain_history(spark, settings, now=later, delete=True) == ()

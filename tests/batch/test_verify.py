@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below
 from tests.batch.test_holes import transact
 from tests.batch.verifying import NINE, check, differences, replaced, seal, sealed_in_turn, verify
+from tests.command_json import valid_result
 from tests.conftest import MakeStream, Produce, Record
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.stream.driver import archive
@@ -77,7 +78,7 @@ def test_the_command_prints_the_verdict_and_ends_with_its_code(day: Log) -> None
     with replaced(day, key, b"{}"):
         shown = runner.invoke(app, ["verify", day.stream.name, "2013-01-14", "--json"])
         assert shown.exit_code == 1
-        value = json.loads(shown.stdout)
+        value = valid_result("verify", shown.stdout)
     assert (value["verdict"], value["seal"], value["checks"][0]["total"]) == ("disproven", key, 1)
     assert runner.invoke(app, ["verify", day.stream.name, "2013-01-13"]).exit_code == 2
 

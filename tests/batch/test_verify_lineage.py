@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from tests.archive.compacting import compaction, delete, make
 from tests.archive.small import NOW, START, Small
-from tests.archive.test_compaction import compaction, delete, make
 from tidemark.core.offsets import OffsetRange
 from tidemark.s3 import ObjectStore
 from tidemark.verify.archive import ArchiveReader, Derived

@@ -100,6 +100,7 @@ class World:
         checks: Sequence[dict[str, Any]] = (),
         transform: str = TRANSFORM,
         value_schema: str = "id INT, name STRING, delay DOUBLE",
+        personal: Sequence[str] = (),
         **batch: Any,
     ) -> "World":
         name = f"world_{uuid.uuid4().hex[:10]}"
@@ -108,6 +109,7 @@ class World:
             "topic": name,
             "time_zone": str(ZONE),
             "value_schema": value_schema,
+            "personal": list(personal),
             "speed": {"topic": f"{name}.live", "dead_letter_topic": f"{name}.dead"},
             "batch": {"checks": list(checks), **batch},
         }

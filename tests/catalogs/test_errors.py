@@ -2,17 +2,20 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from sqlalchemy import create_engine
 
 from tests.catalogs.gate import CLIENT, Gate, gate
-from tests.catalogs.postgres import USER
+from tests.catalogs.postgres import PASSWORD, USER
+from tests.hung_server import hung_catalogs, hung_server
 from tidemark.core.errors import ConfigError, ServiceError
 from tidemark.settings import Settings
 from tidemark.stack.files import free_ports
+from tidemark.tables.catalogs import WORK, TimeLimit
 from tidemark.tables.reader import load_table
 
 SECRET = "planted-secret"  # noqa: S105 - no error may show it
@@ -23,10 +26,10 @@ def settings(**own: object) -> Settings:
     return Settings.model_validate({"kafka_bootstrap": "h:1", "bucket": "lake", **keys, **own})
 
 
-def read(found: Settings) -> str:
+def read(found: Settings, limit: TimeLimit = WORK) -> str:
     """The text of the ServiceError."""
     with pytest.raises(ServiceError) as caught:
-        load_table(found, "table")
+        load_table(found, "table", limit)
     assert SECRET not in str(caught.value)
     return str(caught.value)
 
@@ -54,7 +57,20 @@ def test_a_catalog_that_does_not_answer_is_named_with_what_to_check(nobody: str)
     for kind, own in types.items():
         found = read(settings(catalog_type=kind, **own))
         assert found.startswith("the catalog can't be read: expected its tables, found "), found
-        assert f"[{kind} catalog tidemark]. Check TIDEMARK_CATALOG_URI and TIDEMARK_CATALOG_PROPERTIES" in found
+        address = f" at {own['catalog_uri']}" if "catalog_uri" in own else ""
+        assert f"[{kind} catalog tidemark{address}]. Check TIDEMARK_CATALOG_URI and TIDEMARK_CATALOG" in found
+
+
+@pytest.mark.conformance(64)
+@pytest.mark.parametrize("kind", ["jdbc", "rest", "glue", "hive", "nessie"])
+def test_a_catalog_that_accepts_connections_and_hangs_is_an_error_after_the_limit(kind: str) -> None:
+    with hung_server() as server:
+        own = hung_catalogs(server.address)[kind]
+        found = read(settings(catalog_type=kind, **own), TimeLimit(connect_s=4, answer_s=1))
+    assert found.startswith("the catalog does not answer: expected an answer within 1 s, found "), found
+    address = f" at {own['catalog_uri']}" if "catalog_uri" in own else ""
+    assert f"[{kind} catalog tidemark{address}]. Check TIDEMARK_CATALOG_URI" in found
+    assert "and that the catalog runs" in found
 
 
 @pytest.fixture
@@ -114,3 +130,17 @@ def test_a_wrong_password_is_refused_and_not_shown(postgres_url: str) -> None:
     login = {"jdbc.user": USER, "jdbc.password": SECRET}
     found = read(settings(catalog_uri=postgres_url, catalog_properties=login))
     assert f'password authentication failed for user "{USER}"' in found
+
+
+@pytest.mark.services
+def test_a_statement_that_waits_for_a_lock_is_an_error_after_the_limit(postgres_url: str) -> None:
+    login = {"jdbc.user": USER, "jdbc.password": PASSWORD}
+    made = settings(catalog_uri=postgres_url, catalog_properties=login)
+    assert load_table(made, "table") is None  # pyiceberg creates the catalog's own tables
+    other = create_engine(made.iceberg.pyiceberg()["uri"])
+    with closing(other.connect()) as connection:
+        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = '60s'; LOCK TABLE iceberg_tables")
+        found = read(made, TimeLimit(connect_s=10, answer_s=1))
+    assert found.startswith("the catalog does not answer: expected an answer within 1 s, found "), found
+    other.dispose()
+    assert "canceling statement due to statement timeout" in found

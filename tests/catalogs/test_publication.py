@@ -17,9 +17,10 @@ from tests.catalogs.conftest import TYPES, WAYS, Made, as_variables
 from tests.catalogs.gate import CLIENT_SECRET, TOKEN, Gate
 from tests.catalogs.postgres import DATABASE, PASSWORD, USER
 from tests.catalogs.writer import MONDAY, SCHEMA, TUESDAY, Writer
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
 from tidemark.stack.files import write_private
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.tables.columns import DAY
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
@@ -106,7 +107,7 @@ import psutil
 from pydantic import Secret
 from tests.catalogs.writer import MONDAY, SCHEMA, Writer
 from tidemark.settings import settings
-from tidemark.spark.conf import session_conf
+from tidemark.spark.conf import session_conf, session_secrets
 from tidemark.spark.session import spark_session
 from tidemark.tables.iceberg import IcebergTable
 found = settings()
@@ -114,7 +115,9 @@ other = json.loads(sys.argv[2])
 other = found.model_copy(update={**other, "catalog_properties": Secret(other["catalog_properties"])})
 conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[1], "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false", "spark.ui.enabled": "true", "spark.ui.port": "0"}
-spark = spark_session(found, "secrets", {**session_conf(other), **conf})
+spark = spark_session(found, "secrets", conf={**session_conf(other), **conf})
+for name, text in session_secrets(other).items():
+    spark.conf.set(name, text)
 for each in (found, other):
     IcebergTable(spark, each, "hidden").ensure(SCHEMA, {})
 print(Writer(spark, found, "hidden", "first").stage(MONDAY, 5).publish(Barrier(1)))

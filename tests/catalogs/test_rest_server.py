@@ -1,39 +1,19 @@
 """The local stack's REST catalog over TLS."""
 
 import socket
-import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tidemark.core.errors import ServiceError
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
+from tidemark.stack.certificates import server_certificate
 from tidemark.stack.files import free_ports
-from tidemark.stack.local import PROJECT
 from tidemark.stack.processes import Processes
-from tidemark.stack.rest_catalog import ServerTls, rest_catalog_uri, start_rest_catalog
+from tidemark.stack.rest_catalog import rest_catalog_uri, start_rest_catalog
 from tidemark.tables.reader import load_table
-
-
-def signed_by_itself(folder: Path) -> ServerTls:
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    names = "subjectAltName=IP:127.0.0.1"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    options = ["-subj", "/CN=localhost", "-addext", names, "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command, *options], check=True, capture_output=True)
-    return ServerTls(certificate=certificate, key=key, ca=certificate)
 
 
 @pytest.mark.services
@@ -43,7 +23,7 @@ def test_clients_that_trust_its_authority_reach_it_on_this_machine_only(
 ) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # they win over pyiceberg's setting
         monkeypatch.delenv(name, raising=False)
-    tls = signed_by_itself(tmp_path)
+    tls = server_certificate(tmp_path / "tls")
     (port,) = free_ports(1)
     known = {"kafka_bootstrap": "h:1", "bucket": "lake", "s3_access_key": "k", "s3_secret_key": "planted-s3-key"}
     rest = {"catalog_type": "rest", "catalog_uri": rest_catalog_uri(port, tls)}

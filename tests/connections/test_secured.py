@@ -17,6 +17,7 @@ from tests.tokens import Tokens, token_server
 from tests.waiting import wait_until
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
+from tidemark.installation import PROJECT
 from tidemark.kafka import positions, topics
 from tidemark.kafka.positions import open_consumer, repeat_while_leaders_change, watermarks
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -25,7 +26,6 @@ from tidemark.stack.certificates import client_certificate, server_certificate
 from tidemark.stack.files import free_ports
 from tidemark.stack.kafka import Node, start_kafka
 from tidemark.stack.kafka_security import ADMIN, BrokerSecurity
-from tidemark.stack.local import PROJECT
 from tidemark.stack.processes import Processes
 
 pytestmark = [pytest.mark.services, pytest.mark.conformance(35)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.core.days import day_end, day_of, day_spans, day_start, days_between, last_ended
+from tidemark.core.days import day_end, day_of, day_spans, day_start, days_between, last_ended, seal_deadline
 from tidemark.core.errors import RequestError
 
 MINUTE = timedelta(minutes=1)
@@ -116,3 +116,41 @@ def test_a_span_of_days_has_both_its_ends() -> None:
 def test_a_span_that_ends_before_it_starts_is_refused_by_both_days() -> None:
     with pytest.raises(RequestError, match="a day from 2013-02-27 on, found 2013-02-26"):
         days_between(date(2013, 2, 27), date(2013, 2, 26))
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "sealed_by", "utc"),
+    [
+        ("Europe/Berlin", date(2026, 1, 14), "06:00", datetime(2026, 1, 15, 5)),
+        ("Europe/Berlin", date(2026, 7, 14), "06:00", datetime(2026, 7, 15, 4)),
+        # Clocks went forward in the night before the deadline, and back in the other one.
+        ("Europe/Berlin", date(2026, 3, 28), "06:00", datetime(2026, 3, 29, 4)),
+        ("Europe/Berlin", date(2026, 10, 24), "06:00", datetime(2026, 10, 25, 5)),
+        # 02:30 was skipped: it counts as 03:30. 02:30 came twice: the first counts.
+        ("Europe/Berlin", date(2026, 3, 28), "02:30", datetime(2026, 3, 29, 1, 30)),
+        ("Europe/Berlin", date(2026, 10, 24), "02:30", datetime(2026, 10, 25, 0, 30)),
+        # Clocks changed during the day itself.
+        ("America/New_York", date(2013, 3, 10), "23:59", datetime(2013, 3, 12, 3, 59)),
+        ("Asia/Kolkata", date(2026, 12, 31), "06:15", datetime(2027, 1, 1, 0, 45)),
+        # Samoa left out the next day: the deadline is on the one after it.
+        ("Pacific/Apia", date(2011, 12, 29), "06:00", datetime(2011, 12, 30, 16)),
+    ],
+)
+def test_a_deadline_is_the_time_that_clocks_show_on_the_next_day(
+    zone: str, day: date, sealed_by: str, utc: datetime
+) -> None:
+    found = seal_deadline(day, ZoneInfo(zone), sealed_by, timedelta(hours=6))
+    assert found == utc.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("day", "hours"), [(date(2026, 10, 24), 24), (date(2026, 10, 25), 25)])
+def test_without_a_time_the_deadline_is_the_grace_period_after_the_days_end(day: date, hours: int) -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    found = seal_deadline(day, zone, None, timedelta(hours=6))
+    assert found - datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC) == timedelta(hours=hours + 6)
+
+
+@pytest.mark.parametrize("sealed_by", [None, "23:59"])
+def test_the_last_day_that_python_knows_has_a_deadline(sealed_by: str | None) -> None:
+    found = seal_deadline(date.max, NEW_YORK, sealed_by, timedelta(hours=6))
+    assert found == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -318,4 +318,6 @@ def test_many_thousand_batches_that_overlap_plan(number: int) -> None:
     assert len(plan.logs[0].used) == number
     assert plan.days == (DayPlan(day=FIRST, version=2, reason="requested", archived_rows=15 * number),)
     ten = (RowsOfDay(day=FIRST, rows=10),)
-    assert plan.slices[1] == Slice(key="k1", log=log(), range=span(15, 25), whole=False, rows=ten)
+    assert plan.slices[1] == Slice(
+        key="k1", log=log(), range=span(15, 25), whole=False, bytes=file.bytes, sha256=file.sha256, rows=ten
+    )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.worlds import DAYS, World, log, manifest_of, seal_of, sealed_log, span, worlds
 from tests.plans import make_plan
+from tidemark.core.approval import Approval
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import FormatError, IncompleteError, PositionError
 from tidemark.core.layout import DataName, Layout
@@ -124,7 +125,7 @@ SEAL = seal_of(DAYS[0], [sealed_log(log(), 0, 10, [span(2, 4)])])
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("format",), 99, "unknown seal format: expected 1, found 99"),
+        (("format",), 99, "unknown seal format: expected 2, found 99"),
         (("format",), ..., "does not parse"),
         (("rows_read",), "1", r"expected int, found '1' \[seal.json.rows_read\]"),
         (("rows_read",), True, r"expected int, found True \[seal.json.rows_read\]"),
@@ -140,6 +141,16 @@ SEAL = seal_of(DAYS[0], [sealed_log(log(), 0, 10, [span(2, 4)])])
 def test_a_damaged_seal_is_refused_by_field(path: tuple[str | int, ...], value: object, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         parse_seal(damaged(SEAL.to_json(), path, value), where="seal.json")
+
+
+def test_an_approved_seal_has_a_format_of_its_own_and_any_other_seal_stays_as_it_was() -> None:
+    raw = json.loads(SEAL.to_json())
+    assert (raw["format"], "approval" in raw) == (1, False)
+    approved = replace(SEAL, approval=Approval(by="anna", at_us=7, words="a holiday"))
+    raw = json.loads(approved.to_json())
+    assert (raw["format"], raw["approval"]) == (2, {"by": "anna", "at_us": 7, "words": "a holiday"})
+    for seal in (SEAL, approved):
+        assert parse_seal(seal.to_json(), where="here") == seal
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'"text"', b"\xff"])

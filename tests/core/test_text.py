@@ -5,9 +5,10 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tidemark.core.errors import IncompleteError
-from tidemark.core.text import cut, printable, quoted
+from tidemark.core.text import as_markdown, cut, from_markdown, printable, quoted
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 THUMB = "\U0001f44d\U0001f3fd"
@@ -77,3 +78,26 @@ def test_an_errors_text_is_safe_on_a_terminal_and_one_line_in_a_log() -> None:
     expected = "a record\\x1b]0;title\\x07 fails: expected a\\nb, found c\\rd [k\\u202ey]. Do \\x9b31m it"
     assert (str(error), error.args) == (expected, (expected,))
     assert error.found == "c\rd"
+
+
+MARKUP = (
+    "[report](http://x.y) **Approve**",
+    "![i](z.png)",
+    "[a][b] [b]: z",
+    "<b>",
+    "`c`",
+    "__d__",
+    "a\\*",
+    "&amp;",
+    "~~e~~",
+)
+
+
+@given(st.lists(st.sampled_from(MARKUP) | st.text(st.characters(exclude_categories=["C", "Z"]))))
+def test_text_in_markdown_stays_text(parts: list[str]) -> None:
+    text = "Failed check: expect_a, observed [3, 5) " + " ".join(filter(None, parts))
+    (line,) = MarkdownIt("commonmark").enable("strikethrough").parseInline(as_markdown(text))
+    assert "".join(item.content for item in line.children or ()) == text
+    assert {item.type for item in line.children or ()} <= {"text", "text_special"}
+    assert from_markdown(as_markdown(text)) == text
+    assert as_markdown("expect_a_b: [3, 5)") == "expect_a_b: [3, 5)"

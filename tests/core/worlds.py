@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
+from hashlib import sha256
 from itertools import groupby
 
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.plans import make_plan
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import CommittedRange, DataFile, DayRows, Manifest
+from tidemark.core.object_list import ObjectList
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, Plan, Target, Used
 from tidemark.core.seal import Seal, SealedLog
@@ -72,6 +74,7 @@ def _file(owner: TopicPartition, committed: OffsetRange, path: str, seq: int, ro
         max_timestamp_us=1,
         days=tuple(days),
         checksum="0" * 64,
+        sha256=sha256(LAYOUT.data_key(name).encode()).hexdigest(),
     )
 
 
@@ -115,6 +118,7 @@ def seal_of(day: date, logs: Sequence[SealedLog], *, version: int = 1, run: str 
         logs=tuple(logs),
         reason="requested",
         planned_at_us=0,
+        objects=ObjectList(count=0, bytes=0, sha256=sha256().hexdigest()),
     )
 
 

@@ -43,10 +43,14 @@ def _dag(dag: Any) -> dict[str, Any]:
         "cron": [getattr(timetable, "expression", None), str(getattr(timetable, "timezone", None))],
         "catchup": dag.catchup,
         "max_active_runs": dag.max_active_runs,
+        "paused_at_first": dag.is_paused_upon_creation,
         "params": {name: dag.params.get_param(name).schema for name in dag.params},
         "defaults": [dag.params.get_param(name).value for name in dag.params if dag.params.get_param(name).has_value],
         "undescribed": [name for name in dag.params if not dag.params.get_param(name).description],
         "doc": dag.doc_md,
+        "description": dag.description,
+        "tags": sorted(dag.tags),
+        "owners": sorted({task.owner for task in dag.tasks}),
         "tasks": {task.task_id: _task(task) for task in dag.tasks},
     }
 
@@ -62,6 +66,7 @@ def _task(task: Any) -> dict[str, Any]:
         "at_once_per_run": task.max_active_tis_per_dagrun,
         "mapped": task.is_mapped,
         "depends_on_past": task.depends_on_past,
+        "pool": task.pool,
         "bounded": task.execution_timeout is not None or getattr(task, "mode", "") == "reschedule",
         "templates": list(task.template_fields),
         "outlets": [getattr(item, "uri", item.name) for item in task.outlets],

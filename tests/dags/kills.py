@@ -11,6 +11,7 @@ import psutil
 
 from tests.faults import FaultProxy, Rule
 from tidemark.definitions.stream import Stream
+from tidemark.stack.processes import Managed
 
 # The process in which Airflow runs a task's own code; the one that watches it has another title.
 _TASK = re.compile(r"airflow worker -- [0-9a-f]{8}-[0-9a-f-]{27}$")
@@ -21,13 +22,33 @@ class Kill:
     """What is struck in a step: the moment is a write to S3, right before it or right after it was done.
 
     ``whole`` takes all processes of the attempt, and a write that it is before is never made. Else the task's own
-    process dies, and its Spark application, where it has one, lives on and does the write.
+    process dies, and its Spark application, where it has one, lives on and does the write. With ``scheduler``, the
+    scheduler dies with every process that it started, and starts again.
     """
 
     step: str
     writes: str  # pattern of the key
     when: Literal["before", "after"] = "before"
     whole: bool = True
+    scheduler: bool = False
+
+
+def each_step_once(stream: Stream, day: date) -> tuple[Kill, ...]:
+    """A kill per step, in the order in which a run of the day gets there. The rebuild loses the scheduler too."""
+    run, table = f"/runs/{stream.name}/[^/]+", f"/{stream.table}"
+    return (
+        Kill(step="wait_for_lease", writes=f"/leases/{stream.name}/", when="after"),
+        Kill(step="wait", writes=f"{run}/wait.json"),
+        Kill(step="plan", writes=f"{run}/plan.json"),
+        Kill(step="refill", writes=f"/manifests/{stream.name}/"),
+        Kill(step="finalize_plan", writes=f"{run}/finalize_plan.json"),
+        Kill(step="rebuild", writes=f"{table}/data/", when="after", scheduler=True),
+        Kill(step="rebuild", writes=f"{run}/audit.json"),  # its application checks the rows, too
+        Kill(step="approve", writes=f"{run}/approve.json", when="after"),
+        Kill(step="publish", writes=f"{table}/metadata/.*metadata.json"),
+        Kill(step="seal", writes=f"/seals/{stream.name}/{day}/"),
+        Kill(step="report", writes=f"{run}/report.json", when="after"),
+    )
 
 
 def each_step_twice(stream: Stream, last: date) -> tuple[Kill, ...]:
@@ -49,8 +70,8 @@ def each_step_twice(stream: Stream, last: date) -> tuple[Kill, ...]:
         Kill(step="finalize_plan", writes=f"{run}/finalize_plan.json", when="after"),
         Kill(step="rebuild", writes=f"{table}/data/", when="after"),  # the branch has no commit yet
         Kill(step="rebuild", writes=f"{run}/rebuild.json", whole=False),
-        Kill(step="audit", writes=f"{run}/audit.json"),
-        Kill(step="audit", writes=f"{run}/audit.json", whole=False),
+        Kill(step="rebuild", writes=f"{run}/audit.json"),
+        Kill(step="rebuild", writes=f"{run}/audit.json", whole=False),
         Kill(step="publish", writes=f"{table}/metadata/.*metadata.json"),  # the quarantine is published, the table not
         Kill(step="publish", writes=f"{run}/publish.json"),
         Kill(step="seal", writes=f"/seals/{stream.name}/{last}/"),  # the days before are sealed
@@ -63,9 +84,9 @@ def each_step_twice(stream: Stream, last: date) -> tuple[Kill, ...]:
 class Killer:
     """Does the kills one after the other while one run of the stream's is under way; ``done`` are those that struck."""
 
-    def __init__(self, proxy: FaultProxy, scheduler_pid: int, kills: Sequence[Kill]) -> None:
+    def __init__(self, proxy: FaultProxy, scheduler: Managed, kills: Sequence[Kill]) -> None:
         self.done: list[Kill] = []
-        self._proxy, self._scheduler_pid, self._kills = proxy, scheduler_pid, kills
+        self._proxy, self._scheduler, self._kills = proxy, scheduler, kills
         self._lie_in_wait()
 
     def _lie_in_wait(self) -> None:
@@ -77,13 +98,21 @@ class Killer:
             )
 
     def _strike(self, kill: Kill) -> None:
-        for task in _tasks(self._scheduler_pid):
+        if kill.scheduler:
+            self._scheduler.kill()
+            self._scheduler.launch()
+            self.done.append(kill)
+        else:
+            self._strike_tasks(kill)
+        self._lie_in_wait()
+
+    def _strike_tasks(self, kill: Kill) -> None:
+        for task in _tasks(self._scheduler.pid):
             victims = [*(task.children(recursive=True) if kill.whole else []), task]
             for process in victims:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             self.done.append(kill)
-        self._lie_in_wait()
 
 
 def strike_task(scheduler_pid: int, identity: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.stack.local import PROJECT
+from tidemark.installation import PROJECT
 
 pytestmark = pytest.mark.services
 SECRETS = ["of-kafka", "se/cr:et@", "id-of-client:a-credential", "a-credential", "a-jaas-line"]
@@ -17,7 +17,7 @@ import json
 import os
 from airflow.sdk.log import redact
 from tidemark.core.errors import ConfigError
-from tidemark.orchestration.connections import find, task_settings
+from tidemark_airflow.connections import find, task_settings
 found = [json.dumps({name: text for name, text in task_settings().environment().items() if text})]
 for name in ("absent", "denied", "unreadable", "a_list"):
     try:

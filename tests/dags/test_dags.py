@@ -14,20 +14,31 @@ from typing import Any
 import pytest
 
 PROJECT = Path(__file__).parents[2]
+DAGS = PROJECT / "dags"
 STREAMS = PROJECT / "include" / "streams"
 BROKEN = ("bomb", "trains", "typo")
 NAMES = sorted([*(path.stem for path in STREAMS.glob("*.yaml")), *BROKEN])
 PARSER = Path(__file__).with_name("dag_folder.py")
 MISNAMED = ("flights (copy).yaml", "a b.yaml", f"{'x' * 100}.yaml")
 pytestmark = pytest.mark.services
-STEPS = ("wait_for_lease", "wait", "plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal", "report")
+STEPS = (
+    *("wait_for_lease", "wait", "plan", "refill", "finalize_plan", "rebuild", "audit", "approve", "publish", "seal"),
+    *("delivery", "report"),
+)
 
 
-def parse(streams: Path, home: Path) -> dict[str, Any]:
-    """What DagBag makes of the project's DAG folder, where nothing is known but the folder of the definitions."""
+def parse(streams: Path, home: Path, dags: Path = DAGS, /, **more: str) -> dict[str, Any]:
+    """What DagBag makes of the project's DAG folder, or of a file of it, where only the definitions are known."""
+    return printed(PARSER, streams, home, dags, **more)
+
+
+def printed(
+    program: Path, streams: Path, home: Path, dags: Path = DAGS, /, *arguments: str, **more: str
+) -> dict[str, Any]:
+    """What the program prints about the project's DAG folder."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("TIDEMARK_", "AIRFLOW"))}
     done = subprocess.run(
-        [sys.executable, str(PARSER), str(PROJECT / "dags")],
+        [sys.executable, str(program), str(dags), *arguments],
         env={
             **inherited,
             "PYTHONPATH": os.pathsep.join([str(PROJECT / "include"), str(PARSER.parent)]),
@@ -37,6 +48,7 @@ def parse(streams: Path, home: Path) -> dict[str, Any]:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
             "TIDEMARK_STREAMS_DIR": str(streams),
+            **more,
         },
         capture_output=True,
         text=True,
@@ -82,9 +94,31 @@ def test_parsing_asks_for_no_connection_and_no_variable_and_connects_to_nothing(
 
 
 def test_every_stream_has_a_reconcile_dag_and_the_other_dags_are_shared(parsed: Mapping[str, Any]) -> None:
-    kinds = ("backfill", "replay", "rollback", "maintenance")
+    kinds = ("backfill", "replay", "rollback", "maintenance", "watch")
     shared = {f"tidemark_{kind}" for kind in kinds}
     assert set(parsed["dags"]) == shared | {f"reconcile_{name}" for name in NAMES}
+
+
+def test_every_dag_says_what_it_is_for_and_who_owns_it(parsed: Mapping[str, Any]) -> None:
+    dags = parsed["dags"]
+    assert {name for name, dag in dags.items() if not dag["description"] or not dag["doc"]} == set()
+    assert {name: dag["owners"] for name, dag in dags.items() if dag["owners"] != ["tidemark"]} == {}
+    broken = {f"reconcile_{name}": sorted(["broken", name, "tidemark"]) for name in BROKEN}
+    streams = {name: sorted([name.removeprefix("reconcile_"), "tidemark"]) for name in dags if name[0] == "r"}
+    shared = {name: ["tidemark"] for name in dags if name[0] == "t"}
+    assert {name: dag["tags"] for name, dag in dags.items()} == {**streams, **shared, **broken}
+
+
+def test_a_streams_page_begins_with_its_description(flights: Mapping[str, Any]) -> None:
+    about = "Departures of the three airports of New York in 2013"
+    assert flights["description"] == f"Rebuild, prove and publish days of stream flights: {about}"
+    assert flights["doc"].startswith(f"{about}\n\nRebuilds days of stream `flights` from the archive")
+    assert "Days begin and end in America/New_York." in flights["doc"]
+
+
+def test_every_task_has_a_time_out_but_the_one_that_waits_for_a_run(parsed: Mapping[str, Any]) -> None:
+    tasks = {(dag, name): task for dag, item in parsed["dags"].items() for name, task in item["tasks"].items()}
+    assert {name for name, task in tasks.items() if not task["bounded"]} == {("tidemark_backfill", "chunk")}
 
 
 def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights: Mapping[str, Any]) -> None:
@@ -97,36 +131,80 @@ def test_the_dag_runs_daily_in_the_streams_time_zone_with_real_intervals(flights
 def test_the_steps_follow_each_other_and_the_last_task_decides(flights: Mapping[str, Any]) -> None:
     downstream = {name: task["downstream"] for name, task in flights["tasks"].items()}
     chain = {before: [after] for before, after in itertools.pairwise(STEPS)}
-    assert downstream == {**chain, "seal": ["complete", "report"], "report": ["complete"], "complete": []}
+    # Airflow fails a run by tasks that have only "report" after them: a failed "delivery" must have "complete", too.
+    last = {"seal": ["complete", "delivery"], "delivery": ["complete", "report"], "report": ["complete"]}
+    assert downstream == {**chain, **last, "complete": []}
     rules = {name: task["rule"] for name, task in flights["tasks"].items() if task["rule"] != "all_success"}
-    assert rules == {"finalize_plan": "none_failed", **dict.fromkeys(("report", "complete"), "all_done_setup_success")}
+    assert rules == {
+        **dict.fromkeys(("finalize_plan", "publish"), "none_failed"),
+        **dict.fromkeys(("report", "complete"), "all_done_setup_success"),
+    }
     teardowns = {name: task["fails_run"] for name, task in flights["tasks"].items() if task["teardown"]}
     assert teardowns == {"report": False, "complete": True}
 
 
 @pytest.mark.conformance(29)
 def test_spark_steps_are_submitted_and_show_no_settings_in_templates(flights: Mapping[str, Any]) -> None:
-    spark = {name: task["templates"] for name, task in flights["tasks"].items() if task["operator"] == "SparkStep"}
-    assert spark == {name: ["application"] for name in ("refill", "rebuild", "audit", "publish")}
+    spark = {name: task["templates"] for name, task in flights["tasks"].items() if task["operator"] == "ClientStep"}
+    assert spark == {name: ["stream"] for name in ("refill", "rebuild", "audit", "publish", "delivery")}
+
+
+def test_spark_steps_run_in_the_pool_of_the_deployment_and_other_tasks_do_not(tmp_path: Path) -> None:
+    shutil.copy(STREAMS / "flights.yaml", tmp_path)
+    dags = parse(tmp_path, tmp_path, TIDEMARK_SPARK_POOL="spark")["dags"]
+    found = {
+        dag: [name for name, task in item["tasks"].items() if task["pool"] == "spark"] for dag, item in dags.items()
+    }
+    assert {dag: names for dag, names in found.items() if names} == {
+        "reconcile_flights": ["refill", "rebuild", "audit", "publish", "delivery"],
+        "tidemark_replay": ["replay"],
+        "tidemark_rollback": ["rollback"],
+        "tidemark_maintenance": ["maintain"],
+    }
+    others = {task["pool"] for item in dags.values() for task in item["tasks"].values()} - {"spark"}
+    assert others == {"default_pool"}
+
+
+def test_the_watch_comes_before_scheduled_runs_and_these_before_every_other_run(tmp_path: Path) -> None:
+    shutil.copy(STREAMS / "flights.yaml", tmp_path)
+    daily = "scheduled__2026-11-26T05:30:00+00:00"
+    others = (
+        "manual__2026-11-26T08:00:00+00:00",
+        "backfill__2026-11-01T05:30:00+00:00",  # of Airflow's own dialog
+        "2026-11-01__manual__2026-11-26T08:00:00+00:00__1",  # a chunk of tidemark_backfill
+        "2026-11-01__late__2026-11-26T08-00-00",  # started by the watch
+        "2026-11-01 scheduled__by hand",
+    )
+    plugins = {"AIRFLOW__CORE__PLUGINS_FOLDER": str(PROJECT / "plugins")}
+    weights = printed(PARSER.with_name("weights.py"), tmp_path, tmp_path, DAGS, daily, *others, **plugins)
+    flights = weights.pop("reconcile_flights")
+    first = flights[daily]
+    assert set(first) == {*STEPS, "complete"}
+    assert all(min(first.values()) > max(flights[run].values()) for run in others)
+    watch = weights.pop("tidemark_watch")[daily]
+    shared = [weight for runs in weights.values() for tasks in runs.values() for weight in tasks.values()]
+    assert min(watch.values()) > max(first.values()) >= min(first.values()) > max(shared)
 
 
 def test_every_step_is_retried_and_has_a_time_out(flights: Mapping[str, Any]) -> None:
     steps = {name: task for name, task in flights["tasks"].items() if name in STEPS}
-    assert {task["retries"] for task in steps.values()} == {2}
+    # The report waits for "delivery", so that is tried again only once.
+    assert {name: task["retries"] for name, task in steps.items()} == dict.fromkeys(STEPS, 6) | {"delivery": 1}
     assert all(task["bounded"] for task in steps.values())
 
 
-def test_sealing_announces_the_streams_asset(flights: Mapping[str, Any]) -> None:
+def test_sealing_announces_the_streams_assets(flights: Mapping[str, Any]) -> None:
     outlets = {name: task["outlets"] for name, task in flights["tasks"].items() if task["outlets"]}
-    assert outlets == {"seal": ["tidemark://streams/flights/sealed"]}
+    assert outlets == {"seal": ["tidemark://streams/flights/sealed", "tidemark://streams/flights/day"]}
 
 
-def test_the_form_asks_for_days_and_force(flights: Mapping[str, Any]) -> None:
+def test_the_form_asks_for_days_force_and_whether_losses_are_accepted(flights: Mapping[str, Any]) -> None:
     day = {"type": ["null", "string"], "format": "date"}
     assert flights["params"] == {
         "from_day": {**day, "title": "From day"},
         "to_day": {**day, "title": "To day"},
         "force": {"type": "boolean", "title": "Rebuild unchanged days"},
+        "accept_loss": {"type": "boolean", "title": "Accept losses"},
     }
     assert flights["undescribed"] == []
 
@@ -144,11 +222,20 @@ def test_a_backfill_is_started_by_hand_and_has_a_task_per_chunk(parsed: Mapping[
         "to_day": {"type": "string", "format": "date", "title": "To day"},
         "days_per_run": {"type": "integer", "minimum": 1, "maximum": 92, "title": "Days per run"},
         "force": {"type": "boolean", "title": "Rebuild unchanged days"},
+        "reason": {"type": ["null", "string"], "maxLength": 500, "title": "Reason"},
+        "dry_run": {"type": "boolean", "title": "Dry run"},
     }
     assert dag["undescribed"] == []
     found = {name: (task["mapped"], task["downstream"], task["retries"]) for name, task in dag["tasks"].items()}
-    assert found == {"chunks": (False, ["chunk"], 2), "chunk": (True, [], 2)}
+    assert found == {"chunks": (False, ["chunk"], 6), "chunk": (True, [], 6)}
     assert dag["tasks"]["chunk"]["at_once_per_run"] == 1
+
+
+def test_a_dag_that_only_a_person_starts_needs_no_switch(parsed: Mapping[str, Any]) -> None:
+    """Broken streams have no schedule either, but their DAGs can't run."""
+    shared = {name: dag for name, dag in parsed["dags"].items() if name.startswith("tidemark_")}
+    by_hand = {name: dag["paused_at_first"] for name, dag in shared.items() if dag["timetable"] == "NullTimetable"}
+    assert by_hand == dict.fromkeys(["tidemark_backfill", "tidemark_replay", "tidemark_rollback"], False)
 
 
 def test_a_replay_is_started_by_hand_one_at_a_time_and_not_retried(parsed: Mapping[str, Any]) -> None:
@@ -156,14 +243,15 @@ def test_a_replay_is_started_by_hand_one_at_a_time_and_not_retried(parsed: Mappi
     assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
     assert dag["params"] == {"stream": {"type": "string", "title": "Stream", "enum": NAMES}}
     ((name, task),) = dag["tasks"].items()
-    assert (name, task["operator"], task["templates"]) == ("replay", "StreamStep", ["application", "stream", "name"])
+    assert (name, task["operator"], task["templates"]) == ("replay", "ClientStep", ["stream"])
     assert (task["retries"], task["bounded"]) == (0, True)
     assert "Run it after a fix" in dag["doc"]
 
 
 def test_a_rollback_is_started_by_hand_with_a_stream_a_day_and_a_version(parsed: Mapping[str, Any]) -> None:
     dag = parsed["dags"]["tidemark_rollback"]
-    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 1)
+    # A run that waits for its stream's lease does not hold up those of other streams.
+    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("NullTimetable", False, 16)
     assert dag["params"] == {
         "stream": {"type": "string", "title": "Stream", "enum": NAMES},
         "day": {"type": "string", "format": "date", "title": "Day"},
@@ -172,7 +260,7 @@ def test_a_rollback_is_started_by_hand_with_a_stream_a_day_and_a_version(parsed:
     assert dag["undescribed"] == []
     lease, task = (dag["tasks"][name] for name in ("wait_for_lease", "rollback"))
     assert (lease["operator"], lease["templates"], lease["downstream"]) == ("LeaseStep", ["stream"], ["rollback"])
-    assert (task["operator"], task["templates"]) == ("StreamStep", ["application", "stream", "name"])
+    assert (task["operator"], task["templates"]) == ("ClientStep", ["stream"])
     assert (task["retries"], task["bounded"]) == (0, True)
     assert task["outlets"] == ["tidemark_rollback"]
 
@@ -186,6 +274,65 @@ def test_maintenance_runs_every_week_for_every_stream_and_one_run_at_a_time(pars
     assert found == {"streams": (False, ["maintain"], 0), "maintain": (True, [], 0)}
     assert all(task["bounded"] for task in dag["tasks"].values())
     assert "rewrite the archive's small objects as large ones, and delete the replaced ones a week later" in dag["doc"]
+
+
+def test_the_watch_runs_every_five_minutes_and_has_a_task_per_notifier_with_news(parsed: Mapping[str, Any]) -> None:
+    dag = parsed["dags"]["tidemark_watch"]
+    assert (dag["timetable"], dag["catchup"], dag["max_active_runs"]) == ("DeltaTriggerTimetable", False, 1)
+    found = {name: (task["mapped"], task["downstream"], task["retries"]) for name, task in dag["tasks"].items()}
+    assert found == {"check": (False, ["notify"], 1), "notify": (True, [], 1)}
+    assert dag["tasks"]["notify"]["at_once_per_run"] == 1
+    assert all(task["bounded"] for task in dag["tasks"].values())
+
+
+def test_the_watch_can_start_runs_if_a_stream_wants_its_late_data_at_once(tmp_path: Path) -> None:
+    text = (STREAMS / "flights.yaml").read_text(encoding="utf-8")
+    streams = tmp_path / "streams"
+    shutil.copytree(STREAMS, streams, ignore=shutil.ignore_patterns("__pycache__"))
+    wanted = text.replace("batch:\n", "batch:\n  late_data: as_archived\n")
+    assert wanted != text
+    (streams / "flights.yaml").write_text(wanted, encoding="utf-8")
+    tasks = parse(streams, tmp_path)["dags"]["tidemark_watch"]["tasks"]
+    found = {name: (task["mapped"], task["downstream"]) for name, task in tasks.items()}
+    assert found == {
+        "check": (False, ["late", "notify"]),
+        "notify": (True, []),
+        "late": (False, ["reopen"]),
+        "reopen": (True, []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("WATCH_MINUTES", "0", "expected minutes, 1 to 1440, found 0 [TIDEMARK_WATCH_MINUTES, variable"),
+        ("NOTIFIERS", "{}", "expected a list of"),
+        (
+            "NOTIFIERS",
+            '[{"class": "a.B", "kwargs": {"api_key": "x"}}]',
+            "api_key is a secret: put it into a",
+        ),
+        (
+            "NOTIFIERS",
+            '[{"class": "airflow.providers.slack.notifications.slack.SlackNotifier"}]',
+            "Install the package apache-airflow-providers-slack",
+        ),
+        ("NOTIFIERS", '[{"class": "json.JSONDecoder"}]', "expected a subclass of airflow.sdk.BaseNotifier"),
+        (
+            "NOTIFIERS",
+            '[{"class": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": {"tox": "x"}}]',
+            "a notifier refuses its arguments",
+        ),
+    ],
+)
+def test_a_wrong_setting_of_the_watch_is_an_import_error_and_every_dag_is_there(
+    tmp_path: Path, name: str, text: str, error: str
+) -> None:
+    found = parse(STREAMS, tmp_path, **{f"TIDEMARK_{name}": text})
+    ((file, shown),) = found["errors"].items()
+    assert Path(file).name == "stream_definitions.py"
+    assert error in shown
+    assert {"tidemark_watch", "reconcile_flights"} <= found["dags"].keys()
 
 
 def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream(parsed: Mapping[str, Any]) -> None:
@@ -202,7 +349,7 @@ def test_a_broken_definition_shows_as_an_import_error_and_spoils_no_other_stream
     assert "batch.scedule: unknown key" in bad["doc"]
     assert list(bad["tasks"]) == list(good["tasks"])
     shared = [dag["doc"] for name, dag in parsed["dags"].items() if name.startswith("tidemark_")]
-    assert len(shared) == 4
+    assert len(shared) == 5
     assert all("stream `trains` is broken" in doc and "batch.scedule: unknown key" in doc for doc in shared)
 
 
@@ -211,13 +358,21 @@ def test_a_definition_that_airflow_refuses_has_a_dag_that_says_why(tmp_path: Pat
     program = """
 import sys
 from pathlib import Path
+from unittest.mock import patch
+from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import load_stream
-from tidemark.orchestration.reconcile_dag import reconcile_dag
+from tidemark_airflow.reconcile_dag import reconcile_dag, require_sound
 from tidemark.orchestration.steps import Reconcile
 stream = load_stream("flights", Path(sys.argv[1]))
 batch = stream.batch.model_copy(update={"wait_seconds": 10**15})  # more than a duration can hold
-dag = reconcile_dag(Reconcile(name="flights", stream=stream.model_copy(update={"batch": batch}), error=None))
-print("\\n".join([type(dag.timetable).__name__, str(len(dag.tasks)), dag.description]))
+item = Reconcile(name="flights", stream=stream.model_copy(update={"batch": batch}), error=None)
+dag = reconcile_dag(item)
+try:
+    with patch("tidemark_airflow.reconcile_dag.reconciles", return_value=(item,)):
+        require_sound(Path(sys.argv[1]))
+except ConfigError as error:
+    shown = str(error)
+print("\\n".join([type(dag.timetable).__name__, str(len(dag.tasks)), dag.description, shown]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(STREAMS)],
@@ -226,6 +381,7 @@ print("\\n".join([type(dag.timetable).__name__, str(len(dag.tasks)), dag.descrip
         text=True,
         check=True,
     )
-    timetable, tasks, description = done.stdout.splitlines()[-3:]
+    timetable, tasks, description, shown = done.stdout.splitlines()[-4:]
+    assert description == f"Broken: {shown}"
     assert (timetable, tasks) == ("NullTimetable", str(len(STEPS) + 1))
     assert description.startswith("Broken: Airflow refuses a definition: found OverflowError: ")

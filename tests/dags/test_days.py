@@ -5,8 +5,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tidemark.core.days import days_between
 from tidemark.core.errors import RequestError
-from tidemark.orchestration.run_days import backfill_chunks, interval_days, run_days
+from tidemark.orchestration.run_days import backfill_days, day_chunks, interval_days, require_possible, run_days
 
 pytestmark = pytest.mark.conformance(51)
 
@@ -94,25 +95,30 @@ def test_the_error_of_a_wrong_form_says_what_to_fill_in(from_day: str | None, to
     assert message in str(raised.value)
 
 
-def test_a_backfill_takes_days_that_are_over_in_the_streams_zone_in_chunks() -> None:
+def test_a_backfill_takes_days_that_are_over_in_the_streams_zone() -> None:
     over = datetime(2013, 1, 17, 5, tzinfo=UTC)  # midnight in New York
-    found = backfill_chunks("2013-01-12", "2013-01-16", size=2, now=over, zone=NEW_YORK)
-    assert found == [days("2013-01-12", "2013-01-13"), days("2013-01-14", "2013-01-15"), days("2013-01-16")]
+    asked = days("2013-01-14", "2013-01-15", "2013-01-16")
+    assert backfill_days("2013-01-14", "2013-01-16", now=over, zone=NEW_YORK) == asked
     before = datetime(2013, 1, 17, 4, 59, tzinfo=UTC)
     with pytest.raises(RequestError, match=r"is not over: expected days up to 2013-01-15, found 2013-01-16"):
-        backfill_chunks("2013-01-14", "2013-01-16", size=7, now=before, zone=NEW_YORK)
+        backfill_days("2013-01-14", "2013-01-16", now=before, zone=NEW_YORK)
+
+
+def test_days_are_split_at_gaps_and_into_runs_of_the_size() -> None:
+    asked = [date(2025, 6, number) for number in (1, 2, 3, 4, 5, 8, 9)]
+    assert [[day.day for day in chunk] for chunk in day_chunks(asked, 3)] == [[1, 2, 3], [4, 5], [8, 9]]
+    assert day_chunks([], 3) == []
 
 
 def test_a_backfill_takes_a_thousand_runs() -> None:
-    now = datetime(2020, 1, 1, tzinfo=UTC)
-    assert len(backfill_chunks("2013-01-01", "2015-09-27", size=1, now=now, zone=UTC)) == 1000
-    assert len(backfill_chunks("2013-01-01", "2018-06-23", size=2, now=now, zone=UTC)) == 1000
-    with pytest.raises(
-        RequestError, match="at most 1000 runs, found 1001 runs for 1001 days, 2013-01-01 to 2015-09-28"
-    ):
-        backfill_chunks("2013-01-01", "2015-09-28", size=1, now=now, zone=UTC)
+    asked = days_between(date(2013, 1, 1), date(2015, 9, 28))
+    assert len(asked) == 1001
+    require_possible(day_chunks(asked[:1000], 1))
+    require_possible(day_chunks(asked, 2))
+    with pytest.raises(RequestError, match="at most 1000 runs, found 1001 runs for 1001 days"):
+        require_possible(day_chunks(asked, 1))
 
 
 def test_a_backfill_without_a_last_day_is_refused() -> None:
     with pytest.raises(RequestError, match="a day in to_day, found nothing"):
-        backfill_chunks("2013-01-14", None, size=1, now=datetime(2020, 1, 1, tzinfo=UTC), zone=UTC)
+        backfill_days("2013-01-14", None, now=datetime(2020, 1, 1, tzinfo=UTC), zone=UTC)

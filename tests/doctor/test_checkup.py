@@ -1,6 +1,5 @@
 """The doctor's order: a line per cause, an answer from every check, and clocks."""
 
-import json
 import time
 from collections.abc import Iterable
 
@@ -69,17 +68,6 @@ def test_each_check_is_announced_before_it_starts_and_a_skipped_one_is_not() -> 
     run = run_checks(probes, lambda probe: seen.append(f"begin {probe.name}"))
     seen.extend(line.name for line in run)
     assert seen == ["begin door", "door", "room"]
-
-
-def test_a_line_in_json_has_null_where_there_is_nothing_to_do() -> None:
-    line = Checkup(subject="S3", name="a", state="ok", found="fine")
-    assert json.loads(json.dumps(line.to_value())) == {
-        "subject": "S3",
-        "name": "a",
-        "state": "ok",
-        "found": "fine",
-        "hint": None,
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The doctor on the local stack: all green, and a red line for each cause."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,13 +10,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
+from tests.command_json import valid_result
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.doctor.lines import lines, of_state, red
 from tidemark.inspect.doctor import kafka
+from tidemark.installation import PROJECT
 from tidemark.kafka.reach import ReachedCluster, reach
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.stack.local import PROJECT
 from tidemark.tables.round_trip import known_tables
 
 pytestmark = [pytest.mark.services, pytest.mark.conformance(64)]
@@ -49,7 +49,7 @@ def test_on_a_local_stack_every_line_is_green_and_nothing_is_left(
     done = run_command(stream.name, "--json")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    value: dict[str, Any] = json.loads(done.stdout)
+    value: dict[str, Any] = valid_result("doctor", done.stdout)
     states = {(line["subject"], line["name"]): line["state"] for line in value["lines"]}
     assert {key: state for key, state in states.items() if state != "ok"} == {}
     assert value["healthy"] is True
@@ -148,13 +148,14 @@ def test_a_jar_of_another_version_of_spark_is_one_red_line(
 
 
 def test_a_broken_definition_is_one_red_line_that_names_the_stream(
-    settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, make_stream: MakeStream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stream = make_stream()
-    path = settings.streams_dir / f"{stream.name}.yaml"
-    path.write_text(path.read_text(encoding="utf-8") + "nonsense: 1\n", encoding="utf-8")
-    line = red(lines(settings, stream.name, monkeypatch))
+    stream = make_stream()  # the broken file has a folder of its own: Airflow's DAGs read the stack's in other tests
+    text = (settings.streams_dir / f"{stream.name}.yaml").read_text(encoding="utf-8")
+    (tmp_path / f"{stream.name}.yaml").write_text(text + "nonsense: 1\n", encoding="utf-8")
+    line = red(lines(settings.model_copy(update={"streams_dir": tmp_path}), stream.name, monkeypatch))
     assert (line.subject, line.name) == ("settings", f"stream {stream.name}")
+    assert "unknown key" in line.found
 
 
 def test_a_catalog_that_can_not_be_opened_is_one_red_line(

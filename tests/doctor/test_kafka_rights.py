@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import Secret
 
-from tests.certificates import make_certificates
 from tests.doctor.lines import of_state, red
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
@@ -17,6 +16,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.inspect.doctor import kafka_rights
 from tidemark.inspect.doctor.checkup import Checkup, run_checks
 from tidemark.inspect.doctor.roles import USES_KAFKA, Role
+from tidemark.installation import PROJECT
 from tidemark.kafka.acls import Acl, acls
 from tidemark.kafka.names import marker_topic
 from tidemark.kafka.permitted import permitted
@@ -28,7 +28,6 @@ from tidemark.stack.certificates import server_certificate
 from tidemark.stack.files import free_ports
 from tidemark.stack.kafka import Node, start_kafka
 from tidemark.stack.kafka_security import ADMIN, BrokerSecurity
-from tidemark.stack.local import PROJECT
 from tidemark.stack.processes import Processes
 
 pytestmark = [pytest.mark.services, pytest.mark.conformance(64)]
@@ -136,7 +135,7 @@ def test_each_permission_removed_by_itself_is_the_only_red_line_and_named_by_it(
 
 
 def test_a_wrong_password_and_an_unknown_authority_are_different_errors(secured: SecuredBroker, tmp_path: Path) -> None:
-    other, *_ = make_certificates(tmp_path)
+    other = server_certificate(tmp_path).ca
     good = secured.security.scram(secured.port, "archive-0")
     for properties, problem in (
         ({**good.properties, "sasl.password": "wrong"}, "Kafka refuses the user"),

@@ -57,7 +57,7 @@ GUARDS = (
         new="if False:",
         tests=(
             (
-                "tests/archive/test_compaction.py"
+                "tests/archive/test_replaced.py"
                 "::test_replaced_objects_are_deleted_after_a_week_if_others_hold_their_rows"
             ),
         ),
@@ -69,7 +69,7 @@ GUARDS = (
         old="found = checksum_of_rows(self.store, file.key)\n        if found != file.checksum:",
         new="found = None\n        if False:",
         tests=(
-            ("tests/archive/test_compaction.py::test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced"),
+            ("tests/archive/test_replaced.py::test_damage_in_a_compacted_object_keeps_the_objects_that_it_replaced"),
         ),
     ),
     Guard(
@@ -94,7 +94,7 @@ GUARDS = (
         path="include/tidemark/maintenance/replaced.py",
         old='if now is None or _state(now, listed.etag, written_before) != "replaced":',
         new="if False:",
-        tests=("tests/archive/test_compaction.py::test_an_object_replaced_during_the_deletion_is_compared_once_more",),
+        tests=("tests/archive/test_replaced.py::test_an_object_replaced_during_the_deletion_is_compared_once_more",),
     ),
     Guard(
         name="conditional-delete",
@@ -102,7 +102,7 @@ GUARDS = (
         path="include/tidemark/s3.py",
         old="Key=key, IfMatch=f'\"{etag}\"')",
         new="Key=key)",
-        tests=("tests/archive/test_compaction.py::test_a_delete_is_conditional_on_the_version",),
+        tests=("tests/archive/test_replaced.py::test_a_delete_is_conditional_on_the_version",),
     ),
     Guard(
         name="compaction-tries",

@@ -129,8 +129,8 @@ GUARDS = (
         name="loss-accepted",
         promise="A loss stops the run until the stream accepts it.",
         path="include/tidemark/reconcile/plan/step.py",
-        old="lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)",
-        new="lost: list[str] = []",
+        old="losses = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)",
+        new="losses: list[str] = []",
         tests=(
             "tests/batch/test_plan.py::test_what_retention_took_is_lost_and_final_only_where_the_stream_accepts_it",
         ),

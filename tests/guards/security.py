@@ -103,8 +103,8 @@ GUARDS = (
         name="local-sessions-on-loopback",
         promise="A local Spark session listens on this machine only.",
         path="include/tidemark/spark/session.py",
-        old="        **loopback(settings.spark_master),\n",
-        new="",
+        old="    return loopback(settings.spark_master) | daemon\n",
+        new="    return daemon\n",
         tests=(
             "tests/spark/test_session.py::test_a_local_session_listens_on_this_machine_only_and_uses_the_settings_keys",
         ),
@@ -129,8 +129,8 @@ GUARDS = (
         name="catalog-secrets-later",
         promise="A catalog's secrets are in no configuration with which a Spark session starts.",
         path="include/tidemark/spark/conf.py",
-        old="PLACEHOLDER if secret(name) else text",
-        new="text",
+        old="    return plain | dict.fromkeys(session_secrets(settings), PLACEHOLDER)\n",
+        new="    return plain | session_secrets(settings)\n",
         tests=("tests/test_settings.py::test_a_session_starts_with_placeholders_for_the_catalogs_secrets",),
     ),
     Guard(
@@ -160,9 +160,9 @@ GUARDS = (
     Guard(
         name="no-secret-in-templates",
         promise="Airflow's rendered templates of a task show neither arguments nor variables.",
-        path="include/tidemark/orchestration/operators.py",
-        old='template_fields: tuple[str, ...] = ("application",)',
-        new="template_fields = SparkSubmitOperator.template_fields",
+        path="include/tidemark_airflow/spark_step.py",
+        old='template_fields: Sequence[str] = ("stream",)',
+        new='template_fields: Sequence[str] = ("stream", "application_args")',
         tests=("tests/dags/test_dags.py::test_spark_steps_are_submitted_and_show_no_settings_in_templates",),
     ),
     Guard(
@@ -292,7 +292,7 @@ GUARDS = (
     Guard(
         name="dag-last-resort",
         promise="A definition that Airflow refuses leaves the DAGs of other streams.",
-        path="include/tidemark/orchestration/reconcile_dag.py",
+        path="include/tidemark_airflow/reconcile_dag.py",
         old="    except Exception as error:  # one stream",
         new="    except MemoryError as error:  # one stream",
         tests=("tests/dags/test_dags.py::test_a_definition_that_airflow_refuses_has_a_dag_that_says_why",),

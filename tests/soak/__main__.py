@@ -21,8 +21,9 @@ from rich.table import Table
 from tests.soak.days import draw_days, soak_days
 from tests.soak.faults import FAULTS, draw
 from tests.soak.run import MASTER, Soaked, Struck, soak
+from tidemark.installation import PROJECT
 from tidemark.stack.java import BRIEF_JVM
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 console = Console()
 DAYS = {"days": True, "days-in-values": False}  # whether the records' timestamps give their days

@@ -10,12 +10,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.soak.oracle import Verdict
+from tests.speed.delivered import saved
 from tidemark.archive.stream.driver import archive
 from tidemark.definitions.stream import Stream
-from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
+from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.span import parse_span
+from tidemark.installation import PROJECT
 from tidemark.run import Run
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 TIMEOUT_S = 1800
 
@@ -45,7 +47,7 @@ def _in_session(spark: SparkSession, stack: LocalStack, stream: Stream, first: s
     archive(spark, stream, stack.settings, available_now=True)
     run = Run.open(stream.name, "soak-delivery", stack.settings)
     audit_delivery(run, spark, parse_span(first, last, stream.zone, datetime.now(UTC)))
-    counts: dict[str, int] = run.require(DELIVERY)["counts"]
+    counts: dict[str, int] = saved(run)["counts"]
     return counts
 
 
@@ -53,8 +55,8 @@ def _by_commands(stack: LocalStack, stream: Stream, first: str, last: str) -> di
     archive_app = str(PROJECT / "spark_apps" / "archive_stream.py")
     _run(stack, sys.executable, archive_app, stream.name, "--available-now", codes=(0,))
     command = str(Path(sys.executable).parent / "tidemark")
-    output = _run(stack, command, "delivery", stream.name, "--from", first, "--to", last)
-    counts: dict[str, int] = json.loads(output.splitlines()[-1])["counts"]
+    output = _run(stack, command, "delivery", stream.name, "--from", first, "--to", last, "--json")
+    counts: dict[str, int] = json.loads(output)["result"]["counts"]
     return counts
 
 

@@ -44,7 +44,7 @@ fare / rides
     ],
 )
 def test_an_error_of_a_row_names_the_line_of_the_transformation(cause: str, where: str, found: str) -> None:
-    error = task_error(RuntimeError(LOST_TASK.format(cause)), where="stream rides", code=CODE)
+    error = task_error(RuntimeError(LOST_TASK.format(cause)), where="stream rides", personal=False, code=CODE)
     assert type(error) is TransformError
     assert error.where == where
     assert found in str(error.found)
@@ -64,7 +64,9 @@ def test_an_error_of_a_row_names_the_line_of_the_transformation(cause: str, wher
     ],
 )
 def test_other_errors_are_not_blamed_on_the_transformation(cause: str, kind: type[TidemarkError]) -> None:
-    assert type(task_error(RuntimeError(LOST_TASK.format(cause)), where="stream rides", code=CODE)) is kind
+    assert (
+        type(task_error(RuntimeError(LOST_TASK.format(cause)), where="stream rides", personal=False, code=CODE)) is kind
+    )
 
 
 def test_a_streams_plan_in_the_text_is_not_searched_and_only_the_cause_is_quoted() -> None:
@@ -73,11 +75,17 @@ def test_a_streams_plan_in_the_text_is_not_searched_and_only_the_cause_is_quoted
     )
     text = f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {cause}=== Streaming Query ===\n"
     error = task_error(
-        RuntimeError(f"{text}Project [raise_error({TOO_LARGE_FOR_BOTH})]"), where="stream rides", code=CODE
+        RuntimeError(f"{text}Project [raise_error({TOO_LARGE_FOR_BOTH})]"),
+        where="stream rides",
+        personal=False,
+        code=CODE,
     )
     assert type(error) is TransformError
     assert error.found == "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 
 
 def test_rows_that_no_transformation_made_are_not_blamed_on_one() -> None:
-    assert type(task_error(RuntimeError(LOST_TASK.format(DIVISION)), where="archive of rides")) is ServiceError
+    assert (
+        type(task_error(RuntimeError(LOST_TASK.format(DIVISION)), where="archive of rides", personal=False))
+        is ServiceError
+    )

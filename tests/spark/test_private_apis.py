@@ -15,11 +15,11 @@ from pyspark.sql.types import DateType, LongType, StructType
 
 from tests.conftest import MakeStream, Produce, unique
 from tidemark.core.offsets import OffsetRange
+from tidemark.installation import PROJECT
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark import file_list, java, kafka_tasks
 from tidemark.spark.streaming import kafka_source
-from tidemark.stack.local import PROJECT
 from tidemark.tables import iceberg
 from tidemark.tables.columns import DAY
 from tidemark.tables.iceberg import IcebergTable, Publication
@@ -44,6 +44,7 @@ def test_pysparks_bridge_to_java_works_with_the_proven_version(spark: SparkSessi
     assert java.jvm(spark).java.lang.Integer.parseInt("7") == 7
     assert java.java_session(spark).version() == spark.version
     assert java.java_frame(spark.range(3)).count() == 3
+    assert java.executor_count(spark) == 1
 
 
 def test_the_file_list_reads_exactly_its_objects(spark: SparkSession, settings: Settings, store: ObjectStore) -> None:
@@ -111,6 +112,7 @@ def test_icebergs_transactions_work_with_the_proven_version(spark: SparkSession,
         (r"_spark_metadata", ["spark/file_list"]),
         (r"DataSourceRDD", ["spark/kafka_tasks"]),
         (r"apache\.iceberg\b(?!\.(spark\.(extensions|SparkCatalog)|aws))", ["stack/rest_catalog", "tables/iceberg"]),
+        (r"SLF001  # pyiceberg's", ["tables/catalogs"]),
     ],
 )
 def test_each_private_api_has_one_adapter(pattern: str, adapters: Iterable[str]) -> None:
@@ -118,6 +120,9 @@ def test_each_private_api_has_one_adapter(pattern: str, adapters: Iterable[str])
 
 
 def test_no_other_private_name_is_used_beside_kafkas_error_codes() -> None:
-    """The linter's SLF001 finds private names. Excepted are constants of confluent_kafka, which are documented."""
+    """The linter's SLF001 finds private names. Excepted are constants of confluent_kafka, which are documented.
+
+    And pyiceberg's client of Hive, which tests/catalogs/test_errors.py sees fail in time.
+    """
     lines = [line for path in CODE for line in path.read_text(encoding="utf-8").splitlines() if "noqa: SLF001" in line]
-    assert [line.strip() for line in lines if "KafkaError._" not in line and "its own" not in line] == []
+    assert [line.strip() for line in lines if not re.search(r"KafkaError\._|its own|# pyiceberg's$", line)] == []

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from pyspark import SparkFiles
 
-from tests.certificates import make_certificates
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
 from tidemark.spark.conf import session_conf, submit_environment
 from tidemark.spark.java_command import java_command
-from tidemark.spark.trust import java_trust
+from tidemark.spark.task_settings import task_settings
+from tidemark.spark.trust import SENT_BUNDLE, java_trust
+from tidemark.stack.certificates import server_certificate
 
 KEYS = {"s3_access_key": "AN-ACCESS-KEY", "s3_secret_key": "A-SECRET-KEY"}
 ROLE = {"s3_role_arn": "arn:aws:iam::1:role/lake", "s3_external_id": "external", "s3_sts_endpoint": "http://sts:1"}
@@ -67,8 +69,18 @@ def test_a_started_application_inherits_what_its_identity_needs(
     assert found == {"AWS_REGION": "eu-west-1", **variables}
 
 
+@pytest.mark.parametrize(
+    ("more", "provider"),
+    [(KEYS, None), ({}, "DefaultCredentialsProvider"), ({"s3_profile": "lake"}, "ProfileCredentialsProvider")],
+    ids=["keys", "chain", "profile"],
+)
+def test_no_provider_hides_the_keys_that_iceberg_gets(more: dict[str, str], provider: str | None) -> None:
+    found = session_conf(given(**more)).get("spark.sql.catalog.tidemark.client.credentials-provider")
+    assert (found or "").rpartition(".")[2] == (provider or "")
+
+
 def test_executors_and_driver_get_a_trust_store_that_java_reads(tmp_path: Path) -> None:
-    authority, _, _ = make_certificates(tmp_path)
+    authority = server_certificate(tmp_path).ca
     settings = given(**KEYS, s3_ca_bundle=authority)
     driver = java_trust(settings.s3_ca_bundle)
     store, password = driver["javax.net.ssl.trustStore"], driver["javax.net.ssl.trustStorePassword"]
@@ -76,11 +88,23 @@ def test_executors_and_driver_get_a_trust_store_that_java_reads(tmp_path: Path) 
     listed = subprocess.run(
         [keytool, "-list", "-v", "-keystore", store, "-storepass", password], capture_output=True, text=True, check=True
     ).stdout
-    assert "Owner: CN=An authority for tests" in listed
+    assert "Owner: CN=Tidemark's local stack" in listed
     assert listed.count("trustedCertEntry") > 50  # public authorities
     conf = session_conf(settings)
-    assert conf["spark.files"] == store
+    sent = [Path(path) for path in conf["spark.files"].split(",")]
+    assert [path.name for path in sent] == [Path(store).name, SENT_BUNDLE]
+    assert sent[1].read_bytes() == authority.read_bytes()
     assert f"-Djavax.net.ssl.trustStore={Path(store).name} " in conf["spark.executor.defaultJavaOptions"]
+
+
+def test_a_task_reads_the_bundle_that_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    settings = given(**KEYS, s3_ca_bundle="/only/on/the/driver.pem")
+    assert task_settings(settings) == settings
+    (tmp_path / SENT_BUNDLE).touch()
+    assert task_settings(settings).s3_ca_bundle == tmp_path / SENT_BUNDLE
+    assert task_settings(given(**KEYS)) == given(**KEYS)
 
 
 def test_a_bundle_without_a_certificate_is_named(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def archive_without_batches() -> None:
 
 def test_an_archive_stream_without_batches_stops(topic_id: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LeasePoll", lambda *_: lambda: None)
+    monkeypatch.setattr(driver, "executor_watch", lambda _: SimpleNamespace(check=lambda: None))
     archive_without_batches()
     topic_id[:] = ["second"]
     with pytest.raises(ConflictError, match="recreated while the stream ran"):
@@ -97,7 +98,7 @@ def test_an_archive_stream_without_batches_stops(topic_id: list[str], monkeypatc
 
 
 def test_a_speed_stream_without_batches_stops(topic_id: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def polled(_query: Any, _on_batch: Any, on_poll: Any, *_: Any) -> None:
+    def polled(_query: Any, _on_batch: Any, on_poll: Any, *_: Any, personal: bool) -> None:
         on_poll()
 
     monkeypatch.setattr(speed, "await_stop", polled)

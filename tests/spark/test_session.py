@@ -13,16 +13,18 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from tidemark.connections.spark import SparkSizes
 from tidemark.core.errors import ServiceError
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
-from tidemark.spark.session import DAEMON, spark_session
+from tidemark.spark.session import DAEMON, shuffles_for, spark_session
 from tidemark.spark.streaming import start_query
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 PROGRAM = """\
 from tidemark.core.errors import ServiceError
 from tidemark.settings import settings
-from tidemark.spark.session import spark_session
+from tidemark.spark.session import shuffles_for, spark_session
 try:
     spark_session(settings(), "too small")
 except ServiceError as error:
@@ -34,7 +36,7 @@ def test_a_jvm_that_ends_during_its_start_is_an_explained_error(stack: LocalStac
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=PROJECT,
-        env={**os.environ, **stack.env, "TIDEMARK_SPARK_DRIVER_MEMORY": "1k"},
+        env={**os.environ, **stack.env, "TIDEMARK_SPARK": '{"driver_memory": "1k"}'},
         capture_output=True,
         text=True,
         timeout=300,
@@ -47,10 +49,12 @@ def test_a_jvm_that_ends_during_its_start_is_an_explained_error(stack: LocalStac
 KILLED = """\
 import psutil
 from tidemark.core.errors import ServiceError
+from tidemark.definitions.stream import load_stream
 from tidemark.settings import settings
 from tidemark.spark.streaming import stream_session
 try:
-    with stream_session(settings(), "short-lived") as session:
+    stream = load_stream("flights", settings().streams_dir)
+    with stream_session(settings(), "short-lived", "speed", stream) as session:
         (java,) = [process for process in psutil.Process().children(recursive=True) if process.name() == "java"]
         java.kill()
         psutil.wait_procs([java])
@@ -94,7 +98,7 @@ LISTENING = """\
 import json, os, psutil
 from tidemark.settings import settings
 from tidemark.spark.java import jvm
-from tidemark.spark.session import spark_session
+from tidemark.spark.session import shuffles_for, spark_session
 session = spark_session(settings(), "where it listens")
 java = jvm(session)
 chain = java.software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider.builder().build()
@@ -160,3 +164,14 @@ def test_a_query_has_atomic_checkpoints_and_the_sessions_setting_stays(spark: Sp
         start_query(spark, query)
     assert seen == ["org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"]
     assert spark.conf.get(name, None) is None
+
+
+def test_shuffles_have_a_part_per_half_a_million_rows_unless_the_deployment_says_a_number(spark: SparkSession) -> None:
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    for rows, parts in ((0, 4), (2_000_000, 4), (2_000_001, 5), (50_000_000, 100)):
+        with shuffles_for(spark, rows, SparkSizes()):
+            assert spark.conf.get(name) == str(parts)
+    with shuffles_for(spark, 50_000_000, SparkSizes(conf={name: "7"})):
+        assert spark.conf.get(name) == before
+    assert spark.conf.get(name) == before

@@ -5,15 +5,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests.batch.objects import archive_rows
 from tests.conftest import MakeStream, Produce, Record
+from tidemark.core.delivery import DELIVERY
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.report import Tally
 from tidemark.kafka.topics import describe_topic
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.speed.exactly_once.marker import TaskRange
@@ -282,6 +285,13 @@ class Delivery:
         # The archives of these tests have no gap before their last row.
         covered = any(place[0] == out.partition and place[1] > out.offset for place in self.archived)
         return ("not_archived", "not_archived") if known and not covered else ("unexpected", "no_such_record")
+
+
+def saved(run: Run) -> dict[str, Any]:
+    """The details of an audit, as they were saved."""
+    details = run.require(DELIVERY).details
+    assert details is not None
+    return details
 
 
 def counted(tally: Tally) -> Counter[Outcome]:

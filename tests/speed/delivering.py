@@ -16,11 +16,11 @@ from tests.waiting import wait_until
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import TidemarkError
 from tidemark.core.offsets import TopicPartition
+from tidemark.installation import PROJECT
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import describe_topic
 from tidemark.speed.exactly_once.marker import Marker, Sink, TaskRange, marker_reader, read_marker
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
-from tidemark.stack.local import PROJECT
 
 LOG = TopicPartition(topic="source", topic_id="kXWqb5YJRMmUXkvGyKEUyg", partition=2)
 SCHEMA = pa.schema(

@@ -16,8 +16,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 DEADLINE_S = 240
 
@@ -138,13 +139,18 @@ class SpeedApp:
         psutil.wait_procs(family[1:], timeout=30)
 
 
+def running(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> AbstractContextManager[SpeedApp]:
+    """``started`` with the memory of a test's driver."""
+    return started(command, log, {**environment, "TIDEMARK_SPARK": '{"driver_memory": "1g"}'})
+
+
 @contextmanager
-def running(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[SpeedApp]:
+def started(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[SpeedApp]:
     """Start an application of the project, and kill what is left of it at the end."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **environment, "TIDEMARK_SPARK_DRIVER_MEMORY": "1g"},
+            env={**os.environ, **environment},
             cwd=PROJECT,
             stdout=out,
             stderr=subprocess.STDOUT,

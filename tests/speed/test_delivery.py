@@ -14,11 +14,12 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.command_json import valid_result
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
-from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of
+from tests.speed.delivered import TRANSFORM, VERSION, Delivery, Out, Source, counted, ms_of, saved
 from tidemark.cli.app import app
 from tidemark.delivery_audit import output_topics
-from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
+from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.compare import hour_start
 from tidemark.delivery_audit.output_topics import safe_since
 from tidemark.delivery_audit.span import parse_span
@@ -40,7 +41,7 @@ def audit(spark: SparkSession, log: Delivery, start: str = NINE, end: str | None
     tally = audit_delivery(run, spark, span)
     if log.known:
         assert counted(tally) == log.expected(span.start, span.end)
-    return run.require(DELIVERY)
+    return saved(run)
 
 
 def values(count: int, dice: random.Random) -> list[tuple[int, int, bytes | None]]:
@@ -316,10 +317,12 @@ def test_the_command_prints_table_examples_and_exits_by_the_verdict(
     assert code == 1
     assert f"{hour.stream.name}: findings" in out
     assert "missing: source partition 0 offset 19, 2013-01-14T09:00:00-05:00, on neither topic" in out
-    last = json.loads(out.splitlines()[-1])
-    assert (last["verdict"], last["counts"]["missing"], last["counts"]["delivered"]) == ("findings", 1, 19)
-    (key,) = [item.key for item in hour.store.list(hour.layout.run_prefix)]
+    (key,) = [item.key for item in hour.store.list(hour.layout.run_prefix) if item.key.endswith(".json")]
     assert key in out
+    code, out, _ = command(hour.stream.name, "--from", NINE, "--to", TEN, "--json")
+    found = valid_result("delivery", out)
+    assert (code, found["verdict"]) == (1, "findings")
+    assert (found["counts"]["missing"], found["counts"]["delivered"]) == (1, 19)
 
 
 def test_a_command_that_cannot_audit_exits_as_unknown(command: Callable[..., tuple[object, str, str]]) -> None:

@@ -1,7 +1,8 @@
 """The audit's span, verdict, balance and table, without a server."""
 
 import io
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,8 +13,10 @@ from tidemark.cli.delivery import EXAMPLES_MAX, print_audit
 from tidemark.core.errors import IncompleteError, RequestError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.delivery_audit.archived import KnownRange
-from tidemark.delivery_audit.report import EXIT_CODES, Example, RecordGroup, Tally, sentences
+from tidemark.delivery_audit.readable import is_deleted
+from tidemark.delivery_audit.report import EXIT_CODES, Example, RecordGroup, Tally, by_day, sentences
 from tidemark.delivery_audit.span import parse_span
+from tidemark.orchestration.compared_days import days_to_compare
 
 NEW_YORK = ZoneInfo("America/New_York")
 NOW = datetime(2013, 11, 4, 12, tzinfo=UTC)
@@ -141,3 +144,71 @@ def test_the_table_shows_hours_with_findings_and_some_examples_of_each_kind() ->
     assert f"unexpected changed: source partition 2 offset 7, {nine}, found as live partition 1 offset 70" in lines
     assert value["counts"]["archived"] == 5 + 2 * (EXAMPLES_MAX + 3)
     assert timedelta(hours=1) == datetime.fromisoformat(value["hours"][1]["hour"]) - datetime.fromisoformat(nine)
+
+
+def at_hour(outcome: str, moment: str, count: int = 1, *, is_row: bool = False, on_live: bool = True) -> RecordGroup:
+    """A group of the hour that begins at the moment."""
+    hour_us = int(datetime.fromisoformat(moment).timestamp()) * 1_000_000
+    return replace(group(outcome, count, is_row=is_row), hour_us=hour_us, on_live=None if is_row else on_live)
+
+
+def test_counts_are_of_the_day_and_hour_in_the_streams_zone_and_a_repeated_hour_is_one() -> None:
+    groups = (
+        *(at_hour("delivered", "2013-11-02T23:00-04:00", 4, is_row=is_row) for is_row in (True, False)),
+        *(at_hour("delivered", f"2013-11-03T01:00-0{offset}:00", 3, is_row=True) for offset in (4, 5)),
+        at_hour("delivered", "2013-11-03T01:00-04:00", 5),
+        at_hour("delivered", "2013-11-03T01:00-05:00", 1, on_live=False),
+        at_hour("duplicated", "2013-11-03T01:00-05:00", 2),
+        at_hour("missing", "2013-11-03T23:00-05:00", 7, is_row=True),
+        at_hour("unexpected", "2013-11-03T23:00-05:00", 1),
+        replace(group("outside", 9, is_row=False), hour_us=None, partition=None),
+    )
+    days = (date(2013, 11, 2), date(2013, 11, 3), date(2013, 11, 4))
+    first, second, third = by_day(Tally(groups=groups, unarchived=()), days, NEW_YORK)
+    assert (first.day, first.verdict, first.text) == (days[0], "pass", "every record was delivered once")
+    assert [(item.hour, item.live, item.missing) for item in first.hours] == [(23, 4, 0)]
+    assert (second.verdict, second.archived, second.text) == ("findings", 13, "7 missing, 2 duplicated, 1 unexpected")
+    one, last = second.hours
+    assert (one.hour, one.live, one.dead_letters, one.duplicated) == (1, 5, 1, 2)
+    assert (last.hour, last.live, last.missing, last.unexpected) == (23, 0, 7, 1)
+    assert (third.verdict, third.hours, third.sentences) == ("pass", (), ("the day has no record",))
+
+
+def test_offsets_that_are_not_archived_may_be_of_each_day() -> None:
+    (day,) = by_day(Tally(groups=WHOLE, unarchived=(GAP,)), [date(2013, 1, 14)], NEW_YORK)
+    assert day.verdict == "unknown"
+    assert day.sentences == ("offsets [10, 20) of partition 2 may be in the span and are not archived",)
+
+
+@pytest.mark.parametrize(
+    ("first", "start", "end", "deleted"),
+    [
+        (3, 0, 9, False),  # nothing was deleted
+        (None, 5, 9, False),  # what is left is older
+        (7, 5, 9, False),  # some of what is left is older
+        (5, 5, 9, True),
+        (None, 9, 9, True),  # nothing is left
+    ],
+)
+def test_a_log_has_lost_a_day_if_it_starts_after_it(first: int | None, start: int, end: int, *, deleted: bool) -> None:
+    assert is_deleted(first, start=start, end=end) == deleted
+
+
+@pytest.mark.parametrize(
+    ("requested", "sealed", "scheduled", "compared"),
+    [
+        ("14", "14", True, "14"),
+        ("14", "12 14", True, "14"),  # the other day was reopened by late data
+        ("12 13 14", "12 14", False, "12 14"),
+        ("11 12 13 14", "11 12 13 14", False, ""),  # a chunk of a backfill
+        ("11 12 13 14", "11 12 13 14", True, "11 12 13 14"),
+        ("14", "", True, ""),
+    ],
+)
+def test_requested_days_that_were_sealed_are_compared(
+    requested: str, sealed: str, compared: str, *, scheduled: bool
+) -> None:
+    def days(text: str) -> tuple[date, ...]:
+        return tuple(date(2013, 1, int(item)) for item in text.split())
+
+    assert days_to_compare(days(requested), days(sealed), scheduled=scheduled) == days(compared)

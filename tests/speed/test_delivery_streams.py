@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
-from tests.speed.delivered import Delivery, counted, ms_of
+from tests.speed.delivered import Delivery, counted, ms_of, saved
 from tests.speed.live import read_topic
 from tests.waiting import wait_until
 from tidemark.archive.stream.driver import archive
@@ -24,8 +24,9 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit import output_topics
-from tidemark.delivery_audit.audit import DELIVERY, audit_delivery, speed_positions
+from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.output_topics import output_ends
+from tidemark.delivery_audit.readable import speed_positions
 from tidemark.delivery_audit.span import parse_span
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.run import Run
@@ -46,7 +47,7 @@ def audit(spark: SparkSession, stream: Stream, settings: Settings) -> dict[str, 
     """The audit's JSON object for the day."""
     run = Run.open(stream.name, unique("delivery"), settings)
     audit_delivery(run, spark, parse_span(DAY, None, stream.zone, datetime.now(UTC)))
-    return run.require(DELIVERY)
+    return saved(run)
 
 
 def nonzero(value: dict[str, Any]) -> dict[str, int]:
@@ -124,7 +125,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     second.write_sources([(0, NINE_MS + n, b'{"n":%d1}' % n) for n in range(12)])
     second.archive("b", 0, 0, 8)
     old, new = (list(item.sources.values()) for item in (first, second))
-    # Of the first log, one record is there twice, one has the second log's value, three are missing.
+    # Of the first log, one record occurs twice, one has the second log's value, three are missing.
     first.deliver([first.right(item) for item in (*old[:12], old[3], *old[15:])])
     first.deliver([replace(second.right(new[2]), topic_id=first.topic_id)])
     second.deliver([second.right(item) for item in (*new[:5], new[9])])
@@ -135,7 +136,7 @@ def test_records_of_a_recreated_topic_differ_from_those_of_the_first(
     tally = audit_delivery(run, spark, span)
 
     assert counted(tally) == sum((item.expected(span.start, span.end) for item in (first, second)), Counter())
-    counts = run.require(DELIVERY)["counts"]
+    counts = saved(run)["counts"]
     assert (counts["archived"], counts["missing"], counts["pending"]) == (26, 4, 2)
     assert (counts["duplicated"], counts["unexpected"], counts["not_archived"]) == (1, 1, 3)
 

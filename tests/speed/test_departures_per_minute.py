@@ -21,12 +21,12 @@ from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream
 from tidemark.examples.departures_per_minute import LAYER, departures, figures, run_departures, start, topic_of
+from tidemark.installation import PROJECT
 from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.streaming import bind_checkpoint
 from tidemark.speed.exactly_once.preconditions import require_exactly_once
-from tidemark.stack.local import PROJECT
 
 SCHEMA = "origin STRING, departed_at TIMESTAMP"
 NOON_MS = 1_358_164_800_000  # 2013-01-14T12:00:00Z

@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tests.command_json import valid_result
 from tests.conftest import MakeStream, MakeTopic, Produce, Record, unique
 from tests.speed.dead_letters import START_MS, source_id
 from tests.speed.delivering import marker
@@ -76,3 +77,5 @@ def test_dev_and_prod_on_one_cluster_are_two_and_a_renamed_one_stops(
     ):
         print_markers(None, name, (), copy_from="dev")
     assert CliRunner().invoke(app, ["markers", name]).output.split()[-1] == "15"
+    (row,) = valid_result("markers", CliRunner().invoke(app, ["markers", name, "--json"]).stdout)["markers"]
+    assert (row["log_start"], row["high_watermark"], row["marker"]) == (0, 20, 15)

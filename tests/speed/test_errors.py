@@ -49,7 +49,9 @@ def deliveries(
     def of(mode: str, patient: bool) -> Deliver:
         def at_least_once(topic: str) -> None:
             patience = {} if patient else SOON
-            await_stop(spark_query(spark, settings, source, brokers.bootstrap, topic, patience=patience))
+            await_stop(
+                spark_query(spark, settings, source, brokers.bootstrap, topic, patience=patience), personal=False
+            )
 
         def exactly_once(topic: str) -> None:
             sink = task(brokers.bootstrap, timeout_s=120 if patient else 8)
@@ -145,7 +147,7 @@ def test_a_too_large_record_is_a_config_error(
     produce(large, [(None, bytes(30_000), 1_700_000_000_000, 0, [])])
 
     def at_least_once(to: str) -> None:
-        await_stop(spark_query(spark, settings, large, brokers.bootstrap, to, patience=SOON))
+        await_stop(spark_query(spark, settings, large, brokers.bootstrap, to, patience=SOON), personal=False)
 
     def exactly_once(to: str) -> None:
         sink = task(brokers.bootstrap)
@@ -213,6 +215,6 @@ Driver stacktrace: SQLSTATE: XXKST
 )
 def test_the_cause_is_found_in_sparks_message(cause: str, kind: type[TidemarkError], found: str) -> None:
     """Causes that these brokers cannot be made to report, in Spark's format."""
-    error = task_error(RuntimeError(JAVA.format(cause)), where="stream s")
+    error = task_error(RuntimeError(JAVA.format(cause)), where="stream s", personal=False)
     assert type(error) is kind
     assert (error.found or error.problem) == found

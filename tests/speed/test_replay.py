@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -29,9 +29,10 @@ from tests.speed.live import Delivered, read_topic
 from tests.tables import read_tables
 from tests.waiting import wait_until
 from tidemark.cli.replay import print_replayed
-from tidemark.core.errors import ConflictError, IncompleteError, PositionError
+from tidemark.core.errors import ConflictError, IncompleteError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.kafka.topics import describe_topic
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
@@ -40,7 +41,7 @@ from tidemark.speed.exactly_once.marker import TaskRange
 from tidemark.speed.replay.dead_letters import NotOurs
 from tidemark.speed.replay.plan import next_range
 from tidemark.speed.replay.replay import REPLAY, Replayed, replay
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 pytestmark = pytest.mark.conformance(24)
 
@@ -228,7 +229,8 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
             # The first call of another replay.
             other = Producer({"bootstrap.servers": settings.speed_kafka.servers, "transactional.id": f"{group}-0"})
             other.init_transactions(60)
-            with pytest.raises(ConflictError, match=group):
+            # To a commit at this very moment, Kafka may answer with its unknown error, -1, before it says "fenced".
+            with pytest.raises((ConflictError, ServiceError), match=group):
                 second.result(300)
         fenced_at = replayed_until()
     assert killed_at < fenced_at < number
@@ -352,8 +354,8 @@ def test_the_table_of_a_replay_adds_up_and_shows_an_example_of_each_skipped_kind
         lost=5,
     )
     out = StringIO()
-    print_replayed(Console(file=out, width=100, soft_wrap=True), run, done, done.to_value())
-    *lines, last = out.getvalue().splitlines()
+    print_replayed(Console(file=out, width=100, soft_wrap=True), run, done)
+    lines = out.getvalue().splitlines()
     assert {row["Result"]: row["Records"] for row in read_tables("\n".join(lines), "Records")} == {
         "published to live": "1,200",
         "dead again, back on dead": "40",
@@ -362,10 +364,8 @@ def test_the_table_of_a_replay_adds_up_and_shows_an_example_of_each_skipped_kind
         "read": "1,246",
     }
     assert lines[0] == f"Dead letters of stream {stream.name} on dead"
-    assert lines[-4:] == [
+    assert lines[-3:] == [
         "skipped 4 of another stream: for example partition 1 offset 7, stream [b]another[/b]",
         "9 of them were delivered by an earlier, interrupted replay.",
         "Retention deleted 5 offsets before any replay.",
-        f"saved as s3://{settings.bucket}/{run.key('replay')}",
     ]
-    assert json.loads(last) == {"stream": stream.name, "run": "a-run", **json.loads(json.dumps(asdict(done)))}

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, unique
-from tidemark.cli.topics import print_findings
+from tidemark.cli.app import app
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import broker_configs, copies, ensure_topic, topic_config
@@ -113,19 +114,18 @@ def test_a_cluster_that_does_not_answer_is_a_finding_not_an_error(settings: Sett
     assert "DESCRIBE" not in found.fix
 
 
-def test_the_command_prints_every_finding(
+def test_the_status_of_a_stream_names_every_setting_that_can_lose_records(
     brokers: Cluster,
     settings: Settings,
     make_stream: MakeStream,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = make_stream(
         speed={"topic": brokers.create(unique("live"), copies=1), "dead_letter_topic": brokers.create(unique("dead"))}
     )
-    monkeypatch.setattr("tidemark.cli.topics.connect", lambda _stack: at(brokers, settings))
-    assert not print_findings(None, stream.name)
-    assert f"topic {stream.speed.topic}: replication factor is 1, expected 3" in capsys.readouterr().out
+    monkeypatch.setattr("tidemark.cli.status.connect_s3", lambda _stack: at(brokers, settings))
+    shown = CliRunner().invoke(app, ["status", stream.name])
+    assert f"Can lose records: topic {stream.speed.topic}: replication factor is 1, expected 3" in shown.stdout
 
 
 # Cases as values that no test can set up on running brokers.

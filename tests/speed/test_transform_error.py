@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 from tests.conftest import MakeStream, Produce
 from tidemark.core.errors import TransformError
 from tidemark.definitions.stream import Stream
+from tidemark.installation import PROJECT
 from tidemark.settings import Settings
 from tidemark.speed.stream import speed
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 
 TRANSFORM = """from pyspark.sql import functions as F
 
@@ -44,6 +45,17 @@ def message(stream: Stream, settings: Settings) -> str:
     return rf"the transformation fails on a record: expected .*, found {record}.*DIVIDE_BY_ZERO.* \[{place}\]\. Return"
 
 
+def run_application(stack: LocalStack, stream: Stream) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(PROJECT / "spark_apps" / "speed_stream.py"), stream.name, "--available-now"],
+        env={**os.environ, **stack.env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
 @pytest.mark.conformance(64)
 def test_an_exactly_once_stream_names_the_first_record_and_the_line(
     spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
@@ -58,16 +70,35 @@ def test_an_at_least_once_application_ends_with_the_record_and_one_stack_trace(
     stack: LocalStack, settings: Settings, make_stream: MakeStream, produce: Produce
 ) -> None:
     stream = failing_stream(make_stream, produce, "at_least_once")
-    done = subprocess.run(
-        [sys.executable, str(PROJECT / "spark_apps" / "speed_stream.py"), stream.name, "--available-now"],
-        env={**os.environ, **stack.env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_application(stack, stream)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert re.match(rf"TransformError: {message(stream, settings)}", last), done.stderr[-3000:]
     traces = re.findall(r"SparkArithmeticException: \[DIVIDE_BY_ZERO\]", done.stderr)
     assert len(traces) == 1, done.stderr
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_an_application_whose_records_have_personal_data_shows_no_value_of_it(
+    stack: LocalStack, make_stream: MakeStream, produce: Produce, delivery: str
+) -> None:
+    """A cast of the value fails, with the value in Spark's text."""
+    stream = make_stream(transform=TRANSFORM)
+    speeds = stream.speed.model_dump(exclude_none=True) | {"delivery": delivery}
+    stream = make_stream(
+        name=stream.name,
+        topic=stream.topic,
+        value_schema="name STRING",
+        personal=["name"],
+        transform=TRANSFORM.replace("event.n", "event.name"),
+        speed=speeds,
+    )
+    produce(stream.topic, [(None, b'{"name":"planted"}', 1_700_000_000_000, 0, [])])
+    done = run_application(stack, stream)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("TransformError: the transformation fails on a record: "), done.stderr[-3000:]
+    assert "partition 0, offset 0: [CAST_INVALID_INPUT] •••" in last.replace(
+        "org.apache.spark.SparkNumberFormatException: ", ""
+    )
+    assert "planted" not in done.stdout + done.stderr

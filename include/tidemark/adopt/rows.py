@@ -27,6 +27,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failures import task_error
 from tidemark.spark.records import event_time
+from tidemark.spark.task_settings import task_settings
 
 BATCH_BYTES = 4 * 1024 * 1024
 # A row per record; of an object that can't be read one row with its ``problem``.
@@ -129,7 +130,9 @@ class ImportRows:
         try:
             return rows.collect()
         except (PySparkException, Py4JJavaError) as error:
-            raise task_error(error, where=f"objects to be imported for {self._stream.name}") from error
+            raise task_error(
+                error, where=f"objects to be imported for {self._stream.name}", personal=self._stream.has_personal
+            ) from error
 
 
 def _text(field: str) -> Column:
@@ -149,7 +152,7 @@ def _reader(
     settings: Settings, tasks: tuple[tuple[tuple[int, ConnectObject], ...], ...]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = ObjectStore(settings)
+        store = ObjectStore(task_settings(settings))
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 for file, item in tasks[number]:

@@ -152,18 +152,27 @@ def _chunks(listed: Iterable[ObjectInfo], at_once: int) -> Iterator[list[str]]:
         yield keys
 
 
-def last_manifest(store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None) -> Manifest | None:
-    """The writer's newest manifest, or its newest before batch ``before``; None if there is none."""
+def last_manifest(
+    store: ObjectStore, layout: Layout, writer: str, *, before: int | None = None, near: int = 0
+) -> Manifest | None:
+    """The writer's newest manifest, or its newest before batch ``before``; None if there is none.
+
+    ``near`` is a batch shortly before the newest manifest's, as far as the caller knows. The listing starts after it:
+    a writer has millions of manifests after some years. If there is none after it, all are listed.
+    """
     if before is not None and before > 0:
         key = layout.manifest_key(writer, before - 1)
         body = store.get(key)
         if body is not None:
             return parse_manifest(body, where=key)
     newest = None
-    for item in store.list(f"{layout.manifest_prefix}{writer}/"):
-        if before is not None and layout.parse_manifest_key(item.key)[1] >= before:
+    for after in (layout.manifest_key(writer, near), "") if near > 0 else ("",):
+        for item in store.list(f"{layout.manifest_prefix}{writer}/", after=after):
+            if before is not None and layout.parse_manifest_key(item.key)[1] >= before:
+                break
+            newest = item.key
+        if newest is not None:
             break
-        newest = item.key
     body = store.get(newest) if newest else None
     return parse_manifest(body, where=newest or "") if body is not None else None
 

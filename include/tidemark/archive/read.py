@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.errors import IncompleteError
+from tidemark.core.manifest import WITHOUT_OBJECT
 from tidemark.core.plan import Slice
 from tidemark.s3 import ObjectInfo, ObjectStore
 from tidemark.settings import Settings
-from tidemark.spark.failures import WITHOUT_OBJECT
 from tidemark.spark.file_list import file_uri, read_files
 from tidemark.spark.records import ARCHIVE_SCHEMA, no_rows
 

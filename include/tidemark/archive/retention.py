@@ -4,10 +4,10 @@ Kafka deletes a log segment once its newest record is older than ``retention.ms`
 most as new as that one. So its timestamp gives the earliest time of deletion; the segment may stay longer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidemark.archive.ledger.history import History
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import moment_text
 from tidemark.core.offsets import TopicPartition
@@ -17,6 +17,16 @@ from tidemark.kafka.topics import describe_topic, topic_config
 
 _HOUR_MS = 3_600_000
 _UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPositions:
+    """A log's ends in Kafka, and the first offset at or after its start that is not archived."""
+
+    log: TopicPartition
+    log_start: int
+    archived: int
+    high_watermark: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +45,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is not archived yet, one item per log that has unarchived records, and how long the topic keeps it.
+    """What is not archived yet, and how long the topic keeps it: all ``logs``, and those where records wait.
 
     A limit is None if the topic has none. ``limit_bytes`` gives no estimate, because clients can't see a log's size.
     ``alarm_hours`` is the stream's, but at most half of the topic's retention: a topic that keeps six hours would
@@ -45,6 +55,7 @@ class Retention:
     limit_ms: int | None
     limit_bytes: int | None
     alarm_hours: float
+    logs: tuple[LogPositions, ...]
     waiting: tuple[Waiting, ...]
 
     @property
@@ -85,21 +96,29 @@ def hours(left: float) -> str:
     return f"{left:,.1f} h left" if left > 0 else "no time left: Kafka may delete it at any moment"
 
 
-def read_retention(kafka: KafkaConnection, stream: Stream, history: History, now: datetime) -> Retention:
+def read_retention(
+    kafka: KafkaConnection, stream: Stream, first_missing: Callable[[TopicPartition, int], int], now: datetime
+) -> Retention:
     """What is not archived of the stream's topic, and how long Kafka keeps it.
 
-    Read ``history`` before the call. Records of open and aborted transactions count too. Raises ServiceError if the
-    topic does not exist or Kafka does not answer.
+    ``first_missing`` gives a log's first offset, at or after another one, that is not archived. It must know the
+    archive from before this call. Records of open and aborted transactions count too. Raises ServiceError if the topic
+    does not exist or Kafka does not answer.
     """
     config = topic_config(kafka, stream.topic)
     by_age = "delete" in config["cleanup.policy"]
     limit_ms = _limit(config["retention.ms"]) if by_age else None
     limit_bytes = _limit(config["retention.bytes"]) if by_age else None
-    first: dict[TopicPartition, int] = {}
-    for mark in watermarks(kafka, describe_topic(kafka, stream.topic), committed=False):
-        offset = history.first_missing(mark.log, mark.log_start)
-        if offset < mark.high_watermark:
-            first[mark.log] = offset
+    logs = tuple(
+        LogPositions(
+            log=mark.log,
+            log_start=mark.log_start,
+            archived=first_missing(mark.log, mark.log_start),
+            high_watermark=mark.high_watermark,
+        )
+        for mark in watermarks(kafka, describe_topic(kafka, stream.topic), committed=False)
+    )
+    first = {item.log: item.archived for item in logs if item.archived < item.high_watermark}
     records = first_records(kafka, first, committed=False)
     now_ms = round(now.timestamp() * 1000)
     waiting = []
@@ -112,6 +131,7 @@ def read_retention(kafka: KafkaConnection, stream: Stream, history: History, now
         limit_ms=limit_ms,
         limit_bytes=limit_bytes,
         alarm_hours=wanted if limit_ms is None else min(wanted, limit_ms / _HOUR_MS / 2),
+        logs=logs,
         waiting=tuple(sorted(waiting, key=lambda item: item.log)),
     )
 

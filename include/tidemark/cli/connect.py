@@ -11,7 +11,8 @@ def connect(stack: str | None) -> Settings:
     """The settings of the named local stack, or else of the ``TIDEMARK_*`` variables, or else of the running stack."""
     if stack is None and any(name.startswith("TIDEMARK_") for name in os.environ):
         return settings()
-    from tidemark.stack.local import PROJECT, LocalStack, running_stacks
+    from tidemark.installation import PROJECT
+    from tidemark.stack.local import LocalStack, running_stacks
 
     if stack is None:
         running = running_stacks(PROJECT)

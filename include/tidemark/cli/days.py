@@ -1,92 +1,48 @@
-"""``tidemark days``: which days of a stream are sealed, and which ones are overdue or published without a proof."""
+"""A stream's days as a table: which are sealed, and which are overdue or published without a proof."""
 
-from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from itertools import zip_longest
 
 from rich.console import Console
 from rich.text import Text
 
-from tidemark.cli.connect import connect_s3
-from tidemark.cli.output import make_table, open_console, plain
-from tidemark.cli.versions import parse_day
-from tidemark.core.offsets import count
-from tidemark.core.seal import Seal
-from tidemark.current_view.day_states import DayState, read_day_states
-from tidemark.definitions.stream import Stream, load_stream
-from tidemark.orchestration.steps import dag_id
+from tidemark.cli.output import make_table, plain
+from tidemark.core.day_summary import DaySummary
+from tidemark.current_view.day_states import DayState
+from tidemark.definitions.stream import Stream
 
+_DAY = timedelta(days=1)
 _STATES = {
     "unproven": plain("published, not proven", style="red"),
     "overdue": plain("not sealed", style="red"),
     "unsealed": plain("not sealed yet", style="yellow"),
     "not_over": plain("not over"),
+    "quiet": plain("no records"),
 }
 
 
-def print_days(
-    stack: str | None,
-    stream_name: str,
-    *,
-    from_day: str | None,
-    to_day: str | None,
-    grace_hours: int,
-    now: datetime | None = None,
-) -> bool:
-    """Print one row per day.
-
-    Return whether every day that ended more than ``grace_hours`` ago is sealed, and readers see proven rows only.
-    """
-    settings = connect_s3(stack)
-    stream = load_stream(stream_name, settings.streams_dir)
-    console = open_console()
-    first, last = (parse_day(text) if text else None for text in (from_day, to_day))
-    with console.status("reading tables, manifests and seals"):
-        found = read_day_states(
-            settings, stream, first=first, last=last, grace=timedelta(hours=grace_hours), now=now or datetime.now(UTC)
-        )
-    print_states(console, stream, found, grace_hours)
-    return not any(item.status in {"overdue", "unproven"} for item in found)
-
-
-def print_states(console: Console, stream: Stream, found: Sequence[DayState], grace_hours: int) -> None:
-    """One row per day, then what to do about unproven and overdue days and about waiting records."""
+def print_states(console: Console, stream: Stream, found: Sequence[DayState]) -> None:
+    """One row per day, then what happens to waiting records."""
     names = ("Day", "State", "Published", "Quarantined", "Checks", "Notes")
     console.print(plain(f"Days of {stream.name}, {stream.time_zone}", style="bold"))
-    table = make_table(*names, numbers=names[2:4], fold=("Notes",))
-    for item in found:
-        if item.seal is None or item.status == "unproven":
+    if not found:
+        console.print("No day is sealed or archived yet.")
+        return
+    table = make_table(*names, numbers=names[2:4], fold=("State", "Checks", "Notes"))
+    for first, item in _grouped(found):
+        if item.status == "quiet":
+            last = f"to {item.day}" if first != item.day else ""
+            table.add_row(str(first), _STATES[item.status], "", "", "", last)
+            continue
+        if item.sealed is None or item.status == "unproven":
             table.add_row(str(item.day), _STATES[item.status], "", "", "", _notes(item))
             continue
-        state = plain(f"sealed, v{item.seal.version}", style="yellow" if _exceptions(item.seal) else "green")
-        rows = f"{item.seal.rows_published:,}", f"{item.seal.rows_quarantined:,}"
-        table.add_row(str(item.day), state, *rows, item.seal.quality, _notes(item))
+        state = plain(f"sealed, v{item.sealed.version}", style="yellow" if _exceptions(item.sealed) else "green")
+        rows = f"{item.sealed.published:,}", f"{item.sealed.quarantined:,}"
+        table.add_row(str(item.day), state, *rows, item.sealed.quality, _notes(item))
     console.print(table)
-    if unproven := [item.day for item in found if item.status == "unproven" and item.unproven_run]:
-        console.print(
-            plain(
-                f"Published, not proven: {_day_ranges(unproven)}. Readers see rows there that no seal proves."
-                f" The next run of {dag_id(stream.name)} rebuilds and seals such a day, whatever its own days are.",
-                style="red",
-            )
-        )
-    if others := [item.day for item in found if item.status == "unproven" and not item.unproven_run]:
-        console.print(
-            plain(
-                f"Not published by Tidemark, not proven: {_day_ranges(others)}. No run replaces these rows by itself:"
-                f" start {dag_id(stream.name)} for the days, or delete the rows.",
-                style="red",
-            )
-        )
-    if overdue := [item.day for item in found if item.status == "overdue"]:
-        console.print(
-            plain(
-                f"Not sealed, and over for more than {grace_hours} h: {_day_ranges(overdue)}."
-                f" Check the runs of {dag_id(stream.name)}; for days without a run, start tidemark_backfill, or run"
-                f" tidemark reconcile {stream.name} --from {overdue[0]} --to {overdue[-1]}.",
-                style="red",
-            )
-        )
-    if any(item.waiting_max for item in found if item.seal):
+    if any(item.waiting_max for item in found if item.sealed):
         console.print(
             plain(
                 "Waiting records are archived, but not in the published day."
@@ -96,34 +52,32 @@ def print_states(console: Console, stream: Stream, found: Sequence[DayState], gr
         )
 
 
-def _day_ranges(days: Sequence[date]) -> str:
-    """The days as text, consecutive ones as a range."""
-    ranges: list[list[date]] = []
-    for day in days:
-        if ranges and day - ranges[-1][-1] == timedelta(days=1):
-            ranges[-1].append(day)
-        else:
-            ranges.append([day])
-    return ", ".join(f"{item[0]} to {item[-1]}" if len(item) > 1 else f"{item[0]}" for item in ranges)
+def _grouped(found: Sequence[DayState]) -> Iterator[tuple[date, DayState]]:
+    """Each day after its own date; consecutive quiet ones as the last of them, after the date of the first."""
+    first: date | None = None
+    for item, following in zip_longest(found, found[1:]):
+        first = first or item.day
+        if item.status == "quiet" and following and (following.status, following.day - item.day) == ("quiet", _DAY):
+            continue
+        yield first, item
+        first = None
 
 
 def _notes(item: DayState) -> Text:
     waiting = [f"≤ {item.waiting_max:,} waiting"] if item.waiting_max else []
     if item.status == "unproven":
-        before = [f"v{item.seal.version} was sealed before"] if item.seal else []
+        before = [f"v{item.sealed.version} was sealed before"] if item.sealed else []
         return plain(", ".join([_rows_of(item), *before, *waiting]), style="yellow")
-    return plain(", ".join([*(_exceptions(item.seal) if item.seal else []), *waiting]), style="yellow")
+    return plain(", ".join([*(_exceptions(item.sealed) if item.sealed else []), *waiting]), style="yellow")
 
 
 def _rows_of(item: DayState) -> str:
     return f"rows of run {item.unproven_run}" if item.unproven_run else "rows that Tidemark did not publish"
 
 
-def _exceptions(seal: Seal) -> list[str]:
-    lost = count(gap.range for item in seal.logs for gap in item.gaps)
-    unexplained = sum(hole.counts["unexplained"] for item in seal.logs for hole in item.holes)
+def _exceptions(seal: DaySummary) -> list[str]:
     return [
-        *([f"{lost:,} offsets lost"] if lost else []),
-        *([f"{unexplained:,} offsets unexplained"] if unexplained else []),
+        *([f"{seal.lost:,} offsets lost"] if seal.lost else []),
+        *([f"{seal.unexplained:,} offsets unexplained"] if seal.unexplained else []),
         *([f"rolled back to v{seal.rolled_back_to}"] if seal.rolled_back_to is not None else []),
     ]

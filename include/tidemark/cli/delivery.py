@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 
 from tidemark.cli.connect import connect_s3
+from tidemark.cli.json_output import print_result
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.spark import command_spark
-from tidemark.core.manifest import canonical_json
-from tidemark.delivery_audit.audit import DELIVERY, audit_delivery
+from tidemark.core.delivery import DELIVERY, Verdict
+from tidemark.delivery_audit.audit import audit_delivery
 from tidemark.delivery_audit.report import EXIT_CODES
 from tidemark.delivery_audit.span import parse_span
 from tidemark.run import Run, run_name
@@ -22,22 +24,39 @@ COLOURS = {"pass": "green", "findings": "red", "unknown": "yellow"}
 OTHERS = ("missing", "duplicated", "unexpected", "replayed", "pending", "not_archived")
 
 
-def print_delivery(stack: str | None, stream_name: str, start: str | None, end: str | None) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryResult:
+    """An audit of the delivery. ``report`` is what was saved, with its hours, examples and sentences."""
+
+    stream: str
+    verdict: Verdict
+    counts: dict[str, int]
+    saved: str
+    report: dict[str, Any]
+
+
+def print_delivery(stack: str | None, stream_name: str, start: str | None, end: str | None, *, as_json: bool) -> int:
     """Audit the delivery, print and save the result. Return the exit code of the verdict."""
     settings = connect_s3(stack)
     now = datetime.now(UTC)
     run = Run.open(stream_name, run_name(f"delivery-{now:%Y%m%dT%H%M%S%fZ}"), settings)
     span = parse_span(start, end, run.stream.zone, now)
-    console = open_console()
+    console = Console(stderr=True) if as_json else open_console()
     with (
         command_spark(settings, f"tidemark-delivery-{stream_name}", console) as spark,
         console.status("comparing topics and archive"),
     ):
         audit_delivery(run, spark, span)
-    value = run.require(DELIVERY)
-    print_audit(console, value)
-    console.print(plain(f"saved as s3://{run.store.bucket}/{run.key(DELIVERY.name)}"))
-    console.print(plain(canonical_json({key: value[key] for key in ("stream", "verdict", "counts")}).decode().strip()))
+    value = run.require(DELIVERY).details or {}
+    saved = f"s3://{run.store.bucket}/{run.key(DELIVERY.name)}"
+    if as_json:
+        result = DeliveryResult(
+            stream=stream_name, verdict=value["verdict"], counts=value["counts"], saved=saved, report=value
+        )
+        print_result("delivery", result)
+    else:
+        print_audit(console, value)
+        console.print(plain(f"saved as {saved}"))
     return EXIT_CODES[value["verdict"]]
 
 

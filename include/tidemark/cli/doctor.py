@@ -1,12 +1,12 @@
 """``tidemark doctor``: everything a deployment needs, a line each."""
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 
 from tidemark.cli.connect import connect
+from tidemark.cli.json_output import print_result
 from tidemark.cli.output import open_console, plain
 from tidemark.inspect.doctor.checkup import Checkup, Probe, State
 from tidemark.inspect.doctor.roles import Role
@@ -21,6 +21,16 @@ _SHOWN: dict[State, tuple[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorResult:
+    """What the doctor found. ``stream`` is null if every stream was asked for."""
+
+    healthy: bool
+    stream: str | None
+    roles: tuple[Role, ...]
+    lines: tuple[Checkup, ...]
+
+
 def print_checkup(stack: str | None, stream: str | None, roles: Sequence[Role], *, as_json: bool) -> bool:
     """Probe and print. Return whether no line is failed. Raises ConfigError if there is no such stream."""
     settings = connect(stack)
@@ -33,14 +43,7 @@ def print_checkup(stack: str | None, stream: str | None, roles: Sequence[Role], 
         found = list(lines) if as_json else list(_printed(open_console(), lines))
     healthy = not any(line.state == "failed" for line in found)
     if as_json:
-        value = {
-            "healthy": healthy,
-            "stream": stream,
-            "roles": list(roles),
-            "lines": [line.to_value() for line in found],
-        }
-        json.dump(value, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_result("doctor", DoctorResult(healthy=healthy, stream=stream, roles=tuple(roles), lines=tuple(found)))
     return healthy
 
 

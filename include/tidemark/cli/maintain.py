@@ -2,30 +2,58 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rich.console import Console
 
 from tidemark.cli.connect import connect_s3
+from tidemark.cli.json_output import print_result
 from tidemark.cli.output import open_console, plain
 from tidemark.cli.spark import command_spark
 from tidemark.core.errors import RequestError
 from tidemark.definitions.stream import load_stream
 from tidemark.maintenance.archive import Compacted, Maintained, Unfinished
-from tidemark.maintenance.run import MaintainedFiles, Maintenance
+from tidemark.maintenance.run import MaintainedFiles, Maintenance, Step
 from tidemark.maintenance.tables import TableMaintenance
 
+_NAMES: dict[type, str] = {Maintained: "archive", Compacted: "ledger", MaintainedFiles: "files"}
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainResult:
+    """A maintenance. ``clean_tables``, ``compact``: whether these steps did it, or only show what they would do.
+
+    A step is null, or empty, if the maintenance had nothing for it.
+    """
+
+    stream: str
+    clean_tables: bool
+    compact: bool
+    archive: Maintained | None
+    tables: tuple[TableMaintenance, ...]
+    ledger: Compacted | None
+    files: MaintainedFiles | None
+
+
 def print_maintenance(
-    stack: str | None, stream_name: str, older_than: str, *, clean_tables: bool, compact: bool, rebuild_ledger: bool
+    stack: str | None,
+    stream_name: str,
+    older_than: str,
+    *,
+    clean_tables: bool,
+    compact: bool,
+    rebuild_ledger: bool,
+    as_json: bool,
 ) -> None:
-    """Maintain one stream, and print each step's result."""
+    """Maintain one stream, and print each step's result: with ``as_json`` all of them at the end."""
     age = parse_age(older_than)
     settings = connect_s3(stack)
     stream = load_stream(stream_name, settings.streams_dir)
-    console = open_console()
+    console = Console(stderr=True) if as_json else open_console()
+    done: dict[str, Any] = {"archive": None, "tables": (), "ledger": None, "files": None}
     with console.status("reading manifests") as status:
         maintenance = Maintenance(
             settings=settings,
@@ -39,21 +67,34 @@ def print_maintenance(
             show_progress=status.update,
         )
         for step in maintenance.steps():
-            match step:
-                case Maintained():
-                    console.print(f"Objects and uploads of {stream.name} older than {older_than}", style="bold")
-                    _print_archive(console, step)
-                case Compacted():
-                    state = "rebuilt" if rebuild_ledger else "agrees with the manifests"
-                    counts = f"{step.manifests} manifests in {step.segments} segments, {step.new} new"
-                    console.print(f"Ledger {state}: {counts}")
-                case MaintainedFiles():
-                    _print_files(console, step, done=compact)
-                case tables:
-                    for item in tables:
-                        print_table(console, item)
-                    if not clean_tables:
-                        console.print("No table was changed. Run with --clean-tables to do what is shown.")
+            done[_name(step)] = step
+            if not as_json:
+                _print_step(console, stream.name, step, maintenance, older_than)
+    if as_json:
+        result = MaintainResult(stream=stream.name, clean_tables=clean_tables, compact=compact, **done)
+        print_result("maintain", result)
+
+
+def _name(step: Step) -> str:
+    return "tables" if isinstance(step, tuple) else _NAMES[type(step)]
+
+
+def _print_step(console: Console, stream: str, step: Step, maintenance: Maintenance, older_than: str) -> None:
+    match step:
+        case Maintained():
+            console.print(f"Objects and uploads of {stream} older than {older_than}", style="bold")
+            _print_archive(console, step)
+        case Compacted():
+            state = "rebuilt" if maintenance.rebuild_ledger else "agrees with the manifests"
+            counts = f"{step.manifests} manifests in {step.segments} segments, {step.new} new"
+            console.print(f"Ledger {state}: {counts}")
+        case MaintainedFiles():
+            _print_files(console, step, done=maintenance.compact)
+        case tables:
+            for item in tables:
+                print_table(console, item)
+            if not maintenance.clean_tables:
+                console.print("No table was changed. Run with --clean-tables to do what is shown.")
 
 
 def _print_archive(console: Console, found: Maintained) -> None:

@@ -1,16 +1,44 @@
 """``tidemark markers``: the markers of exactly-once delivery, read and set by a person."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tidemark.cli.connect import connect
+from tidemark.cli.json_output import print_result
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.core.errors import PositionError, RequestError
 from tidemark.definitions.stream import load_stream
 from tidemark.speed.manual_markers import ManualMarkers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerRow:
+    """The marker of one partition, null without one, and the offsets of its log."""
+
+    topic: str
+    partition: int
+    log_start: int
+    high_watermark: int
+    marker: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkersResult:
+    """The markers of one consumer group; ``topic`` is where its transactions write them."""
+
+    group: str
+    topic: str
+    markers: tuple[MarkerRow, ...]
+
+
 def print_markers(
-    stack: str | None, name: str, wanted: Sequence[str], *, copy_from: str | None = None, replay: bool = False
+    stack: str | None,
+    name: str,
+    wanted: Sequence[str],
+    *,
+    copy_from: str | None = None,
+    replay: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Copy and set markers, and print all of them. ``wanted`` are texts PARTITION=OFFSET."""
     settings = connect(stack)
@@ -33,14 +61,26 @@ def print_markers(
         positions = {**copied, **positions}
     markers.set(positions)
     found = markers.read()
+    rows = tuple(
+        MarkerRow(
+            topic=item.log.topic,
+            partition=item.log.partition,
+            log_start=item.log_start,
+            high_watermark=item.high_watermark,
+            marker=found.get(item.log.partition),
+        )
+        for item in markers.logs
+    )
+    if as_json:
+        print_result("markers", MarkersResult(group=markers.sink.group, topic=markers.sink.marker_topic, markers=rows))
+        return
     console = open_console()
     console.print(plain(f"group {markers.sink.group}, topic {markers.sink.marker_topic}"))
     table = make_table("Topic", "Partition", "Log", "Marker", numbers=("Partition", "Marker"), fold=("Topic",))
-    for item in markers.logs:
-        held = f"[{item.log_start}, {item.high_watermark})"
-        marker = found.get(item.log.partition)
-        row = (item.log.topic, str(item.log.partition), held, "none" if marker is None else str(marker))
-        table.add_row(*map(plain, row))
+    for row in rows:
+        held = f"[{row.log_start}, {row.high_watermark})"
+        marker = "none" if row.marker is None else str(row.marker)
+        table.add_row(*map(plain, (row.topic, str(row.partition), held, marker)))
     console.print(table)
 
 

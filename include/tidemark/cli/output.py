@@ -56,3 +56,16 @@ def print_fields(console: Console, title: str, fields: Mapping[str, str], *, sty
 def fits(console: Console, table: Table) -> bool:
     """Whether the console is wide enough to print the table without folding."""
     return console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum <= console.width
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3 min``, ``5 h``, ``12 d``: the largest unit that gives at least 2."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 day``, ``1,200 days``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,15 +1,15 @@
 """``tidemark replay``: a stream's dead letters, processed again by its current transformation."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidemark.cli.connect import connect_s3
+from tidemark.cli.json_output import print_result
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.cli.spark import command_spark
-from tidemark.core.manifest import canonical_json
 from tidemark.run import Run, run_name
 from tidemark.speed.replay.replay import REPLAY, Replayed, replay
 
@@ -20,11 +20,21 @@ _KINDS = {
 }
 
 
-def replay_dead_letters(stack: str | None, stream_name: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """A replay of dead letters, and where its result is saved."""
+
+    stream: str
+    run: str
+    saved: str
+    replayed: Replayed
+
+
+def replay_dead_letters(stack: str | None, stream_name: str, *, as_json: bool) -> None:
     """Replay, then print and save the result."""
     settings = connect_s3(stack)
     run = Run.open(stream_name, run_name(f"replay-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"), settings)
-    console = open_console()
+    console = Console(stderr=True) if as_json else open_console()
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("offsets"), TimeElapsedColumn())
     with (
         command_spark(settings, f"tidemark-replay-{stream_name}", console) as spark,
@@ -38,12 +48,17 @@ def replay_dead_letters(stack: str | None, stream_name: str) -> None:
             spark,
             on_progress=lambda position, total: bar.update(task, completed=position, total=total),
         )
-        attempt.result = out = done.to_value()
-    print_replayed(console, run, done, out)
+        attempt.result = done.to_value()
+    saved = f"s3://{run.store.bucket}/{run.key(REPLAY.name)}"
+    if as_json:
+        print_result("replay", ReplayResult(stream=stream_name, run=run.name, saved=saved, replayed=done))
+    else:
+        print_replayed(console, run, done)
+        console.print(plain(f"saved as {saved}"))
 
 
-def print_replayed(console: Console, run: Run, done: Replayed, value: dict[str, Any]) -> None:
-    """The counts, an example of each kind of record that was skipped, and the same as one line of JSON."""
+def print_replayed(console: Console, run: Run, done: Replayed) -> None:
+    """The counts, and an example of each kind of record that was skipped."""
     speed = run.stream.speed
     console.print(plain(f"Dead letters of stream {run.stream.name} on {speed.dead_letter_topic}", style="bold"))
     table = make_table("Result", "Records", numbers=("Records",), fold=("Result",))
@@ -64,5 +79,3 @@ def print_replayed(console: Console, run: Run, done: Replayed, value: dict[str, 
         console.print(plain(f"{done.earlier:,} of them were delivered by an earlier, interrupted replay."))
     if done.lost:
         console.print(plain(f"Retention deleted {done.lost:,} offsets before any replay.", style="yellow"))
-    console.print(plain(f"saved as s3://{run.store.bucket}/{run.key(REPLAY.name)}"))
-    console.print(plain(canonical_json({"stream": run.stream.name, "run": run.name, **value}).decode().strip()))

@@ -1,6 +1,8 @@
 """The Spark session of a command."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -20,6 +22,9 @@ def command_spark(settings: Settings, name: str, console: Console | None = None)
     os.environ.update(BRIEF_JVM)
     with console.status("starting Spark, about ten seconds") if console else nullcontext():
         spark = quiet_session(settings, name)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler asks the JVM from inside a call of it: Ctrl-C would then end with an error of Py4J.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
     finally:

@@ -10,8 +10,9 @@ from tidemark.cli.output import plain
 from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import stream_names
+from tidemark.installation import PROJECT
 from tidemark.stack.airflow import USER, LocalAirflow
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.stack.streams import start_streams
 
 CHECK_S = 1
@@ -38,6 +39,7 @@ def run_stack(name: str, *, streams: Sequence[str], with_airflow: bool, secure: 
             with console.status("starting Airflow, about a minute"):
                 airflow.start()
             addresses.append(("Airflow", f"{airflow.api.url}, user {USER}, password in {airflow.password_file}"))
+            addresses.append(("Streams in Airflow", airflow.pages_url))
         for label, value in addresses:
             console.print(plain(f"{label:<28}").append(value, style="bold"))
         console.print("Up. Ctrl-C stops everything and keeps the data.")

@@ -1,19 +1,76 @@
 """``tidemark verify``: recompute a sealed day's proof and compare it."""
 
-import json
-import sys
+from dataclasses import dataclass
 
 from rich.console import Console
 
+from tidemark.cli.arguments import parse_day
 from tidemark.cli.connect import connect_s3
+from tidemark.cli.json_output import print_result
 from tidemark.cli.output import make_table, open_console, plain
-from tidemark.cli.versions import parse_day
 from tidemark.verify.day import verify_day
-from tidemark.verify.result import EXIT_CODES, Verification
+from tidemark.verify.result import EXIT_CODES, Mismatch, Status, Verdict, Verification
 
 SHOWN_MAX = 20
 COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "expired": "yellow"}
 VERDICTS = {"proven": "green", "disproven": "red", "unknown": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofRow:
+    """One part of the proof. ``total`` counts its differences, of which the first are listed."""
+
+    name: str
+    status: Status
+    derived_from: str
+    unknown: tuple[str, ...]
+    expired: bool
+    notes: tuple[str, ...]
+    differences: tuple[Mismatch, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult:
+    """A verification of one version of a day. ``lost`` is the number of offsets that its seal calls lost.
+
+    ``approval`` says who approved the day, when and why.
+    """
+
+    verdict: Verdict
+    stream: str
+    day: str
+    version: int
+    seal: str
+    lost: int
+    approval: str | None
+    checks: tuple[ProofRow, ...]
+
+
+def verify_result(found: Verification) -> VerifyResult:
+    """A verification as it is printed with ``--json``."""
+    return VerifyResult(
+        verdict=found.verdict,
+        stream=found.stream,
+        day=found.day,
+        version=found.version,
+        seal=found.seal,
+        lost=found.lost,
+        approval=str(found.approval) if found.approval else None,
+        checks=tuple(
+            ProofRow(
+                name=item.name,
+                status=item.status,
+                derived_from=item.derived_from,
+                unknown=tuple(item.unknown),
+                expired=item.expired,
+                notes=tuple(item.notes),
+                differences=tuple(item.differences),
+                total=item.total,
+            )
+            for item in found.checks
+        ),
+    )
 
 
 def print_verification(stack: str | None, stream: str, day: str, version: int | None, *, as_json: bool) -> int:
@@ -24,8 +81,7 @@ def print_verification(stack: str | None, stream: str, day: str, version: int | 
             settings, stream, parse_day(day), version, progress=lambda text: status.update(f"verifying: {text}")
         )
     if as_json:
-        json.dump(found.to_value(), sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_result("verify", verify_result(found))
     else:
         print_proof(open_console(), found)
     return EXIT_CODES[found.verdict]
@@ -37,6 +93,8 @@ def print_proof(console: Console, found: Verification) -> None:
     console.print(plain(title, style=VERDICTS[found.verdict]))
     if found.lost:
         console.print(plain(f"with a recorded loss: Kafka deleted {found.lost:,} offsets", style="yellow"))
+    if found.approval:
+        console.print(plain(f"approved by {found.approval}", style="yellow"))
     console.print(plain(found.seal))
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
     for check in found.checks:

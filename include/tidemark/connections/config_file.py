@@ -4,6 +4,7 @@ A text may hold ``${NAME}`` or ``${NAME:-default}``, or be ``file:PATH``, whose 
 shows a value: an error names the key, the file and the line.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tidemark.connections.sources import CONFIG_VARIABLE, PROFILE_VARIABLE, Given
+from tidemark.connections.sources import CONFIG_VARIABLE, PREFIX, PROFILE_VARIABLE, Given
 from tidemark.core.errors import ConfigError
 from tidemark.core.references import expand
 from tidemark.core.text import did_you_mean
@@ -44,6 +45,19 @@ def from_file(known: Collection[str], wanted: Collection[str], variables: Mappin
         for key, table in tables.items()
         if key in wanted
     }
+
+
+def toml_text(values: Mapping[str, str]) -> str:
+    """The text of a file from which ``from_file`` reads these texts as they are."""
+    lines = (f"{name} = {_literal(text)}\n" for name, text in values.items())
+    return f"[{SHARED}]\n{''.join(lines)}"
+
+
+def _literal(text: str) -> str:
+    text = text.replace("$", "$$")
+    if _FILE.fullmatch(text):
+        text = f"${{{PREFIX}NONE:-f}}{text[1:]}"  # a reference to no variable, so that the text names no file
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,8 @@ class _File:
         """The value, with what its references stand for."""
         if isinstance(value, dict):
             return {name: self.resolved(profile, f"{key}.{name}", item, variables) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(profile, key, item, variables) for item in value]
         if not isinstance(value, str):
             return value
         place, file = self.place(profile, key), _FILE.fullmatch(value)

@@ -17,6 +17,14 @@ from tidemark.core.offsets import OffsetRange
 T = TypeVar("T")
 
 
+def require_format(problem: str, found: object, *, known: int, where: str) -> None:
+    """Raise FormatError with this problem unless the format is the one that this version knows."""
+    if found != known:
+        later = isinstance(found, int) and found > known
+        hint = "A later version of Tidemark wrote it: use that version or a later one" if later else None
+        raise FormatError(problem, expected=known, found=found, where=where, hint=hint)
+
+
 def encode(value: Any) -> Any:
     """The JSON value of a dataclass, tuple, date, range, or plain text, number, truth value or None."""
     if isinstance(value, OffsetRange):

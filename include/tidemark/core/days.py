@@ -3,7 +3,7 @@
 A day need not be one span of time: see ``day_spans``. ``day_of`` decides the day of an instant.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 
@@ -28,6 +28,11 @@ def moment_text(time_us: int, zone: tzinfo) -> str:
         return (_EPOCH + timedelta(microseconds=time_us)).astimezone(zone).isoformat(timespec="milliseconds")
     except OverflowError:
         return f"no year from 1 to 9999 ({time_us} µs since 1970)"
+
+
+def utc_second(time_us: int) -> str:
+    """A moment in µs since the epoch, in UTC to the second."""
+    return moment_text(time_us, UTC)[:19].replace("T", " ") + " UTC"
 
 
 @lru_cache(maxsize=10_000)
@@ -64,6 +69,18 @@ def day_end(day: date, zone: tzinfo) -> datetime:
     """
     spans = day_spans(day, zone)
     return spans[-1][1] if spans else day_start(day + _DAY, zone)
+
+
+def seal_deadline(day: date, zone: tzinfo, sealed_by: str | None, grace: timedelta) -> datetime:
+    """From when on the day is overdue without a seal, in UTC: ``sealed_by`` (HH:MM) on the next day, else ``grace``
+    after its end.
+
+    Of a time that the clocks show twice it is the first. A time that they skip counts by the offset before the change.
+    """
+    if sealed_by is None:
+        return _bounded(day_end(day, zone), grace)
+    local = _bounded(datetime.combine(day, time.fromisoformat(sealed_by), tzinfo=UTC), _DAY)
+    return _bounded(local, -(local.replace(tzinfo=zone).utcoffset() or timedelta()))
 
 
 def day_of(moment: datetime, zone: tzinfo) -> date:
@@ -119,3 +136,14 @@ def days_between(first: date, last: date) -> tuple[date, ...]:
     if last < first:
         raise RequestError("a span of days ends before it starts", expected=f"a day from {first} on", found=last)
     return tuple(first + timedelta(days=at) for at in range((last - first).days + 1))
+
+
+def date_ranges(days: Sequence[date]) -> str:
+    """The days as text, consecutive ones as a range: ``2025-06-01 to 2025-06-03, 2025-06-09``."""
+    ranges: list[list[date]] = []
+    for day in days:
+        if ranges and day - ranges[-1][-1] == timedelta(days=1):
+            ranges[-1].append(day)
+        else:
+            ranges.append([day])
+    return ", ".join(f"{item[0]} to {item[-1]}" if len(item) > 1 else f"{item[0]}" for item in ranges)

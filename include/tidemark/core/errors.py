@@ -113,6 +113,13 @@ class QualityError(TidemarkError):
     """
 
 
+class ApprovalError(TidemarkError):
+    """A person has to approve what the run would publish, or did not approve it. Readers keep the rows that they had.
+
+    Read what is asked, and approve it. After a rejection mend the cause, then start a new run of the days.
+    """
+
+
 class TransformError(TidemarkError):
     """A stream's transformation raises an error on a record. The paragraph names the record, and the line of the file.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal, get_args
 
-from tidemark.core.codec import encode
+from tidemark.core.codec import encode, require_format
 from tidemark.core.errors import FormatError
 from tidemark.core.log_extents import LogExtents, decode_extents
 from tidemark.core.manifest import canonical_json
@@ -59,8 +59,7 @@ def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
     """The heartbeat in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw = json.loads(body)
-        if raw["format"] != FORMAT:
-            raise FormatError("unknown heartbeat format", expected=FORMAT, found=raw["format"], where=where)
+        require_format("unknown heartbeat format", raw["format"], known=FORMAT, where=where)
         if raw["state"] not in get_args(State):
             raise FormatError("unknown state", expected=", ".join(get_args(State)), found=raw["state"], where=where)
         time = _time(raw["time"], where)

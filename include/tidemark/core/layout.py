@@ -17,7 +17,8 @@ _DATA = re.compile(
 )
 _MANIFEST = re.compile(r"(?P<writer>[^/]+)/(?P<batch>\d{12,})\.json")
 _LEDGER = re.compile(r"(?P<number>\d{8,})\.ledger")
-_SEAL = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})/(?P<version>\d{4,})\.json")
+_VERSION = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})/(?P<version>\d{4,})\.json")
+_SUMMARY = re.compile(r"(?P<month>\d{4}-\d{2})\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,16 +111,73 @@ class Layout:
         return f"{self.seal_prefix}{day.isoformat()}/{version:04}.json"
 
     def parse_seal_key(self, key: str) -> tuple[date, int]:
-        found = _parse(_SEAL, self.seal_prefix, key, "a seal's", "<day>/<version>.json")
+        found = _parse(_VERSION, self.seal_prefix, key, "a seal's", "<day>/<version>.json")
         return date.fromisoformat(found["day"]), int(found["version"])
+
+    @property
+    def certificate_prefix(self) -> str:
+        return self._under("certificates")
+
+    def certificate_key(self, day: date, version: int) -> str:
+        return f"{self.certificate_prefix}{day.isoformat()}/{version:04}.json"
+
+    def parse_certificate_key(self, key: str) -> tuple[date, int]:
+        found = _parse(_VERSION, self.certificate_prefix, key, "a certificate's", "<day>/<version>.json")
+        return date.fromisoformat(found["day"]), int(found["version"])
+
+    def object_list_key(self, day: date, sha256: str) -> str:
+        """The key of the list of objects with this digest, which seals of the day name."""
+        return f"{self.certificate_prefix}{day.isoformat()}/{sha256}.objects"
+
+    @property
+    def summary_prefix(self) -> str:
+        return self._under("summaries")
+
+    def summary_key(self, month: str) -> str:
+        """The key of a month's summaries of seals; ``month`` is YYYY-MM."""
+        return f"{self.summary_prefix}{month}.json"
+
+    def parse_summary_key(self, key: str) -> str:
+        return _parse(_SUMMARY, self.summary_prefix, key, "a month's summaries'", "<YYYY-MM>.json")["month"]
+
+    @property
+    def status_key(self) -> str:
+        """The key of the stream's saved status."""
+        return "/".join(part for part in (self.prefix, "status", f"{self.stream}.json") if part)
 
     def heartbeat_key(self, layer: str) -> str:
         """The key of a layer's heartbeat; ``layer`` is ``archive``, ``speed`` or ``departures``."""
         return f"{self._under('heartbeats')}{layer}.json"
 
+    @property
+    def last_run_key(self) -> str:
+        """The key of the name of the run that wrote a report last."""
+        return f"{self.run_prefix}last"
+
+    @property
+    def last_delivery_key(self) -> str:
+        """The key of the name of the run that audited the delivery last."""
+        return f"{self.run_prefix}delivery-last"
+
+    @property
+    def report_index_key(self) -> str:
+        """The key of the page that links the reports of the runs."""
+        return f"{self.run_prefix}index.html"
+
     def run_key(self, run: str, name: str) -> str:
         """The key of one artefact (``plan.json``, ``report.html``, …) of a reconcile run."""
         return f"{self.run_prefix}{run}/{name}"
+
+
+def data_docs_name(day: date) -> str:
+    """The name of a day's Data Docs among the artefacts of a run."""
+    return f"data-docs-{day.isoformat()}.html"
+
+
+def parse_data_docs_name(name: str) -> date | None:
+    """The day of ``data_docs_name``; None for another name."""
+    found = re.fullmatch(r"data-docs-(\d{4}-\d\d-\d\d)\.html", name, re.ASCII)
+    return date.fromisoformat(found[1]) if found else None
 
 
 def _parse(pattern: re.Pattern[str], prefix: str, key: str, what: str, form: str) -> re.Match[str]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tidemark.core.codec import decode, encode
+from tidemark.core.codec import decode, encode, require_format
 from tidemark.core.errors import FormatError
 from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -37,8 +37,7 @@ def parse_extents(body: bytes, *, where: str) -> LogExtents:
         raise FormatError(
             "offsets seen in Kafka do not parse", expected=f"format {FORMAT}", found=repr(error), where=where
         ) from error
-    if form != FORMAT:
-        raise FormatError("unknown format of offsets seen in Kafka", expected=FORMAT, found=form, where=where)
+    require_format("unknown format of offsets seen in Kafka", form, known=FORMAT, where=where)
     return decode_extents(logs, where=where)
 
 

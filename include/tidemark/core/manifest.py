@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias
 
+from tidemark.core.codec import require_format
 from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.offsets import OffsetRange, TopicPartition
@@ -18,13 +19,28 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 FORMAT = 1
 COMPACTION = "compact"  # the writer of manifests that replace ranges
 REFILL = "refill-"  # and the name of a run: the writer of records that the run fetched from Kafka
+# What to do about a manifest whose object is missing.
+WITHOUT_OBJECT = (
+    "Restore it from a copy of the bucket. Only if Kafka still holds everything that its manifest lists, and the writer"
+    " is not 'compact': delete the manifest and its objects, rebuild the ledger (tidemark maintain STREAM"
+    " --rebuild-ledger), and start a new run, which refills the ranges"
+)
 
 # Fields that are in the JSON as they are.
 _MANIFEST_FIELDS = ("stream", "writer", "batch", "committed_at_us", "time_zone", "settings", "previous")
 _REPLACED_FIELDS = ("writer", "batch", "digest")
 _DAY_FIELDS = ("rows", "first_offset", "last_offset")
 _RECORD_FIELDS = ("offset", "timestamp_us", "digest", "leader_epoch")
-_FILE_FIELDS = ("key", "bytes", *_DAY_FIELDS, "min_timestamp_us", "max_timestamp_us", "checksum", "out_of_bounds_rows")
+_FILE_FIELDS = (
+    "key",
+    "bytes",
+    *_DAY_FIELDS,
+    "min_timestamp_us",
+    "max_timestamp_us",
+    "checksum",
+    "sha256",
+    "out_of_bounds_rows",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +74,7 @@ class DataFile:
     - max_timestamp_us: highest record timestamp, in µs since the epoch.
     - days: its rows per day.
     - checksum: checksum of its rows, whatever their encoding.
+    - sha256: SHA-256 of its bytes, in hex.
     - out_of_bounds_rows: its rows whose time field lay too far from the record's timestamp, which then counts. A
       compaction does not count them again.
     """
@@ -73,6 +90,7 @@ class DataFile:
     max_timestamp_us: int
     days: tuple[DayRows, ...]
     checksum: str
+    sha256: str
     out_of_bounds_rows: int = 0
 
     def __post_init__(self) -> None:
@@ -196,8 +214,7 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
     """The manifest in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw = json.loads(body)
-        if raw["format"] != FORMAT:
-            raise FormatError("unknown manifest format", expected=FORMAT, found=raw["format"], where=where)
+        require_format("unknown manifest format", raw["format"], known=FORMAT, where=where)
         return Manifest(
             **{name: raw[name] for name in _MANIFEST_FIELDS},
             ranges=tuple(CommittedRange(**_parse_place(item), rows=item["rows"]) for item in raw["ranges"]),

@@ -1,6 +1,6 @@
 """The plan of a reconcile run. ``tidemark.core.planner`` makes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
@@ -174,13 +174,16 @@ class Slice:
     """Offsets ``range`` of one object; ``whole`` if these are all of its rows, so that no filter is needed.
 
     ``rows`` are those of the range by the manifest, of any day. If the range has only a part of a day, their number is
-    known only if every offset of the day's span is a row. A plan of the current view has no ``rows``.
+    known only if every offset of the day's span is a row. A plan of the current view has no ``rows``. ``bytes`` and
+    ``sha256`` are those of the whole object.
     """
 
     key: str
     log: TopicPartition
     range: OffsetRange
     whole: bool
+    bytes: int
+    sha256: str
     rows: tuple[RowsOfDay, ...] = ()
 
     @property
@@ -249,7 +252,7 @@ class Plan:
         """The slices inside a part of a log, without their rows by day."""
         inside = ((item, item.range.intersect(part.range)) for item in self.slices if item.log == part.log)
         return tuple(
-            Slice(key=item.key, log=item.log, range=span, whole=item.whole and span == item.range)
+            replace(item, range=span, whole=item.whole and span == item.range, rows=())
             for item, span in inside
             if span is not None
         )

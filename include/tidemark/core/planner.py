@@ -225,6 +225,8 @@ def _slices(log_plan: LogPlan, sources: Sequence[Committed], days: set[date]) ->
                     log=log_plan.target.log,
                     range=OffsetRange(start=max(own.start, file.range.start), end=min(own.end, file.range.end)),
                     whole=file.first_offset in own and file.last_offset in own,
+                    bytes=file.bytes,
+                    sha256=file.sha256,
                     rows=rows,
                 )
 

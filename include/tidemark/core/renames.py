@@ -15,7 +15,7 @@ def require_once(renamed: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[s
     times = Counter(name.casefold() for name in names)
     for name in names:
         if times[name.casefold()] > 1:
-            raise ValueError(f"the name {quoted(name)} is there twice; each name, old or new, may be of one field only")
+            raise ValueError(f"the name {quoted(name)} is listed twice; each name belongs to one field only")
     alone = next((new for new, earlier in renamed.items() if not earlier), None)
     if alone is not None:
         raise ValueError(f"{quoted(alone)} has no earlier name")

@@ -1,4 +1,4 @@
-"""Seals: the proof of one day, one immutable object per version, chained to the version before."""
+"""Seals: the proof of one day, one immutable object per version, chained to the version and to the day before."""
 
 import json
 from bisect import bisect_right
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
 
-from tidemark.core.codec import decode, encode
+from tidemark.core.approval import Approval
+from tidemark.core.codec import decode, encode, require_format
 from tidemark.core.cover import density
 from tidemark.core.errors import ConflictError, FormatError, IncompleteError, PositionError
 from tidemark.core.manifest import canonical_json, digest
+from tidemark.core.object_list import ObjectList
 from tidemark.core.offsets import TopicPartition, normalise
 from tidemark.core.plan import Gap, Hole, LastBatch, Reason, Used
 from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT_APPROVAL = 1  # such a seal has the same bytes as before there were approvals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,20 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousDay:
+    """The seal of the day before, as it was when the day was sealed.
+
+    - day: the last day before this one that had a seal. Days in between had none.
+    - version: its highest version then.
+    - digest: SHA-256 of that version's seal.
+    """
+
+    day: date
+    version: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
     """One version of one day: `rows_read` = `rows_published` + `rows_quarantined` + `deduplicated.removed`.
 
@@ -129,6 +146,9 @@ class Seal:
     - planned_at_us: when the run was planned, in µs since the epoch.
     - last_batches: the last batch of each writer that was in the archive then. This version has the day's rows of all
       batches up to these, and counts no later copies. No clock decides.
+    - objects: the archive's objects that the rows were read from.
+    - previous_day: the seal of the day before. Null if no day before was sealed then.
+    - approval: the person who let the run publish the day with failed warnings or losses. Only in format 2.
     """
 
     stream: str
@@ -152,7 +172,10 @@ class Seal:
     deduplicated: Deduplicated | None = None
     difference: Difference | None = None
     planned_at_us: int
+    objects: ObjectList
+    previous_day: PreviousDay | None = None
     last_batches: tuple[LastBatch, ...] = ()
+    approval: Approval | None = None
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"
@@ -163,6 +186,13 @@ class Seal:
                 "a seal chains to the version before it",
                 expected="no previous digest" if self.version == 1 else f"the digest of version {self.version - 1}",
                 found=self.previous,
+                where=where,
+            )
+        if self.previous_day is not None and self.previous_day.day >= self.day:
+            raise PositionError(
+                "a seal chains to a day before its own",
+                expected=f"a day before {self.day}",
+                found=self.previous_day.day,
                 where=where,
             )
         if self.rolled_back_to is not None and not 1 <= self.rolled_back_to < self.version:
@@ -190,7 +220,10 @@ class Seal:
         return next((item for item in self.logs if item.log == log), None)
 
     def to_json(self) -> bytes:
-        return canonical_json({"format": FORMAT, **encode(self)})
+        value = encode(self)
+        if self.approval is None:
+            del value["approval"]
+        return canonical_json({"format": WITHOUT_APPROVAL if self.approval is None else FORMAT, **value})
 
     def digest(self) -> str:
         """As in ``previous`` of the day's next version."""
@@ -206,8 +239,10 @@ def parse_seal(body: bytes, *, where: str) -> Seal:
         raise FormatError(
             "a seal does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
         ) from error
-    if form != FORMAT:
-        raise FormatError("unknown seal format", expected=FORMAT, found=form, where=where)
+    if form == WITHOUT_APPROVAL:
+        raw = {"approval": None, **raw}
+    else:
+        require_format("unknown seal format", form, known=FORMAT, where=where)
     return decode(Seal, raw, where=where)
 
 

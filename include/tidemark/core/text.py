@@ -10,6 +10,9 @@ ELLIPSIS = "…"
 
 # C0, DEL and C1; marks that reorder or end lines; half a character of UTF-16, which no terminal or file can take.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# What begins markup within a line. A range such as "[3, 5)" begins none.
+_MARKS = re.compile(r"[\\`*~<&]|(?<=\])[(\[:]|(?<![^\W_])_|_(?![^\W_])")
+_ESCAPED = re.compile(r"\\([\\`*_~<&(\[:])")
 _ACCENTS = {"Mn", "Mc", "Me"}
 _JOINER = "\u200d"
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
@@ -22,6 +25,16 @@ def printable(text: str) -> str:
     What a terminal would take for a command, or a log's reader for a new line, is then shown and does nothing.
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def as_markdown(text: str) -> str:
+    """The text where Markdown is expected: no link, code or emphasis comes of it. ``from_markdown`` undoes it."""
+    return _MARKS.sub(r"\\\g<0>", text)
+
+
+def from_markdown(text: str) -> str:
+    """The text of which ``as_markdown`` has made this."""
+    return _ESCAPED.sub(r"\1", text)
 
 
 def cut(text: str, characters_max: int) -> str:

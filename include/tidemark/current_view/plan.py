@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import islice, takewhile
 
+import numpy as np
+
+from tidemark.archive.ledger.arrays import ints
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy, best_cover, overlaps
@@ -100,15 +103,25 @@ def day_spans(parts: Iterable[Tables]) -> dict[Key, OffsetRange]:
     """The offsets from the first to the last archived record of each day and log."""
     spans: dict[Key, OffsetRange] = {}
     for part in parts:
-        logs = part.ranges["log"].take(part.days["range"])
-        ends = [("first_offset", "min"), ("last_offset", "max")]
-        found = part.days.append_column("log", logs).group_by(["day", "log"]).aggregate(ends)
-        for row in found.to_pylist():
-            key = _EPOCH + timedelta(days=row["day"]), part.logs[row["log"]]
-            span = OffsetRange(start=row["first_offset_min"], end=row["last_offset_max"] + 1)
+        for day, log, first, last in _extremes(part):
+            key = _EPOCH + timedelta(days=day), part.logs[log]
+            span = OffsetRange(start=first, end=last + 1)
             known = spans.get(key, span)
             spans[key] = OffsetRange(start=min(known.start, span.start), end=max(known.end, span.end))
     return spans
+
+
+def _extremes(part: Tables) -> Iterable[tuple[int, int, int, int]]:
+    """Each day and log of a part, with the first and the last offset. pyarrow's own grouping would load pandas."""
+    if not part.days.num_rows:
+        return ()
+    day, first, last = (ints(part.days, name) for name in ("day", "first_offset", "last_offset"))
+    log = ints(part.ranges, "log")[ints(part.days, "range")]
+    order = np.lexsort((log, day))
+    day, log = day[order], log[order]
+    begins = np.flatnonzero(np.append([True], (np.diff(day) != 0) | (np.diff(log) != 0)))
+    lows, highs = np.minimum.reduceat(first[order], begins), np.maximum.reduceat(last[order], begins)
+    return zip(day[begins].tolist(), log[begins].tolist(), lows.tolist(), highs.tolist(), strict=True)
 
 
 def plan_current(

@@ -1,70 +1,20 @@
-"""The groups of keys in a stream definition, with the types of their values."""
+"""The groups of keys in a stream definition."""
 
-import re
 from collections import Counter
-from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
-from croniter import CroniterBadDateError, croniter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from croniter import croniter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tidemark.core.batch_size import ARCHIVE_OFFSETS, SPEED_OFFSETS
-from tidemark.core.renames import require_once
+from tidemark.definitions.values import Cron, JsonPath, TimeOfDay, Topic
 
-
-def _time_zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: a folder, such as Europe
-        raise ValueError("not a time zone of the IANA database, such as Europe/Berlin") from error
-    return value
-
-
-def _visible(value: str) -> str:
-    """Spark, like Hadoop, ignores files with such names, so their rows would never be rebuilt."""
-    if value.startswith(("_", ".")):
-        raise ValueError(f"{value!r} starts with '_' or '.': Spark does not read objects of such a name")
-    return value
-
-
-def _own_table(value: str) -> str:
-    if value.endswith("_quarantine"):
-        raise ValueError(f"the table {value} is for what stream {value.removesuffix('_quarantine')} quarantines")
-    return value
-
-
-def _json_path(value: str) -> str:
-    if not re.match(r"\$\.[^.\[\]]", value):
-        raise ValueError("not the JSON path of a field, which starts with '$.', such as $.departed_at")
-    return value
-
-
-def _cron(value: str) -> str:
-    """Croniter also accepts a sixth field, days such as 31 February that never come, and lists that take it seconds."""
-    if len(value) > _CRON_CHARACTERS_MAX:
-        raise ValueError(f"a cron expression of more than {_CRON_CHARACTERS_MAX} characters")
-    if len(value.split()) != 5 or not croniter.is_valid(value):
-        raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
-    try:
-        croniter(value).get_next()
-    except CroniterBadDateError as error:
-        raise ValueError("a cron expression of days that never come") from error
-    return value
-
-
-_CRON_CHARACTERS_MAX = 1_000
 _HOURS_MAX = 100 * 366 * 24  # a moment so far ahead is still one that Python knows
 _SHORTHANDS = {
     "hourly": "'year='yyyy/'month='MM/'day='dd/'hour='HH",
     "daily": "'year='yyyy/'month='MM/'day='dd",
 }
-
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$"), AfterValidator(_own_table)]
-Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
-SourceTopic = Annotated[Topic, AfterValidator(_visible)]
-TimeZone = Annotated[str, AfterValidator(_time_zone)]
-Renames = Annotated[dict[str, tuple[str, ...]], AfterValidator(require_once)]
-SchemaFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 
 
 class Keys(BaseModel):
@@ -87,7 +37,7 @@ class FieldTime(Keys):
     extractor: Literal["record_field"] = Field(
         description="Takes the event time from a field of the value.", examples=["record_field"]
     )
-    field: Annotated[str, AfterValidator(_json_path)] = Field(
+    field: JsonPath = Field(
         description="JSON path of the field. Its first part must be a field of `value_schema`. With Avro, the whole"
         " path must exist in the schema.",
         examples=["$.departed_at"],
@@ -118,7 +68,7 @@ class FieldPartitioner(Keys):
     """One folder per value of the given fields, nested in their order: `carrier=UA/dest=JFK`."""
 
     type: Literal["field"] = Field(description="Writes one folder per value of the fields.", examples=["field"])
-    fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = Field(
+    fields: tuple[JsonPath, ...] = Field(
         min_length=1,
         description="JSON paths of the fields. Each is one level of folders.",
         examples=[["$.carrier", "$.dest"]],
@@ -175,7 +125,7 @@ class Archive(Keys):
         description="Longest span of event time in one object, counted from its first record.",
         examples=[3600],
     )
-    rotate_schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
+    rotate_schedule: Cron | None = Field(
         default=None,
         description="Cron expression of five fields, in the stream's time zone. At these moments the archive commits"
         " everything in Kafka, even below `min_offsets_per_trigger`.",
@@ -233,14 +183,14 @@ class Archive(Keys):
         default=24,
         ge=0,
         le=_HOURS_MAX,
-        description="`tidemark health` raises an alarm if Kafka may delete the first unarchived record this soon.",
+        description="`tidemark status` raises an alarm if Kafka may delete the first unarchived record this soon.",
         examples=[48],
     )
     bounds_alarm_hours: float = Field(
         default=24,
         ge=0,
         le=_HOURS_MAX,
-        description="How long `tidemark health` raises an alarm after a batch had rows beyond `max_folders` or"
+        description="How long `tidemark status` raises an alarm after a batch had rows beyond `max_folders` or"
         " `event_time.max_distance_days`. With `0` it never does.",
         examples=[1],
     )
@@ -296,16 +246,19 @@ class Check(Keys):
     """One Great Expectations expectation, which each day is checked with before its publication."""
 
     expectation: str = Field(
-        pattern=r"^expect_[a-z_]+$",
-        description="Name of the expectation.",
+        description="Name of the expectation, in snake case.",
         examples=["expect_column_values_to_not_be_null"],
     )
     kwargs: dict[str, Any] = Field(
-        default={}, description="Arguments of the expectation.", examples=[{"column": "carrier", "mostly": 0.99}]
+        default={},
+        description="Arguments of the expectation. With `row_condition`, a condition in Spark SQL, it judges only the"
+        " rows that meet it.",
+        examples=[{"column": "carrier", "mostly": 0.99}],
     )
-    severity: Literal["critical", "warning"] = Field(
+    severity: Literal["critical", "warning", "none"] = Field(
         default="critical",
-        description="A failed `critical` check stops the publication. A failed `warning` is shown in the report.",
+        description="A failed `critical` check stops the publication. A failed `warning` is shown in the report. `none`"
+        " switches off the check that `profile` has of this expectation and column.",
         examples=["warning"],
     )
 
@@ -339,7 +292,7 @@ class Deduplicate(Keys):
 class Batch(Keys):
     """The reconcile run, which rebuilds, checks and publishes days."""
 
-    schedule: Annotated[str, AfterValidator(_cron)] = Field(
+    schedule: Cron = Field(
         default="30 0 * * *",
         description="When a day's run starts: a cron expression of five fields, in the stream's time zone.",
         examples=["0 3 * * *"],
@@ -356,6 +309,28 @@ class Batch(Keys):
         description="Whether a run may seal a day although Kafka deleted records before they were archived.",
         examples=[True],
     )
+    approval: tuple[Literal["warnings", "losses"], ...] = Field(
+        default=(),
+        description="What a person has to approve before a run publishes it: days with failed checks of severity"
+        " `warning`, days with losses that `accept_loss` does not accept, or both. Without the key, such a warning"
+        " stops no run, and such a loss ends it.",
+        examples=[["warnings", "losses"]],
+    )
+    approval_hours: float = Field(
+        default=20,
+        gt=0,
+        le=7 * 24,
+        description="How long a run in Airflow waits for the approval. Then it counts as rejected. Until then"
+        " no further run of the stream begins.",
+        examples=[4],
+    )
+    sealed_by: TimeOfDay | None = Field(
+        default=None,
+        description="When a day must be sealed: a time on the next day, in the stream's time zone. It must be after the"
+        " start of the day's run. After it, a day without a seal is overdue. Without the key, that is 6 hours after the"
+        " day's end.",
+        examples=["06:00"],
+    )
     reopen_days: int | None = Field(
         default=None,
         ge=0,
@@ -363,6 +338,12 @@ class Batch(Keys):
         description="How many days before the newest day of a run late records reopen. With `0`, a run rebuilds only"
         " requested days. Without the key, any sealed day reopens.",
         examples=[7],
+    )
+    late_data: Literal["next_run", "as_archived"] = Field(
+        default="next_run",
+        description="When sealed days reopen for late records. `next_run`: with the stream's next run. `as_archived`:"
+        " the next check of `tidemark_watch` starts a run for them. `reopen_days` limits both.",
+        examples=["as_archived"],
     )
     deduplicate: Deduplicate = Deduplicate()
     snapshot_retention_days: int = Field(
@@ -372,4 +353,20 @@ class Batch(Keys):
         description="How long earlier states of the tables stay readable, for time travel and rollback.",
         examples=[30],
     )
+    profile: Literal["default"] | None = Field(
+        default=None,
+        description="Checks from the stream's columns, all of severity `warning`, beside those of `checks`: row counts"
+        " per day and hour, null shares, distinct texts and means against earlier days, and no nulls in the key of"
+        " `deduplicate`. `tidemark streams` lists them.",
+        examples=["default"],
+    )
     checks: tuple[Check, ...] = ()
+
+    @model_validator(mode="after")
+    def _deadline_is_after_the_run(self) -> "Batch":
+        if self.sealed_by is not None:
+            before_midnight = datetime(2001, 1, 1, tzinfo=UTC) - timedelta(seconds=1)
+            start = f"{croniter(self.schedule, before_midnight).get_next(datetime):%H:%M}"
+            if self.sealed_by <= start:
+                raise ValueError(f"sealed_by {self.sealed_by} is not after {start}, when the schedule starts the run")
+        return self

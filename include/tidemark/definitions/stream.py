@@ -6,6 +6,7 @@ The transformation stands beside the file as ``<name>.py`` with one ``transform(
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -14,24 +15,23 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, computed_field, model_validator
 
+from tidemark.connections.spark import SparkSettings
 from tidemark.core.errors import ConfigError, TidemarkError
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.core.text import error_text, excerpt, quoted
+from tidemark.core.text import did_you_mean, error_text, excerpt, quoted
+from tidemark.definitions.check_catalogue import check_problems
+from tidemark.definitions.own_checks import MEAN, STREAM_CHECKS
 from tidemark.definitions.sections import (
     Archive,
     Batch,
     FieldPartitioner,
     FieldTime,
     Keys,
-    Name,
     RecordTime,
-    Renames,
-    SchemaFile,
-    SourceTopic,
     Speed,
-    TimeZone,
 )
 from tidemark.definitions.validation_messages import explanations, json_schema
+from tidemark.definitions.values import Name, Personal, Renames, SchemaFile, SourceTopic, TimeZone
 from tidemark.definitions.yaml_file import read_text, read_yaml
 
 PROBLEMS_MAX = 20
@@ -53,6 +53,18 @@ class Stream(Keys):
     """One topic's definition. `topic`, `speed.topic` and `speed.dead_letter_topic` must differ."""
 
     name: Name = Field(description="Name of the stream. The file must have the same name.", examples=["flights"])
+    description: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="What the stream is, for people. Its DAG's page begins with it.",
+        examples=["Departures of the three airports of New York"],
+    )
+    owner: str = Field(
+        default="tidemark",
+        pattern=r"^[^,\n]{1,100}$",
+        description="Who is asked about the stream: the owner of its DAG in Airflow.",
+        examples=["flight-data-team"],
+    )
     version: int = Field(
         default=1, ge=1, description="Version of this definition. Every live record carries it.", examples=[2]
     )
@@ -89,10 +101,17 @@ class Stream(Keys):
         description="Earlier names of JSON fields and table columns, the newest first.",
         examples=[{"minutes": ["delay"]}],
     )
+    personal: Personal = Field(
+        default=(),
+        description="Fields of the value, and columns of the table, with personal data. A name with dots is a field"
+        " inside a field. Reports, logs and errors show `•••` in place of their values.",
+        examples=[["email", "passenger.name"]],
+    )
     event_time: RecordTime | FieldTime = Field(default=RecordTime(), discriminator="extractor")
     archive: Archive = Archive()
     speed: Speed
     batch: Batch = Batch()
+    spark: SparkSettings = SparkSettings()
     _avro_schemas: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
@@ -120,6 +139,21 @@ class Stream(Keys):
             raise ValueError("archive.partitioner.type: a raw value has no fields, found 'field'")
         return self
 
+    @model_validator(mode="after")
+    def _personal_data_is_in_no_key(self) -> "Stream":
+        """Object keys have a partitioner's fields in them, and every page names days."""
+        used = {}
+        if isinstance(self.archive.partitioner, FieldPartitioner):
+            used = {f"archive.partitioner.fields.{at}": path for at, path in enumerate(self.archive.partitioner.fields)}
+        if isinstance(self.event_time, FieldTime):
+            used["event_time.field"] = self.event_time.field
+        for key, path in used.items():
+            field = ".".join(re.findall(r"[^.\[\]'$]+", path)).casefold()
+            for name in self.personal:
+                if f"{field}.".startswith(f"{name.casefold()}.") or f"{name.casefold()}.".startswith(f"{field}."):
+                    raise ValueError(f"{key}: expected a field that is not in personal, found {quoted(path)}")
+        return self
+
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
     @property
     def avro_schema(self) -> str | None:
@@ -141,6 +175,15 @@ class Stream(Keys):
     @cached_property
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.time_zone)
+
+    @property
+    def has_personal(self) -> bool:
+        """Whether any field or column has personal data. Then raw values and the texts of errors may show it, too."""
+        return bool(self.personal)
+
+    def is_personal(self, column: str) -> bool:
+        """Whether a column of the table has personal data, itself or in a field of it."""
+        return column.casefold() in {name.partition(".")[0].casefold() for name in self.personal}
 
     @property
     def table(self) -> str:
@@ -185,7 +228,7 @@ def load_stream(name: str, folder: Path) -> Stream:
 
 def _load(name: str, folder: Path, path: Path) -> Stream:
     read = read_yaml(path, json_schema(Stream), os.environ)
-    found, lines = (None, []) if read.unresolved else _validated(read.value)
+    found, lines = (None, []) if read.unresolved else _validated(read.value, folder)
     if found is None or read.unknown:
         problems = _ProblemsError([*lines, *read.unresolved, *read.unknown])
         raise ConfigError(str(problems), where=str(path)) from problems
@@ -198,11 +241,33 @@ def _load(name: str, folder: Path, path: Path) -> Stream:
     return found.with_avro_schemas(*(_record_schema(key, folder / file, path) for key, file in files.items()))
 
 
-def _validated(raw: Any) -> tuple[Stream | None, list[str]]:
+def _validated(raw: Any, folder: Path) -> tuple[Stream | None, list[str]]:
     try:
-        return Stream.model_validate(raw), []
+        found = Stream.model_validate(raw)
     except ValidationError as error:
         return None, explanations(error, Stream)
+    lines = [*check_problems(found.batch.checks), *_not_streams(found, folder), *_personal_means(found)]
+    return (None, lines) if lines else (found, [])
+
+
+def _not_streams(stream: Stream, folder: Path) -> Iterator[str]:
+    """One line per check that compares with no other stream of the folder."""
+    for number, check in enumerate(stream.batch.checks):
+        other = check.kwargs.get("stream") if check.expectation in STREAM_CHECKS else None
+        others = [name for name in stream_names(folder) if name != stream.name] if isinstance(other, str) else []
+        if isinstance(other, str) and other not in others:
+            near = did_you_mean(other, others)
+            text = f"no other stream of that name, found {quoted(other)}{f'. {near}' if near else ''}"
+            yield f"batch.checks.{number}.kwargs.stream: {text}"
+
+
+def _personal_means(stream: Stream) -> Iterator[str]:
+    """One line per check of a personal column whose figure may be a value: the mean of a day with one row is one."""
+    for number, check in enumerate(stream.batch.checks):
+        column = check.kwargs.get("column")
+        if check.expectation == MEAN and check.severity != "none" and stream.is_personal(str(column)):
+            text = f"expected a column that is not in personal, found {quoted(str(column))}"
+            yield f"batch.checks.{number}.kwargs.column: {text}"
 
 
 def _require_name(name: str, folder: Path) -> None:

@@ -125,7 +125,7 @@ def _with_holes(plan: LogPlan, files: _Files) -> Iterable[Slice]:
         for file in files.get((used.writer, used.batch, log, used.committed), ()):
             if file.first_offset < used.range.end and file.last_offset >= used.range.start:
                 whole = file.first_offset in used.range and file.last_offset in used.range
-                yield Slice(key=file.key, log=log, range=used.range, whole=whole)
+                yield Slice(key=file.key, log=log, range=used.range, whole=whole, bytes=file.bytes, sha256=file.sha256)
 
 
 def _known(plan: LogPlan, mark: Watermarks | None) -> Iterable[KnownRange]:

@@ -1,6 +1,6 @@
 """The audit of a span: fix both sides, compare them, check the counts, and save the result as a step of a run."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,42 +10,50 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.archive.ledger.ledger import read_and_compact
-from tidemark.core.errors import FormatError
+from tidemark.core.delivery import DayDelivery, DeliveryAudit
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition, count
-from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.delivery_audit.archived import ArchivedRows, KnownRange, find_archived
 from tidemark.delivery_audit.compare import Sides, compare
 from tidemark.delivery_audit.output_topics import Output, open_output, output_ends, safe_since
-from tidemark.delivery_audit.report import FORMAT, Tally, sentences
+from tidemark.delivery_audit.readable import speed_positions
+from tidemark.delivery_audit.report import FORMAT, Tally, by_day, sentences
 from tidemark.delivery_audit.span import TimeSpan
+from tidemark.delivery_audit.step import delivery_step
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
-from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failures import task_error
 from tidemark.speed.replay.plan import ReplayPlans
 
-LAYER = "speed"
-DELIVERY = RunStep("delivery", dict[str, Any])
 
+def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan, *, unreadable: Sequence[DayDelivery] = ()) -> Tally:
+    """Compare the output topics with the archive, and save the result as the run's step ``delivery``.
 
-def audit_delivery(run: Run, spark: SparkSession, span: TimeSpan) -> Tally:
-    """Compare the output topics with the archive, and save the result as the run's step ``delivery``."""
-    with run.step(DELIVERY) as attempt:
-        stream, settings = run.stream, run.settings
-        sides = _fix(run, span)
-        try:
-            groups = compare(spark, stream, settings, span, sides)
-        except (PySparkException, Py4JError) as error:
-            raise task_error(error, where=f"delivery audit of {stream.name}") from error
-        tally = Tally(groups=groups, unarchived=sides.archived.unarchived)
-        attempt.result = _value(stream, span, sides, tally)
+    ``unreadable`` are days before and after the span that can't be compared. They are saved with its days.
+    """
+    stream = run.stream
+    with delivery_step(run) as attempt:
+        sides, tally = _compare(run, spark, span)
+        days = by_day(tally, span.days(stream.zone), stream.zone)
+        attempt.result = DeliveryAudit(
+            days=tuple(sorted((*unreadable, *days), key=lambda item: item.day)),
+            details=_value(stream, span, sides, tally),
+        )
         read = [*sides.live.ranges.values(), *sides.dead.ranges.values()]
         tally.require_balance(
             rows_min=sides.archived.rows_min, rows_max=sides.archived.rows_max, records_max=count(read)
         )
         return tally
+
+
+def _compare(run: Run, spark: SparkSession, span: TimeSpan) -> tuple[Sides, Tally]:
+    stream, sides = run.stream, _fix(run, span)
+    try:
+        groups = compare(spark, stream, run.settings, span, sides)
+    except (PySparkException, Py4JError) as error:
+        raise task_error(error, where=f"delivery audit of {stream.name}", personal=stream.has_personal) from error
+    return sides, Tally(groups=groups, unarchived=sides.archived.unarchived)
 
 
 def _fix(run: Run, span: TimeSpan) -> Sides:
@@ -74,26 +82,6 @@ def _earliest(archived: ArchivedRows, span: TimeSpan) -> datetime:
     """The smallest timestamp that a source record of the span may have."""
     earliest_us = span.start_us if archived.earliest_us is None else min(span.start_us, archived.earliest_us)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=max(earliest_us, 0))
-
-
-def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, int]:
-    """The next offset that the speed stream delivers, by source log; empty if it never ran."""
-    prefix = layout.checkpoint_prefix(LAYER)
-    body = store.get(f"{prefix}source.json")
-    if body is None:
-        return {}
-    try:
-        bound = json.loads(body)
-        topic, topic_id = bound["topic"], bound["topic_id"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            "a checkpoint's source does not parse", found=repr(error), where=f"{prefix}source.json"
-        ) from error
-    position = Checkpoint(store=store, prefix=prefix, topic=topic).position() or {}
-    return {
-        TopicPartition(topic=topic, topic_id=topic_id, partition=partition): offset
-        for partition, offset in position.items()
-    }
 
 
 def _replayed(store: ObjectStore, layout: Layout, topic_id: str) -> dict[TopicPartition, int]:

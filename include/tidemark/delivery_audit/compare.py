@@ -24,10 +24,10 @@ from tidemark.settings import Settings
 from tidemark.spark.decode import REASON
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.process import classify, load_transform
+from tidemark.spark.session import ROWS_PER_TASK
 from tidemark.speed.headers import SOURCE_PATTERN, STREAM_PATTERN
 from tidemark.speed.output import live_record
 
-ROWS_PER_TASK = 500_000
 HOUR_US = timedelta(hours=1) // timedelta(microseconds=1)
 _SOURCE = ["topic_id", "source_partition", "source_offset"]
 _ROW = "struct<in_span: boolean, good: boolean, hour_us: bigint, live: bigint, dead: bigint>"

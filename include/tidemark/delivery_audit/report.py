@@ -19,21 +19,21 @@ A record of an output topic has one of these:
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Literal
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Any
 
+from tidemark.core.days import day_of
+from tidemark.core.delivery import FINDINGS, DayDelivery, HourDelivery, Verdict
 from tidemark.core.errors import IncompleteError
 from tidemark.delivery_audit.archived import KnownRange
 
 FORMAT = 1
-Verdict = Literal["pass", "findings", "unknown"]
 EXIT_CODES: dict[str, int] = {"pass": 0, "findings": 1, "unknown": 2}
 ROWS = ("delivered", "mismatched", "missing", "pending")
 RECORDS = ("delivered", "duplicated", "replayed", "unexpected", "not_archived", "outside", "other_stream")
 WITHOUT_HOUR = ("outside", "other_stream")
-FINDINGS = ("missing", "duplicated", "unexpected")
 SHOWN = (*FINDINGS, "pending", "not_archived")
 WHY = {
     "not_delivered": "the speed stream has not delivered them yet, or its position is unknown",
@@ -176,8 +176,52 @@ def _examples(groups: Iterable[RecordGroup]) -> list[dict[str, Any]]:
     ]
 
 
+def by_day(tally: Tally, days: Sequence[date], zone: tzinfo) -> tuple[DayDelivery, ...]:
+    """The counts of each of the days. Offsets that are not archived may be of any of them."""
+    found: dict[date, list[RecordGroup]] = {day: [] for day in days}
+    for group in tally.groups:
+        if group.hour_us is not None:
+            found.setdefault(day_of(_moment(group.hour_us), zone), []).append(group)
+    return tuple(
+        _day(day, Tally(groups=tuple(groups), unarchived=tally.unarchived), zone) for day, groups in found.items()
+    )
+
+
+def _day(day: date, tally: Tally, zone: tzinfo) -> DayDelivery:
+    if not tally.groups and not tally.unarchived:
+        return DayDelivery(day=day, verdict="pass", sentences=("the day has no record",), archived=0, hours=())
+    hours: dict[int, list[RecordGroup]] = {}
+    for group in tally.groups:
+        if group.hour_us is not None:
+            hours.setdefault(_moment(group.hour_us).astimezone(zone).hour, []).append(group)
+    return DayDelivery(
+        day=day,
+        verdict=tally.verdict,
+        sentences=tuple(sentences(tally)),
+        archived=tally.archived,
+        hours=tuple(_hour(hour, Tally(groups=tuple(groups), unarchived=())) for hour, groups in sorted(hours.items())),
+    )
+
+
+def _hour(hour: int, tally: Tally) -> HourDelivery:
+    on_live = sum(item.count for item in tally.groups if item.outcome == "delivered" and item.on_live)
+    return HourDelivery(
+        hour=hour,
+        live=on_live,
+        dead_letters=tally.records("delivered") - on_live,
+        missing=tally.rows("missing"),
+        pending=tally.rows("pending"),
+        duplicated=tally.records("duplicated"),
+        unexpected=tally.records("unexpected"),
+    )
+
+
+def _moment(time_us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+
+
 def _local(hour_us: int, zone: tzinfo) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=hour_us)).astimezone(zone).isoformat()
+    return _moment(hour_us).astimezone(zone).isoformat()
 
 
 def sentences(tally: Tally) -> list[str]:

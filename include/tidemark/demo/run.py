@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from tidemark.core.errors import TidemarkError
 from tidemark.demo.scenes import Demo
 from tidemark.demo.show import Show
+from tidemark.installation import PROJECT
 from tidemark.stack.airflow import USER
-from tidemark.stack.local import PROJECT
 
 INTERRUPTED = 130
 
@@ -57,8 +57,10 @@ def _stay(show: Show, scene: Demo) -> None:
 def _print_addresses(show: Show, scene: Demo) -> None:
     airflow = scene.airflow
     show.say(f"Airflow   {airflow.api.url}  user {USER}, password in {airflow.password_file}")
+    show.say(f"Streams   {airflow.pages_url}  which days are complete, which are not, and what to do")
     show.say(f"Report    {scene.report_file}")
     show.say(f"Try       {scene.where_command}")
+    show.say(f"          .venv/bin/tidemark status --stack {scene.stack.name}")
 
 
 @contextmanager

@@ -21,13 +21,14 @@ from tidemark.demo.reconcile import reconcile
 from tidemark.demo.show import Show
 from tidemark.demo.source import DAYS, Event, events, parts
 from tidemark.demo.supervise import Supervisor
+from tidemark.installation import EXAMPLE_STREAMS, PROJECT, SPARK_APPS
 from tidemark.orchestration.steps import dag_id
 from tidemark.reconcile.results import PLAN, REBUILD, final_plan
 from tidemark.run import Run, run_name
 from tidemark.s3 import ObjectStore
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.java import BRIEF_JVM
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed
 from tidemark.stack.streams import APPS
 
@@ -41,8 +42,6 @@ AIRFLOW_S = 240
 WHERE_S = 60
 # A stream finishes its batch quickly. Without Kafka or S3 it cannot, so there is no point in waiting longer.
 STOP_S = 15
-# DAG files do not change while the demo runs, so Airflow need not parse them every half minute.
-PARSED_ONCE = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
 # Shares of the events: before the streams start, before the kill, after it, and two after the checkpoint's loss.
 SHARES = (0.15, 0.25, 0.2, 0.2, 0.2)
 
@@ -53,8 +52,8 @@ class Demo:
     def __init__(self, show: Show, *, root: Path, secure: bool = False) -> None:
         self._show = show
         self._root = root
-        self.stack = LocalStack(NAME, root=root, fresh=True, secure=secure)
-        self.airflow = LocalAirflow(self.stack, schedules=False, extra_env={**BRIEF_JVM, **PARSED_ONCE})
+        self.stack = LocalStack(NAME, root=root, streams_dir=EXAMPLE_STREAMS, fresh=True, secure=secure)
+        self.airflow = LocalAirflow(self.stack, schedules=False, extra_env=BRIEF_JVM)
         self.report_file = self.stack.folder / "report.html"
         self.where_command = ""
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="airflow")
@@ -235,7 +234,7 @@ class Demo:
     def _start(self, layer: str) -> Managed:
         return self.stack.processes.start(
             f"{layer}-stream",
-            [sys.executable, str(PROJECT / "spark_apps" / APPS[layer]), STREAM],
+            [sys.executable, str(SPARK_APPS / APPS[layer]), STREAM],
             env={**self.stack.env_of(layer), **BRIEF_JVM},
             ready=lambda: True,  # it is ready when it archives or delivers
             timeout_s=ARCHIVED_S,

@@ -183,11 +183,25 @@ def findings(
             holds=found.rows.total() == expected.total() > 0,
             detail=f"{found.rows.total()} = {expected.total()}",
         ),
-        Statement(
-            claim="every published value equals the source file's",
-            holds=found.rows == expected,
-            detail=f"{(found.rows - expected).total()} rows too many, {(expected - found.rows).total()} missing",
-        ),
+        values_statement(found, expected),
+        *topic_statements(good, live, bad, dead),
+    )
+
+
+def values_statement(found: TableRows, expected: Counter[tuple[Any, ...]]) -> Statement:
+    """Whether the published rows are those of the source file."""
+    return Statement(
+        claim="every published value equals the source file's",
+        holds=found.rows == expected,
+        detail=f"{(found.rows - expected).total()} rows too many, {(expected - found.rows).total()} missing",
+    )
+
+
+def topic_statements(
+    good: set[Place], live: OutputTopic, bad: set[Place], dead: OutputTopic
+) -> tuple[Statement, Statement]:
+    """Whether the live topic has the good records, and the dead-letter topic the bad ones."""
+    return (
         Statement(
             claim="the live topic has every good record",
             holds=live.places == good,

@@ -59,7 +59,7 @@ def run_departures(stream: Stream, settings: Settings, *, available_now: bool = 
 
     Raises ServiceError also if retention deleted records before they were counted.
     """
-    with stream_session(settings, f"tidemark-{LAYER}-{stream.name}") as spark:
+    with stream_session(settings, f"tidemark-{LAYER}-{stream.name}", "speed", stream) as spark:
         departures(spark, stream, settings, available_now=available_now)
 
 
@@ -80,7 +80,7 @@ def departures(spark: SparkSession, stream: Stream, settings: Settings, *, avail
         query = start(spark, stream, settings, url, available_now=available_now)
         log_event("started", layer=LAYER, stream=stream.name, topic_id=logs[0].topic_id, query=str(query.id))
         monitor.started(str(query.id), position)
-        await_stop(query, on_batch, monitor.beat)
+        await_stop(query, on_batch, monitor.beat, personal=stream.has_personal)
     log_event("stopped", layer=LAYER, stream=stream.name)
 
 

@@ -1,10 +1,11 @@
 """Locate a record: its objects, the manifests that committed them, and the seals and snapshots that published it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
@@ -13,7 +14,7 @@ from tidemark.archive.manifests import require_manifest
 from tidemark.core.days import day_of
 from tidemark.core.errors import ConflictError, PositionError, RequestError
 from tidemark.core.layout import Layout
-from tidemark.core.manifest import COMPACTION, CommittedRange, Manifest
+from tidemark.core.manifest import COMPACTION, WITHOUT_OBJECT, CommittedRange, DataFile, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Used
 from tidemark.core.seal import Seal
@@ -23,12 +24,15 @@ from tidemark.kafka.topics import describe_topic
 from tidemark.objects.columns import object_batches
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.catalogs import QUESTION
 from tidemark.tables.reader import KEPT, load_table, pyiceberg_errors
 from tidemark.tables.seals import day_seals
 from tidemark.tables.snapshots import published_at, quarantined_at
 
 # With the reason of a quarantined record, or the record that was kept instead of a removed one.
 RecordStatus = tuple[Literal["published", "quarantined", "removed"], str | None]
+Place = tuple[TopicPartition, int]  # a log and an offset
+_PLACE = ("_topic_id", "_kafka_partition", "_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,22 +164,25 @@ def _row(
     for file in manifest.files:
         if (file.log, file.range) != (item.log, item.range) or not file.first_offset <= offset <= file.last_offset:
             continue
-        batches = object_batches(store, file.key, ["offset", "event_time"])
-        if batches is None:
-            from tidemark.spark.failures import WITHOUT_OBJECT
-
-            raise ConflictError(
-                "a committed object is missing",
-                expected=f"{file.bytes} bytes",
-                found="no object",
-                where=file.key,
-                hint=WITHOUT_OBJECT,
-            )
-        for batch in batches:
+        for batch in committed_batches(store, file, ["offset", "event_time"]):
             rows = batch.filter(pc.equal(batch["offset"], offset))
             if rows.num_rows:
                 return file.key, rows["event_time"][0].as_py()
     return None, None
+
+
+def committed_batches(store: ObjectStore, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """``object_batches`` of a file that a manifest lists. Raises ConflictError if there is no object."""
+    batches = object_batches(store, file.key, columns)
+    if batches is None:
+        raise ConflictError(
+            "a committed object is missing",
+            expected=f"{file.bytes} bytes",
+            found="no object",
+            where=file.key,
+            hint=WITHOUT_OBJECT,
+        )
+    return batches
 
 
 def _seals(
@@ -243,27 +250,58 @@ def record_status(
     settings: Settings, stream: Stream, seal: Seal, log: TopicPartition, offset: int
 ) -> RecordStatus | None:
     """The record's status in the snapshots of one seal; None if both expired or neither has the record."""
-    record = f"_topic_id = '{log.topic_id}' AND _kafka_partition = {log.partition} AND _offset = {offset}"
-    record = f"_day = '{seal.day}' AND {record}"
-    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
-    if _table_rows(table, published_at(table, seal), record, ("_offset",)):
-        return "published", None
-    for row in _table_rows(quarantine, quarantined_at(quarantine, seal), record, ("reason", *KEPT)):
+    return record_statuses(settings, stream, seal, [(log, offset)]).get((log, offset))
+
+
+def record_statuses(
+    settings: Settings, stream: Stream, seal: Seal, places: Collection[Place]
+) -> dict[Place, RecordStatus]:
+    """``record_status`` of each place that has one."""
+    names = {(log.topic_id, log.partition, offset): (log, offset) for log, offset in places}
+    if not names:
+        return {}
+    wanted = _row_filter(seal.day, places)
+    table, quarantine = (load_table(settings, name, QUESTION) for name in (stream.table, stream.quarantine_table))
+    found: dict[Place, RecordStatus] = {}
+    left_out = names.keys() - {_place(row) for row in _table_rows(table, published_at(table, seal), wanted, _PLACE)}
+    found.update({place: ("published", None) for name, place in names.items() if name not in left_out})
+    if not left_out:
+        return found
+    wanted = _row_filter(seal.day, [names[name] for name in left_out])
+    for row in _table_rows(quarantine, quarantined_at(quarantine, seal), wanted, (*_PLACE, "reason", *KEPT)):
+        place = names[_place(row)]
         topic_id, partition, kept = (row.get(name) for name in KEPT)
         if kept is None:
-            return "quarantined", str(row["reason"])
-        other_topic = "" if topic_id == log.topic_id else f" of topic id {topic_id}"
-        return "removed", f"{row['reason']} of partition {partition}, offset {kept}{other_topic}"
-    return None
+            found[place] = "quarantined", str(row["reason"])
+        else:
+            other_topic = "" if topic_id == place[0].topic_id else f" of topic id {topic_id}"
+            found[place] = "removed", f"{row['reason']} of partition {partition}, offset {kept}{other_topic}"
+    return found
+
+
+def _row_filter(day: date, places: Collection[Place]) -> str:
+    offsets: dict[TopicPartition, list[str]] = {}
+    for log, offset in sorted(places):
+        offsets.setdefault(log, []).append(str(offset))
+    logs = (
+        f"(_topic_id = '{log.topic_id}' AND _kafka_partition = {log.partition} AND _offset IN ({', '.join(own)}))"
+        for log, own in offsets.items()
+    )
+    return f"_day = '{day}' AND ({' OR '.join(logs)})"
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    topic_id, partition, offset = (row[name] for name in _PLACE)
+    return topic_id, partition, offset
 
 
 def _table_rows(
-    table: Table | None, snapshot_id: int | None, record: str, columns: Sequence[str]
+    table: Table | None, snapshot_id: int | None, wanted: str, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The record's rows in a snapshot, with those of the columns that it has. None without the table or snapshot."""
+    """The wanted rows of a snapshot, with those of the columns that it has. None without the table or snapshot."""
     if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is None:
         return []
-    scan = table.scan(row_filter=record, snapshot_id=snapshot_id)
+    scan = table.scan(row_filter=wanted, snapshot_id=snapshot_id)
     known = scan.projection().column_names
     with pyiceberg_errors(table.name()[-1]):
         found: list[dict[str, Any]] = scan.select(*(name for name in columns if name in known)).to_arrow().to_pylist()

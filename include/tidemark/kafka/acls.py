@@ -93,14 +93,14 @@ def _reconcile(stream: Stream, _: Settings) -> Iterator[Acl]:
     )
     yield _group("source", POSITIONS_GROUP, "finds where a day ends")
     yield _group("source", EVIDENCE_GROUP, "finds out why an offset has no record")
-
-
-def _reader(stream: Stream, settings: Settings) -> Iterator[Acl]:
-    yield from _reconcile(stream, settings)
     for topic in (stream.speed.topic, stream.speed.dead_letter_topic):
         yield from _topic(
             "live", topic, Read="audits what was delivered", DescribeConfigs="asks what retention and compaction delete"
         )
+
+
+def _reader(stream: Stream, settings: Settings) -> Iterator[Acl]:
+    yield from _reconcile(stream, settings)
     yield from _settings_checks(stream)
 
 

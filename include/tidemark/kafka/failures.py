@@ -9,7 +9,15 @@ from confluent_kafka import KafkaError, KafkaException
 from tidemark.connections.client_errors import forget_errors, kept_errors
 from tidemark.core.errors import ConfigError, ServiceError, TidemarkError
 
+_CAUSE_S = 0.2
 UNAVAILABLE_HINT = "Check that its brokers answer there and that the user has access, then try again"
+# What Kafka answers a user who lacks a permission.
+NOT_PERMITTED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 # In the order in which they count: a broker that refuses a user then also breaks the connection.
 _HINTS = {
     "Check sasl.mechanism and the user and password, or the token endpoint, client id and secret, of the connection": (
@@ -21,12 +29,8 @@ _HINTS = {
     "Check ssl.ca and ssl.certificate of the connection, and that the brokers' certificates name the hosts that you"
     " connect to": (KafkaError._SSL,),  # noqa: SLF001
     "Check the host names in bootstrap.servers, and those that the brokers advertise": (KafkaError._RESOLVE,),  # noqa: SLF001
-    "Grant the user access to what the message names, then try again": (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ),
+    "Grant the user access to what the message names, then try again": NOT_PERMITTED,
+    "Check that the topic exists, and its name in the definition": (KafkaError.UNKNOWN_TOPIC_OR_PART,),
     "Check that its brokers answer there, and security.protocol of the connection, then try again": (
         KafkaError._TRANSPORT,  # noqa: SLF001
     ),
@@ -57,9 +61,12 @@ def reporting(client: Any) -> Iterator[None]:
 
 
 def hear(client: Any) -> None:
-    """Have the client report its errors to this thread."""
+    """Have the client report its errors to this thread. The cause may come a moment after the call that it fails."""
     with suppress(KafkaException, RuntimeError):  # a fatal error, which its calls raise, too; it is closed
         client.poll(0)
+        causes = {code for codes in _HINTS.values() for code in codes}
+        if not any(item.code() in causes for item in kept_errors()):
+            client.poll(_CAUSE_S)
 
 
 def explained(problem: str, error: Any, where: str) -> TidemarkError:

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic  # where its stub is
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ServiceError
 from tidemark.kafka.acls import Operation, Resource
-from tidemark.kafka.failures import kafka_errors
+from tidemark.kafka.failures import NOT_PERMITTED, kafka_errors
 from tidemark.kafka.topics import admin_client, broker_configs, topic_config
 
 T = TypeVar("T")
@@ -28,14 +28,6 @@ _PASSING = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError._TIMED_OUT,  # noqa: SLF001 - its name in the library
-    }
-)
-_REFUSED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 _NAMES: dict[AclOperation, Operation] = {
@@ -72,7 +64,7 @@ def permitted(kafka: KafkaConnection, resource: Resource, name: str, wanted: fro
 
 def refused(error: ServiceError) -> bool:
     """Whether Kafka refused the request for lack of a permission."""
-    return _code(error) in _REFUSED
+    return _code(error) in NOT_PERMITTED
 
 
 def _code(error: ServiceError) -> int | None:
@@ -90,7 +82,7 @@ def _topic(kafka: KafkaConnection, topic: str, wanted: frozenset[Operation]) -> 
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise NoTopicError from error
-        if error.args[0].code() not in _REFUSED:
+        if error.args[0].code() not in NOT_PERMITTED:
             raise
     # Without any operation that includes DESCRIBE, only these may still be permitted.
     tries: dict[Operation, Callable[[], object]] = {

@@ -146,6 +146,12 @@ def _config(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
     return {key: entry.value for key, entry in found.items()}
 
 
+def require_kafka(kafka: KafkaConnection) -> None:
+    """Raise ServiceError, within 20 s, if no broker answers or the user is refused."""
+    with kafka_errors("Kafka does not answer", str(kafka)), reporting(admin := admin_client(kafka)):
+        admin.list_topics(timeout=TIMEOUT_S)
+
+
 def admin_client(kafka: KafkaConnection) -> AdminClient:
     """A client for topics and settings. A garbage-collected one drops its pending requests."""
     return AdminClient(kafka.client())

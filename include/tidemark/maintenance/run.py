@@ -8,18 +8,26 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidemark.core.instruments import FILES_COMPACTED, OBJECTS_DELETED, Figures
 from tidemark.core.layout import Layout
 from tidemark.core.outcome import RunStep
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.archive import Compacted, Maintained, maintain, maintain_ledger
 from tidemark.maintenance.compaction import CompactedFiles, Compaction
 from tidemark.maintenance.replaced import Deleted, delete_replaced
-from tidemark.maintenance.tables import TableMaintenance, has_tables, maintain_tables
+from tidemark.maintenance.tables import TableMaintenance, has_tables, maintain_history, maintain_tables
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
-MAINTAIN = RunStep("maintain", dict[str, Any])
+
+def _figures(result: dict[str, Any]) -> Figures:
+    if "compacted" not in result:  # an earlier part failed
+        return {}
+    return {FILES_COMPACTED: result["compacted"]["files"], OBJECTS_DELETED: result["replaced"]["deleted"]}
+
+
+MAINTAIN = RunStep("maintain", dict[str, Any], _figures)
 OpenSpark = Callable[[], AbstractContextManager[SparkSession]]
 
 
@@ -64,8 +72,9 @@ class Maintenance:
         if has_tables(self.settings, self.stream):
             with self.open_spark() as spark:
                 self.show_progress("maintaining the tables")
-                tables = maintain_tables(spark, self.settings, self.stream, now=self.now, delete=self.clean_tables)
-            yield tables
+                own = maintain_tables(spark, self.settings, self.stream, now=self.now, delete=self.clean_tables)
+                shared = maintain_history(spark, self.settings, now=self.now, delete=self.clean_tables)
+            yield (*own, *shared)
         counter = _ProgressNumber(self.show_progress, f"manifests read: {{:,}} of {counter.value:,}")
         yield maintain_ledger(store, layout, self.stream, from_scratch=self.rebuild_ledger, progress=counter.set)
         files = self._files(store, layout)

@@ -1,11 +1,14 @@
-"""Maintenance of a stream's two tables: drop old audit branches, expire snapshots, delete files of no snapshot.
+"""Maintenance of a stream's two tables and of the history: drop old audit branches, expire snapshots, delete files of
+no snapshot.
 
 What to remove is decided from the tables' metadata, without Spark; Iceberg's procedures remove it. Each step commits
 metadata first, then deletes the files that became unused. A kill in between leaves orphan files.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from json import loads
 from operator import attrgetter
 from typing import Any
@@ -23,11 +26,14 @@ from tidemark.maintenance.archive import Unfinished, abort_upload, unfinished_up
 from tidemark.maintenance.expiry import ABANDONED_AFTER, Expiry, Snapshot, TableState, plan_expiry
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.history_columns import HISTORY_TABLES
 from tidemark.tables.iceberg import IcebergTable
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import seals_by_day
 from tidemark.tables.snapshot_summary import DAYS_PROPERTY, RUN_PROPERTY
 
+# Long enough for readers of such small tables. Their rows are the history, and need no earlier snapshots.
+HISTORY_RETENTION = timedelta(hours=1)
 _MAIN = "main"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,26 +69,48 @@ def maintain_tables(
     are older than ``ABANDONED_AFTER``. Raises ServiceError if the catalog or S3 refuses; what was done until then
     stays done.
     """
-    found = []
-    for name in _names(stream):
-        if load_table(settings, name) is None:
-            continue
-        table = _MaintainedTable(spark, settings, name)
-        expiry = _plan(settings, stream, name, now)
-        dropped = expiry.branches
-        deleted = 0
-        if delete:
-            dropped = {branch: tip for branch, tip in expiry.branches.items() if table.drop(branch, tip)}
-            expiry = _plan(settings, stream, name, now)  # a branch that moved since the first plan needs its snapshots
-            deleted = table.expire(expiry.snapshots)
-        before = datetime.now(UTC) - ABANDONED_AFTER
-        orphans = table.orphans(before, delete=delete)
-        uploads = _uploads(settings, name, before, abort=delete)
-        done = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
-        found.append(
-            TableMaintenance(name=name, expiry=done, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
-        )
-    return tuple(found)
+    return tuple(
+        _maintain(spark, settings, name, partial(_plan, settings, stream, name, now), delete=delete)
+        for name in _names(stream)
+        if load_table(settings, name) is not None
+    )
+
+
+def maintain_history(
+    spark: SparkSession, settings: Settings, *, now: datetime, delete: bool
+) -> tuple[TableMaintenance, ...]:
+    """``maintain_tables`` of the history tables, which all streams share: the first stream's maintenance does it.
+
+    Only tables with snapshots older than ``HISTORY_RETENTION`` are maintained. After that they have none, so that the
+    next stream's maintenance does not search them again.
+    """
+
+    def plan(name: str) -> Expiry:
+        table = load_table(settings, name)
+        assert table is not None
+        return plan_expiry(_state(name, table), {}, now=now, retention=HISTORY_RETENTION)
+
+    there = (item.name for item in HISTORY_TABLES if load_table(settings, item.name) is not None)
+    wanted = [name for name in there if plan(name).snapshots]
+    return tuple(_maintain(spark, settings, name, partial(plan, name), delete=delete) for name in wanted)
+
+
+def _maintain(
+    spark: SparkSession, settings: Settings, name: str, plan: Callable[[], Expiry], *, delete: bool
+) -> TableMaintenance:
+    table = _MaintainedTable(spark, settings, name)
+    expiry = plan()
+    dropped = expiry.branches
+    deleted = 0
+    if delete:
+        dropped = {branch: tip for branch, tip in expiry.branches.items() if table.drop(branch, tip)}
+        expiry = plan()  # a branch that moved since the first plan needs its snapshots
+        deleted = table.expire(expiry.snapshots)
+    before = datetime.now(UTC) - ABANDONED_AFTER
+    orphans = table.orphans(before, delete=delete)
+    uploads = _uploads(settings, name, before, abort=delete)
+    done = Expiry(branches=dropped, snapshots=expiry.snapshots, kept=expiry.kept, unsealed=expiry.unsealed)
+    return TableMaintenance(name=name, expiry=done, orphans=orphans, uploads=uploads, deleted=deleted, done=delete)
 
 
 def _names(stream: Stream) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 A small object takes one request. Of a large one the footer is read first, then the requested columns of each row group.
 """
 
+import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,18 @@ def checksum_of_rows(store: ObjectStore, key: str) -> str:
     except FormatError as error:
         return str(error)
     return checksum.value
+
+
+def object_sha256(store: ObjectStore, key: str) -> str:
+    """SHA-256 of an object's bytes, in hex; that of no bytes if there is no object.
+
+    Raises ServiceError if S3 refuses. Memory: one read.
+    """
+    body, found = _SeekableBody(store, key), hashlib.sha256()
+    if body.open():
+        while data := body.read(TAIL_BYTES):
+            found.update(data)
+    return found.hexdigest()
 
 
 def archived_offsets(store: ObjectStore, files: Sequence[DataFile], within: OffsetRange) -> OffsetBits | None:

@@ -1,5 +1,7 @@
 """Encode rows as Parquet into an upload, with the footer at the end."""
 
+from typing import BinaryIO
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,7 +19,7 @@ class Encoder:
     A row group usually holds many Arrow batches.
     """
 
-    def __init__(self, upload: Upload) -> None:
+    def __init__(self, upload: Upload | BinaryIO) -> None:
         self._writer = pq.ParquetWriter(
             pa.PythonFile(upload, mode="w"),
             SCHEMA,

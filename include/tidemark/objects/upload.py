@@ -4,6 +4,7 @@ The object becomes visible when ``complete`` succeeds, with all its bytes, or ne
 """
 
 from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -45,6 +46,7 @@ class Upload:
         self._options = object_options(storage or Storage())
         self._buffer = bytearray()
         self._written = 0
+        self._sha256 = sha256()
         self._upload_id: str | None = None
         self._parts: list[CompletedPartTypeDef] = []
         self._closed = False
@@ -73,6 +75,7 @@ class Upload:
     def write(self, data: bytes) -> int:
         self._buffer += data
         self._written += len(data)
+        self._sha256.update(data)
         while len(self._buffer) > self._part_bytes:
             self._upload_part(self._part_bytes)
         return len(data)
@@ -81,6 +84,11 @@ class Upload:
         """Abort the upload unless it was completed."""
         if not self._closed:
             self.abort()
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes written so far, in hex."""
+        return self._sha256.hexdigest()
 
     @property
     def parts(self) -> int:

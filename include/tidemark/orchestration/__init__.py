@@ -1,1 +1,1 @@
-"""The Airflow DAGs: the steps of a reconcile run as plain values and functions, and as operators."""
+"""The steps of a reconcile run as plain values and functions, for Airflow and for the command line."""

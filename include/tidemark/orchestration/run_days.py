@@ -1,5 +1,6 @@
 """Which days a reconcile run is for, and how a backfill splits its days into runs."""
 
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta, tzinfo
 
 from tidemark.core.days import day_end, days_between, last_ended
@@ -47,26 +48,38 @@ def form_days(from_day: str | None, to_day: str | None, *, days_max: int) -> tup
             "the span of days is too wide for one run",
             expected=f"at most {days_max} days",
             found=f"{len(days)} days, {days[0]} to {days[-1]}",
-            hint="Use the DAG tidemark_backfill, which splits the days into several runs",
+            hint="Use 'tidemark backfill' or the DAG tidemark_backfill: they split the days into several runs",
         )
     return days
 
 
-def backfill_chunks(
-    from_day: str | None, to_day: str | None, *, size: int, now: datetime, zone: tzinfo
-) -> list[tuple[date, ...]]:
-    """The days of a backfill's form in chunks of ``size``; raises RequestError where the form is wrong."""
+def backfill_days(from_day: str | None, to_day: str | None, *, now: datetime, zone: tzinfo) -> tuple[date, ...]:
+    """The days of a backfill's form; raises RequestError where it is wrong, or the last day is not over."""
     days = days_between(_parse("from_day", from_day), _parse("to_day", to_day))
     require_over(days, now=now, zone=zone)
-    chunks = [days[at : at + size] for at in range(0, len(days), size)]
-    if len(chunks) > BACKFILL_RUNS_MAX:
+    return days
+
+
+def day_chunks(days: Sequence[date], size: int) -> list[tuple[date, ...]]:
+    """Consecutive days in order, at most so many in each chunk."""
+    chunks: list[tuple[date, ...]] = []
+    for day in days:
+        if chunks and len(chunks[-1]) < size and day - chunks[-1][-1] == timedelta(days=1):
+            chunks[-1] = (*chunks[-1], day)
+        else:
+            chunks.append((day,))
+    return chunks
+
+
+def require_possible(runs: Sequence[Sequence[object]]) -> None:
+    """Raise RequestError if a backfill in Airflow can't have so many runs."""
+    if len(runs) > BACKFILL_RUNS_MAX:
         raise RequestError(
             "the backfill has too many runs",
             expected=f"at most {BACKFILL_RUNS_MAX} runs",
-            found=f"{len(chunks)} runs for {len(days)} days, {days[0]} to {days[-1]}",
+            found=f"{len(runs)} runs for {sum(map(len, runs))} days",
             hint="Raise days_per_run, or backfill the span in parts",
         )
-    return chunks
 
 
 def require_over(days: tuple[date, ...], *, now: datetime, zone: tzinfo) -> None:

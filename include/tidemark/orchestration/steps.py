@@ -1,24 +1,24 @@
-"""A stream's reconcile DAG as plain values; ``tidemark.orchestration.reconcile_dag`` makes the operators from them."""
+"""A stream's reconcile DAG as plain values; ``tidemark_airflow.reconcile_dag`` makes the operators from them."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from tidemark.core.delivery import DELIVERY
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream, load_stream, stream_names
-from tidemark.reconcile.results import AUDIT, FINALIZE_PLAN, PLAN, PUBLISH, REBUILD, REFILL, REPORT, SEAL, WAIT
+from tidemark.reconcile.results import APPROVE, AUDIT, FINALIZE_PLAN, PLAN, PUBLISH, REBUILD, REFILL, REPORT, SEAL, WAIT
 
-PROJECT = Path(__file__).resolve().parents[3]
-RETRIES = 2
+RETRIES = 6  # only errors of services are retried so often: tidemark_airflow.retries
 RETRY_DELAY = timedelta(seconds=15)
 SPAN_DAYS_MAX = 92
 LEASE_TIMEOUT = timedelta(days=7)
 LEASE_STEP = "wait_for_lease"
 LAST_TASK = "complete"
 LAST_HELP = (
-    "Succeeds when the days are sealed and reported. Fails where a step failed or was not reached, and where late "
-    "records are held back, because their days can't be rebuilt or do not pass the checks."
+    "Succeeds if the days are sealed and reported. Fails if a step failed or was not reached. Also fails if late "
+    "records are held back: their days can't be rebuilt, or do not pass the checks."
 )
 
 
@@ -26,12 +26,13 @@ LAST_HELP = (
 class Step:
     """One task of the DAG.
 
-    ``sensor`` gives its slot back between two checks; ``spark`` runs ``spark_apps/<name>.py``; ``always`` runs even
-    after a failure; ``leased`` works only while the run holds the stream's lease.
+    ``sensor`` gives its slot back between two checks; ``spark`` runs ``spark_apps/<name>.py``; ``person`` waits for a
+    person without a slot; ``always`` runs even after a failure; ``leased`` works only while the run holds the stream's
+    lease.
     """
 
     name: str
-    kind: Literal["sensor", "python", "spark"]
+    kind: Literal["sensor", "python", "spark", "person"]
     help: str
     timeout: timedelta
     always: bool = False
@@ -74,15 +75,25 @@ STEPS = (
     Step(
         name=REBUILD.name,
         kind="spark",
-        help="Rebuild the days from the archive on an audit branch, without duplicates.",
+        help="Rebuild the days from the archive on an audit branch, without duplicates. Its application also runs the "
+        "stream's quality checks on them.",
         timeout=timedelta(hours=6),
     ),
     Step(
         name=AUDIT.name,
         kind="spark",
-        help="Run the stream's quality checks on the branch. A critical one that fails ends the run here, "
-        "but for days that late records reopened: those keep their version.",
+        help="Report what the checks found. A critical one that fails ends the run here, but for days that late "
+        "records reopened: those keep their version. Cleared, the task runs the checks again, as defined now.",
         timeout=timedelta(hours=2),
+    ),
+    Step(
+        name=APPROVE.name,
+        kind="person",
+        help="Wait for a person where checks of severity warning failed or records are lost, and the stream's "
+        "`batch.approval` wants that. Skipped where nothing needs a person. No answer in `batch.approval_hours` counts "
+        "as a rejection.",
+        timeout=timedelta(minutes=10),
+        leased=False,
     ),
     Step(
         name=PUBLISH.name,
@@ -96,6 +107,16 @@ STEPS = (
         kind="python",
         help="Write each day's proof: the ranges used, the counts, the quality verdict and the snapshot.",
         timeout=timedelta(minutes=30),
+    ),
+    Step(
+        name=DELIVERY.name,
+        kind="spark",
+        help="Compare the live topic with the days that the run was asked for and has sealed, for each hour. Skipped "
+        "in these cases: the speed layer has delivered nothing, or last ran before the first of these days began; the "
+        "live topic no longer has the days; a person or a backfill asked for more than three days. A failure of this "
+        "step does not fail the run: the report shows it.",
+        timeout=timedelta(hours=2),
+        leased=False,
     ),
     Step(
         name=REPORT.name,
@@ -126,7 +147,8 @@ class Reconcile:
     def description(self) -> str:
         if self.error is not None:
             return f"Broken: {self.error}"
-        return f"Rebuild, prove and publish days of stream {self.name}"
+        about = self.stream.description if self.stream else None
+        return f"Rebuild, prove and publish days of stream {self.name}{f': {about}' if about else ''}"
 
 
 def dag_id(stream_name: str) -> str:

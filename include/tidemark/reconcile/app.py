@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemark.core.errors import TidemarkError
+from tidemark.core.masking import masked_failures
+from tidemark.lineage.run_events import use_ancestors
+from tidemark.logs import add_log_context, log_error, set_up_logs
+from tidemark.reconcile.lease import renewing
 from tidemark.run import Run
-from tidemark.settings import settings
+from tidemark.settings import log_format, settings
 from tidemark.spark.session import spark_session
 
 
@@ -26,8 +30,21 @@ def step_app(
         parser.add_argument(f"--{field}", required=True, type=kind)
     arguments = parser.parse_args()
     try:
+        set_up_logs(log_format())
+        add_log_context(stream=arguments.stream, run=arguments.run, step=name)
         run = Run.open(arguments.stream, arguments.run, settings())
-        with spark_session(run.settings, f"tidemark-{name}-{run.stream.name}") as spark:
+        with (
+            masked_failures(personal=run.stream.has_personal),
+            renewing(run),
+            spark_session(
+                run.settings,
+                f"tidemark-{name}-{run.stream.name}",
+                stream=run.stream.spark,
+                personal=run.stream.has_personal,
+            ) as spark,
+        ):
+            use_ancestors(dict(spark.sparkContext.getConf().getAll()))
             step(run, spark, **{field: getattr(arguments, field) for field in form or {}})
     except TidemarkError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        log_error(error)
+        sys.exit(1)

@@ -1,12 +1,9 @@
 """A stream's definition checked against what will run it: Spark's parser, the transformation, Great Expectations."""
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -15,13 +12,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.core.errors import ConfigError
+from tidemark.core.text import did_you_mean
+from tidemark.definitions.check_catalogue import named_columns
+from tidemark.definitions.own_checks import OWN_CHECKS
 from tidemark.definitions.sections import Check, FieldPartitioner, FieldTime, TimePartitioner
 from tidemark.definitions.stream import Stream
-from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, NEEDS_VALUES, Expected
+from tidemark.reconcile.audit.checks import NEEDS_VALUES, Expected
 from tidemark.reconcile.audit.expectations import evaluate
+from tidemark.reconcile.audit.profile import checks_of
 from tidemark.spark.decode import REASON, decoded_schema, twofold
 from tidemark.spark.fields import field
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
+from tidemark.spark.personal import unknown_names
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
 from tidemark.spark.records import no_rows, require_time
 from tidemark.tables.columns import identity
@@ -31,19 +33,20 @@ _PATTERN = "hourly, daily, or a pattern such as 'day='yyyy-MM-dd"
 _KEY_BYTES_MAX = 900  # S3 takes 1024, the archive's prefix among them
 _FILE_BYTES = len("+2147483647+++.parquet") + 20 + 20 + 4  # what follows the topic in a key
 _NESTED = (ArrayType, MapType, StructType)
-_COLUMN_KWARGS = ("column", "column_A", "column_B", "column_list", "column_set")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """``columns``: the transformation's own, without ``reject``; empty where it could not be tried.
 
-    ``changes``: what the next rebuild does to the columns of the published table.
+    ``changes``: what the next rebuild does to the columns of the published table. ``profile``: the checks that come
+    from the stream's profile.
     """
 
     columns: tuple[str, ...]
     problems: tuple[ConfigError, ...]
     changes: tuple[Change, ...] = ()
+    profile: tuple[Check, ...] = ()
 
 
 def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table: StructType | None = None) -> Checked:
@@ -82,19 +85,21 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
         for number, name in enumerate(stream.batch.deduplicate.key)
         if columns and name not in plain
     ]
-    wrong = _checks(stream.batch.checks, published.names, where)
+    wrong = _columns(stream.batch.checks, published.names, where) if columns else []
     problems += wrong
     if columns and not wrong:
         # Not no_rows: the checks must run, so that a wrong regular expression shows.
         problems += _tried(spark.createDataFrame([], published), stream.batch.checks, where)
     if schema is not None and columns:
+        problems += unknown_names(stream, schema, StructType([published[name] for name in columns]), where)
         problems += _renamed(stream, {*schema.names, *columns}, where)
     if columns:
         wanted = evolution(table or StructType(), published, stream.renamed)
         changes = wanted.changes if table else ()
         text = f"table {stream.table} can't {'take a change' if table else 'be made'}"
         problems += [ConfigError(text, found=item, where=module) for item in wanted.refused]
-    return Checked(columns=tuple(columns), problems=tuple(problems), changes=changes)
+    of_profile = tuple(item for item in checks_of(stream, published) if item not in stream.batch.checks)
+    return Checked(columns=tuple(columns), problems=tuple(problems), changes=changes, profile=of_profile)
 
 
 def _renamed(stream: Stream, names: set[str], where: str) -> list[ConfigError]:
@@ -206,19 +211,24 @@ def _time_pattern(spark: SparkSession, pattern: str, key: str, where: str) -> li
     return []
 
 
-def _checks(checks: Sequence[Check], columns: list[str], where: str) -> list[ConfigError]:
-    problems = []
-    for number, check in enumerate(checks):
-        problems += _check(check, f"batch.checks.{number}", columns, where)
-        if any((item.expectation, item.kwargs) == (check.expectation, check.kwargs) for item in checks[:number]):
-            text = f"batch.checks.{number}: a check twice"
-            problems.append(ConfigError(text, expected="each check once", found=check.expectation, where=where))
-    return problems
+def _columns(checks: Sequence[Check], columns: list[str], where: str) -> list[ConfigError]:
+    """The columns that checks name and the published table does not have."""
+    return [
+        _not_among(f"batch.checks.{number}.kwargs.{argument}: not a column of the table", column, columns, where)
+        for number, check in enumerate(checks)
+        for argument, column in named_columns(check.expectation, check.kwargs)
+        if column not in columns
+    ]
 
 
 def _tried(rows: DataFrame, checks: Sequence[Check], where: str) -> list[ConfigError]:
     """Problems that only show where the checks are made: an expression that Spark refuses, bounds that cross."""
-    outcomes = evaluate(rows, [Expected.of(check) for check in checks]) if checks else []
+    own = {
+        number: Expected.of(check)
+        for number, check in enumerate(checks)
+        if check.severity != "none" and check.expectation not in OWN_CHECKS
+    }
+    outcomes = evaluate(rows, list(own.values())) if own else []
     return [
         ConfigError(
             f"batch.checks.{number}: {item.expected.expectation} can't be evaluated",
@@ -226,65 +236,14 @@ def _tried(rows: DataFrame, checks: Sequence[Check], where: str) -> list[ConfigE
             found=item.exception,
             where=where,
         )
-        for number, item in enumerate(outcomes)
+        for number, item in zip(own, outcomes, strict=True)
         if item.exception is not None and item.expected.expectation not in NEEDS_VALUES
     ]
 
 
-def _check(check: Check, key: str, columns: list[str], where: str) -> list[ConfigError]:
-    """Problems of one check; ``columns`` are the published table's, empty where they are not known."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "False"  # read at the import, which takes seconds: so not at the module's top
-    import great_expectations  # noqa: F401  # registers the expectations
-    from great_expectations.expectations import registry
-    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-
-    known = registry.list_registered_expectation_implementations()
-    if check.expectation not in known:
-        close = ", ".join(get_close_matches(check.expectation, known)) or "a name of Great Expectations' gallery"
-        text = f"{key}.expectation: no such expectation"
-        return [ConfigError(text, expected=close, found=check.expectation, where=where)]
-    problems = [
-        ConfigError(f"{key}.kwargs.{name}: not for a definition to give", found=check.kwargs[name], where=where)
-        for name in sorted(LIBRARY_KWARGS & check.kwargs.keys())
-    ]
-    if problems:
-        return problems
-    try:
-        ExpectationConfiguration(type=check.expectation, kwargs=dict(check.kwargs)).to_domain_obj()
-    except (TypeError, ValueError) as error:
-        allowed = sorted(set(registry.get_expectation_impl(check.expectation).__fields__) - LIBRARY_KWARGS)
-        for name, message in _refusals(error).items():
-            found = check.kwargs.get(name, "nothing")
-            text = f"{key}.kwargs.{name}: {message}"
-            problems.append(
-                ConfigError(text, expected=f"arguments among {', '.join(allowed)}", found=found, where=where)
-            )
-    return problems + [
-        _not_among(f"{key}.kwargs.{name}: not a column of the table", column, columns, where)
-        for name, column in _named_columns(check.kwargs)
-        if columns and column not in columns
-    ]
-
-
-def _refusals(error: Exception) -> dict[str, str]:
-    """Argument → what is wrong with it. The library reports one argument once per type it might have."""
-    refusals: dict[str, list[str]] = {}
-    details: Any = getattr(error, "errors", None)
-    items: list[dict[str, Any]] = details() if callable(details) else [{"loc": ["*"], "msg": _first_line(error)}]
-    for item in items:
-        messages = refusals.setdefault(str(item["loc"][0]), [])
-        if item["msg"] not in messages:
-            messages.append(item["msg"])
-    return {name: ", or ".join(messages) for name, messages in refusals.items()}
-
-
-def _named_columns(kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    values = {name: value if isinstance(value, list) else [value] for name, value in kwargs.items()}
-    return [(name, str(column)) for name in _COLUMN_KWARGS for column in values.get(name, [])]
-
-
 def _not_among(problem: str, found: str, allowed: list[str], where: str) -> ConfigError:
-    return ConfigError(problem, expected=f"one of: {', '.join(allowed)}", found=found, where=where)
+    hint = did_you_mean(found, allowed)
+    return ConfigError(problem, expected=f"one of: {', '.join(allowed)}", found=found, where=where, hint=hint)
 
 
 def _first_line(error: Exception) -> str:

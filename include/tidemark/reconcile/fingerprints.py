@@ -20,10 +20,11 @@ def plan_fingerprint(plan: Plan) -> str:
 
 def rows_fingerprint(run: Run, plan: Plan) -> str:
     """The plan, and the definition and transformation that make rows of it."""
-    code = (run.settings.streams_dir / f"{run.stream.name}.py").read_bytes()
+    file = run.settings.streams_dir / f"{run.stream.name}.py"
+    code = file.read_bytes() if file.exists() else b""  # without a file, each field is a column
     value = {
         "plan": plan_fingerprint(plan),
-        "stream": run.stream.model_dump(mode="json"),
+        "stream": run.stream.model_dump(mode="json", exclude={"spark", "description", "owner"}),
         "transformation": digest(code),
     }
     return digest(canonical_json(value))

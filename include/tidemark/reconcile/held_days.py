@@ -11,6 +11,7 @@ from tidemark.reconcile.results import FINALIZE_PLAN, HeldDay
 from tidemark.run import Run
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import unsealed_publications
+from tidemark.tables.snapshots import last_publications
 
 _logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
 def without_version(run: Run, days: Collection[date]) -> str:
     """Why days can't be held back: readers see rows of them that are not sealed. Empty where they are sealed."""
     table = load_table(run.settings, run.stream.table) if days else None
-    for day, seen in unsealed_publications(run.store, run.layout, table).items():
+    for day, seen in unsealed_publications(run.store, run.layout, last_publications(table)).items():
         if day in days:
             return (
                 f"{day} can't keep its version meanwhile: readers see rows of run {seen.run}, which are not sealed."

@@ -18,8 +18,10 @@ from threading import Event, Thread
 from tidemark.core.codec import decode, encode
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, FormatError, TidemarkError
+from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json
 from tidemark.run import Run
+from tidemark.s3 import ObjectStore
 
 _logger = logging.getLogger(__name__)
 # How long nobody has renewed the lease of a holder that counts as dead. Steps renew it much more often.
@@ -77,6 +79,12 @@ def take(run: Run, has_ended: HasEnded = lambda _: None) -> Holder | None:
     return None if holder is not None and holder.run == run.name else holder
 
 
+def read_holder(store: ObjectStore, layout: Layout, now: datetime) -> Holder | None:
+    """The run that has the stream's lease at this time; None where it is free or nobody has renewed it for long."""
+    holder = _decode(store.get(layout.lease_key), f"s3://{store.bucket}/{layout.lease_key}")
+    return None if holder is None or _is_dead(holder, lambda _: None, micros(now)) else holder
+
+
 def check_lease(run: Run) -> None:
     """Raise ConflictError where another run holds the stream's lease."""
     holder = _parse(run, run.store.get(run.layout.lease_key))
@@ -104,16 +112,48 @@ def holding(run: Run, *, then_release: bool = False) -> Iterator[None]:
     holder = take(run) if then_release else take(run, _is_alive)
     if holder is not None:
         raise _refusal(run, holder)
+    try:
+        with _beside(_renew, run):  # it ends first, or it might take the lease again after its release
+            yield
+    finally:
+        if then_release:
+            release(run)
+
+
+@contextmanager
+def renewing(run: Run) -> Iterator[None]:
+    """Renew the stream's lease while the run's application works, as long as the run has it.
+
+    Where it works for a task that Airflow has deferred, or whose worker has died, nobody else renews the lease. It
+    never takes the lease: an application may outlive its run.
+    """
+    with _beside(_renew_only, run):
+        yield
+
+
+@contextmanager
+def _beside(renew: Callable[[Run, Event], None], run: Run) -> Iterator[None]:
+    """Run ``renew`` in a thread during the block."""
     over = Event()
-    renewing = Thread(target=_renew, args=(run, over), name="lease", daemon=True)
-    renewing.start()
+    thread = Thread(target=renew, args=(run, over), name="lease", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        renewing.join()  # or it might take the lease again after its release
-        if then_release:
-            release(run)
+        thread.join()
+
+
+def _renew_only(run: Run, over: Event) -> None:
+    def change(body: bytes | None) -> bytes | None:
+        holder = _parse(run, body)
+        return _body(replace(holder, renewed_at_us=_now())) if holder is not None and holder.run == run.name else None
+
+    while not over.wait(RENEW_EVERY_S):
+        try:
+            run.store.update(run.layout.lease_key, change)
+        except TidemarkError as error:
+            _logger.warning("the lease of stream %s could not be renewed: %s", run.stream.name, error)
 
 
 def _renew(run: Run, over: Event) -> None:
@@ -155,9 +195,12 @@ def _body(holder: Holder | None) -> bytes:
 
 
 def _parse(run: Run, body: bytes | None) -> Holder | None:
+    return _decode(body, f"s3://{run.store.bucket}/{run.layout.lease_key}")
+
+
+def _decode(body: bytes | None, where: str) -> Holder | None:
     if body is None:
         return None
-    where = f"s3://{run.store.bucket}/{run.layout.lease_key}"
     try:
         value = json.loads(body)["holder"]
     except (ValueError, KeyError, TypeError) as error:

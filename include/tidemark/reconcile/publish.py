@@ -8,8 +8,10 @@ from pyspark.sql import SparkSession
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.core.plan import DayPlan
 from tidemark.core.seal import Seal
+from tidemark.reconcile.approval import require_approval
 from tidemark.reconcile.fingerprints import require_same_plan
 from tidemark.reconcile.lease import check_lease
+from tidemark.reconcile.lineage import step_with_lineage
 from tidemark.reconcile.results import (
     AUDIT,
     PLAN,
@@ -34,16 +36,18 @@ def publish_run(run: Run, spark: SparkSession) -> None:
     """Publish the quarantine, then the table; save publish.json.
 
     Days that the audit holds back stay as they are. The quarantine comes first, so that a reader of a day's new rows
-    finds its new quarantine. Raises QualityError unless the branch passed its audit, ConflictError when another run
-    published or sealed one of the days meanwhile, or holds the stream's lease.
+    finds its new quarantine. Raises QualityError unless the branch passed its audit, ApprovalError if a person has to
+    approve it and did not, ConflictError when another run published or sealed one of the days meanwhile, or holds the
+    stream's lease.
     """
-    with run.step(PUBLISH) as attempt:
+    with step_with_lineage(run, PUBLISH) as attempt:
         plan = final_plan(run)
         rebuilt = run.require(REBUILD)
         require_same_plan(run, plan, rebuilt)
         main = run.require(PLAN).main
         audit = _require_audited(run, rebuilt)
         days = audit.passed_days(plan)
+        require_approval(run)
         _require_unsealed(run, days, rebuilt.inputs)
         attempt.result = PublishResult(days=tuple(item.day for item in days))
         if not days or rebuilt.branch is None or rebuilt.staged is None or rebuilt.quarantine is None:

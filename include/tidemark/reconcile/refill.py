@@ -20,6 +20,8 @@ from tidemark.core.plan import LogRange
 from tidemark.kafka.log_ends import LogEnds
 from tidemark.kafka.positions import watermarks
 from tidemark.kafka.topics import logs_of
+from tidemark.logs import log_range
+from tidemark.reconcile.lineage import step_with_lineage
 from tidemark.reconcile.results import PLAN, REFILL, RefilledRange, RefillRange, RefillResult
 from tidemark.run import Run
 from tidemark.spark.kafka_source import read_ranges
@@ -44,7 +46,7 @@ def refill_run(run: Run, spark: SparkSession) -> None:
     Raises ConflictError where the topic was recreated since the plan, also while it was read, and IncompleteError
     where a log ends before a range's end.
     """
-    with run.step(REFILL) as attempt:
+    with step_with_lineage(run, REFILL) as attempt:
         require_same_clocks(spark, run.stream)
         writer = f"{REFILL_WRITER}{run.name}"
         there = list(read_manifests(run.store, run.layout, writer=writer))
@@ -52,7 +54,7 @@ def refill_run(run: Run, spark: SparkSession) -> None:
         for ranges in rounds(run.require(PLAN).refill, CHUNK_OFFSETS):
             held, lost = _held(run, _missing(ranges, there))
             for log, part in lost.items():
-                _logger.warning("refill: retention took %s %s since the plan", log, part)
+                _logger.warning("refill: retention took %s %s since the plan", log, part, extra=log_range(log, part))
             if held:
                 there.append(_refill(run, spark, held, writer, max((item.batch for item in there), default=-1) + 1))
             result = attempt.result = _with_round(result, ranges, there, lost)

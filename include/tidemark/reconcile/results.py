@@ -5,20 +5,27 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidemark.core import instruments
+from tidemark.core.approval import Approval
+from tidemark.core.delivery import DELIVERY
+from tidemark.core.instruments import Figures
 from tidemark.core.manifest_chain import BrokenLink
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.offsets import OffsetRange, TopicPartition, count
 from tidemark.core.outcome import RunStep
 from tidemark.core.plan import DayPlan, LastBatch, LogRange, MainSnapshots, Plan
 from tidemark.core.seal import Difference
+from tidemark.logs import add_log_context
 from tidemark.reconcile.audit.checks import CheckOutcome
+from tidemark.reconcile.audit.figures import DayFigures
+from tidemark.reconcile.day_profile import DayProfile, RecoveredRows
 
 if TYPE_CHECKING:  # a DAG takes the steps' names from here, and must not load an S3 client
     from tidemark.run import Run
 
 # What to do about late records that are held back.
 WAY_OUT = (
-    "Every new run tries them again until they pass: let the transformation reject what is bad, or mend the check or"
-    " object that is named, or leave days so far back alone (batch.reopen_days)."
+    "Each new run tries the late records again. Let the transformation reject bad records, correct the check, or"
+    " restore the named object. To leave such old days as they are, lower batch.reopen_days."
 )
 
 
@@ -60,8 +67,7 @@ class HoleSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveState:
-    """What a plan was made from: the number of manifests, each broken link in a writer's chain of them, and the last
-    batch of each writer."""
+    """What a plan was made from: the number of manifests, broken links of their chains, each writer's last batch."""
 
     manifests: int
     broken_links: tuple[BrokenLink, ...]
@@ -72,13 +78,15 @@ class ArchiveState:
 class PlanResult:
     """The request and the first plan. ``holes`` is None where no day is to be rebuilt.
 
-    ``scheduled``: the schedule named the requested days. ``unproven`` are the days that an earlier run had published
-    and not sealed. Publication is refused where another run moved a day since ``main``.
+    ``scheduled``: the schedule named the requested days. ``loss_accepted_by`` is the person who accepted losses with
+    the request. ``unproven`` are the days that an earlier run had published and not sealed. Publication is refused
+    where another run moved a day since ``main``.
     """
 
     requested: tuple[date, ...]
     force: bool
     scheduled: bool = False
+    loss_accepted_by: str | None = None
     unproven: tuple[date, ...] = ()
     main: MainSnapshots
     plan: Plan
@@ -107,20 +115,38 @@ class RefillResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Runway:
+    """The time until Kafka may delete the first unarchived record of a log; None if its topic deletes none by age."""
+
+    topic: str
+    partition: int
+    hours_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionNote:
-    """What Kafka holds that is not archived, in a sentence and a line for each range that retention takes soon."""
+    """What Kafka holds that is not archived, in a sentence and a line for each range that retention takes soon.
+
+    ``runways`` are those of the logs where records wait. Fewer hours left than ``alarm_hours`` raise the alarm.
+    """
 
     summary: str
     alarm: bool
     lines: tuple[str, ...]
+    alarm_hours: float | None = None
+    runways: tuple[Runway, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalizeResult:
-    """The plan that the run proves. ``planned_at`` is when step ``plan`` began: an ISO text in UTC."""
+    """The plan that the run proves. ``planned_at`` is when step ``plan`` began: an ISO text in UTC.
+
+    ``losses`` has a sentence for each loss that a person accepted with the request, or has to approve.
+    """
 
     planned_at: str
     force: bool
+    losses: tuple[str, ...] = ()
     plan: Plan
     archive: ArchiveState
     holes: HoleSearch | None
@@ -212,8 +238,7 @@ class RebuildResult:
     """The rows on the audit branches. ``held`` are the days that could not be rebuilt and keep their version.
 
     ``plan`` and ``inputs`` are fingerprints (``tidemark.reconcile.fingerprints``). ``staged`` and ``quarantine`` are
-    None where no day was rebuilt. A day with an earlier version that is not in ``differences`` has earlier
-    rows that have expired or can't be read.
+    None where no day was rebuilt. A day that ``differences`` lacks has no earlier rows that can be read.
     """
 
     plan: str
@@ -227,7 +252,9 @@ class RebuildResult:
     columns_changed: tuple[str, ...] = ()
     days: tuple[DayCounts, ...] = ()
     logs: tuple[LogCounts, ...] = ()
+    profiles: tuple[DayProfile, ...] = ()
     differences: tuple[DayDifference, ...] = ()
+    recovered: tuple[RecoveredRows, ...] = ()
 
     def difference(self, day: date) -> DayDifference | None:
         """What the day's new version changes; None for its first, or where it could not be found out."""
@@ -239,7 +266,7 @@ class AuditResult:
     """The checks of the rows in snapshot ``staged``, and the days they let readers see.
 
     ``rows_failed``: critical checks that did see the rows stop the run, so another audit of the same rows is pointless.
-    A check that could not be made says nothing about them.
+    Later days are compared with the ``figures`` of the rows. ``data_docs``: days with a page in the run's folder.
     """
 
     staged: int | None
@@ -247,12 +274,33 @@ class AuditResult:
     rows_failed: bool = False
     held: tuple[HeldDay, ...]
     checks: tuple[CheckOutcome, ...] = ()
+    figures: tuple[DayFigures, ...] = ()
     note: str | None = None
+    data_docs: tuple[date, ...] = ()
 
     def passed_days(self, plan: Plan) -> tuple[DayPlan, ...]:
         """The days of a plan that a passed audit lets readers see."""
         held = {item.day for item in self.held}
         return tuple(item for item in plan.days if item.day not in held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalFinding:
+    """A failed warning or a loss that a person has to approve. ``day`` is None if it concerns every day of the run."""
+
+    kind: Literal["warning", "loss"]
+    day: date | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproveResult:
+    """A person's answer on the ``findings`` of the rows in snapshot ``staged``. It is valid for no other rows."""
+
+    decision: Literal["approved", "rejected", "rebuild"]
+    approval: Approval
+    findings: tuple[ApprovalFinding, ...]
+    staged: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +315,12 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedVersion:
-    """A day's new version, and the key of its seal."""
+    """A day's new version, and the key and SHA-256 of its seal."""
 
     day: date
     version: int
     key: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,23 +343,55 @@ class RollbackResult:
     quarantine_snapshot_id: int | None
 
 
+def _refill_figures(result: RefillResult) -> Figures:
+    return {
+        instruments.REFILLED_OFFSETS: count(item.range for item in result.ranges),
+        instruments.REFILL_LOST: count(item.range for item in result.lost),
+    }
+
+
+def _plan_figures(result: FinalizeResult) -> Figures:
+    gaps = (gap for log in result.plan.logs for gap in log.gaps)
+    return {instruments.LOST_OFFSETS: count(gap.range for gap in gaps if gap.kind == "lost")}
+
+
+def _rebuild_figures(result: RebuildResult) -> Figures:
+    return {
+        instruments.ROWS_READ: sum(item.read for item in result.days),
+        instruments.ROWS_PUBLISHED: sum(item.published for item in result.days),
+        instruments.ROWS_QUARANTINED: sum(item.quarantined for item in result.days),
+        instruments.DUPLICATES_REMOVED: sum(item.duplicates_removed for item in result.days),
+    }
+
+
+def _audit_figures(result: AuditResult) -> Figures:
+    return {
+        instruments.DAYS_HELD_BACK: len(result.held),
+        instruments.CHECKS_FAILED: sum(not item.passes for item in result.checks),
+    }
+
+
 WAIT = RunStep("wait", WaitResult)
 PLAN = RunStep("plan", PlanResult)
-REFILL = RunStep("refill", RefillResult)
-FINALIZE_PLAN = RunStep("finalize_plan", FinalizeResult)
-REBUILD = RunStep("rebuild", RebuildResult)
-AUDIT = RunStep("audit", AuditResult)
-PUBLISH = RunStep("publish", PublishResult)
-SEAL = RunStep("seal", SealResult)
+REFILL = RunStep("refill", RefillResult, _refill_figures)
+FINALIZE_PLAN = RunStep("finalize_plan", FinalizeResult, _plan_figures)
+REBUILD = RunStep("rebuild", RebuildResult, _rebuild_figures)
+AUDIT = RunStep("audit", AuditResult, _audit_figures)
+APPROVE = RunStep("approve", ApproveResult)
+PUBLISH = RunStep("publish", PublishResult, lambda result: {instruments.DAYS_PUBLISHED: len(result.days)})
+SEAL = RunStep("seal", SealResult, lambda result: {instruments.DAYS_SEALED: len(result.seals)})
 REPORT = RunStep("report", dict[str, Any])
 ROLLBACK = RunStep("rollback", RollbackResult)
 # In the order they run. A DAG, a report and a hint take the names from here.
-STEPS: tuple[RunStep[Any], ...] = (WAIT, PLAN, REFILL, FINALIZE_PLAN, REBUILD, AUDIT, PUBLISH, SEAL)
+STEPS: tuple[RunStep[Any], ...] = (WAIT, PLAN, REFILL, FINALIZE_PLAN, REBUILD, AUDIT, APPROVE, PUBLISH, SEAL, DELIVERY)
+NOT_ENDED = frozenset({"failed", "unfinished", "waiting"})  # a report's verdicts on a run that has not done every step
 
 
 def final_plan(run: "Run") -> Plan:
     """The plan that the run proves; raises IncompleteError where step ``finalize_plan`` has not succeeded."""
-    return run.require(FINALIZE_PLAN).plan
+    plan = run.require(FINALIZE_PLAN).plan
+    add_log_context(days=[item.day for item in plan.days])
+    return plan
 
 
 def held_text(held: Collection[HeldDay]) -> str:

@@ -19,12 +19,18 @@ from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, RequestError
 from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
+from tidemark.definitions.stream import Stream
+from tidemark.reconcile.history_rows import rollback_history
 from tidemark.reconcile.lease import check_lease, holding
+from tidemark.reconcile.lineage import step_with_lineage
 from tidemark.reconcile.rebuild.version_diff import version_differences
 from tidemark.reconcile.results import ROLLBACK, RollbackResult, SealedVersion
 from tidemark.run import Run
 from tidemark.spark.failures import task_error
+from tidemark.tables.certificates import add_certificates
 from tidemark.tables.columns import DAY, branch_name
+from tidemark.tables.day_summaries import add_day_summaries
+from tidemark.tables.history import write_history
 from tidemark.tables.iceberg import IcebergTable, Publication, Staged
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import day_seals, previous_digest, write_seal
@@ -52,7 +58,7 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     version's or moved meanwhile, IncompleteError where the earlier rows are not as many as its seal says, and
     FormatError or ServiceError where they can't be read. Readers then keep what they see.
     """
-    with run.step(ROLLBACK) as attempt, holding(run, then_release=True):
+    with step_with_lineage(run, ROLLBACK) as attempt, holding(run, then_release=True):
         # Before anything is decided: publication is refused where the day moves from here on.
         main = main_snapshots(run.settings, run.stream)
         seals = day_seals(run.store, run.layout, day)
@@ -62,10 +68,19 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
         begun = _require_sealed(run, latest, new.run)
         already = not begun and _rows_of(seals, latest) == _rows_of(seals, wanted)
         sealed = latest if already else _seal(run, wanted, new, _publish(run, spark, wanted, new))
+        add_certificates(run.settings, run.store, run.layout)
+        add_day_summaries(run.store, run.layout, [day])
+        if sealed.rolled_back_to is not None:  # by this rollback, or by one that was cut off before it wrote this
+            write_history(run.settings, run.stream.name, [rollback_history(sealed)])
         attempt.result = RollbackResult(
             rolled_back_to=version,
             already=already,
-            sealed=SealedVersion(day=day, version=sealed.version, key=run.layout.seal_key(day, sealed.version)),
+            sealed=SealedVersion(
+                day=day,
+                version=sealed.version,
+                key=run.layout.seal_key(day, sealed.version),
+                sha256=sealed.digest(),
+            ),
             rows_published=sealed.rows_published,
             rows_quarantined=sealed.rows_quarantined,
             snapshot_id=sealed.snapshot_id,
@@ -116,13 +131,13 @@ def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:
 
 
 @contextmanager
-def _unreadable(stream: str, wanted: Seal, where: str) -> Iterator[None]:
+def _unreadable(stream: Stream, wanted: Seal, where: str) -> Iterator[None]:
     """Spark's failure to copy rows of a table as an error of ours. Spark may not say which file it was."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        cause = task_error(error, where=where)
-        verify = f"tidemark verify {stream} {wanted.day} --version {wanted.version}"
+        cause = task_error(error, where=where, personal=stream.has_personal)
+        verify = f"tidemark verify {stream.name} {wanted.day} --version {wanted.version}"
         raise type(cause)(
             "the earlier version's rows can't be copied",
             found=cause.found or cause.problem,
@@ -162,7 +177,7 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
             staged=rows.snapshot,
             days=(wanted.day,),
             summary=summary,
-            hint=f"'tidemark versions {wanted.stream} {wanted.day}' shows its versions; roll back again if needed",
+            hint=f"'tidemark status {wanted.stream} {wanted.day}' shows its versions; roll back again if needed",
         )
         return target.publish(publication).snapshot
 
@@ -176,7 +191,7 @@ def _publish(run: Run, spark: SparkSession, wanted: Seal, new: _New) -> _Copied:
 
 def _stage(run: Run, table: IcebergTable, wanted: Seal, new: _New, *, at: int | None, rows: int) -> Staged:
     where = f"{table.identifier} as of snapshot {at}"
-    with _unreadable(run.stream.name, wanted, where):
+    with _unreadable(run.stream, wanted, where):
         earlier = table.read_at(at).where(F.col(DAY) == F.lit(wanted.day))
         staged = table.stage(branch_name(new.run), earlier, [wanted.day], distribution="none")
     if dict(staged.rows) != ({wanted.day: rows} if rows else {}):
@@ -206,5 +221,6 @@ def _seal(run: Run, wanted: Seal, new: _New, copied: _Copied) -> Seal:
             reason=None,
             rolled_back_to=wanted.version,
             difference=copied.difference,
+            approval=None,  # the version that it repeats names who approved it
         ),
     )

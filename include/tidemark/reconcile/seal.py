@@ -1,17 +1,21 @@
 """Step ``seal``: write each rebuilt day's proof, once; and read seals back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Literal
 
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
+from tidemark.core.object_list import ObjectList, day_objects
 from tidemark.core.offsets import count
 from tidemark.core.plan import DayPlan, LogPlan, Plan
 from tidemark.core.seal import Deduplicated, Seal, SealedLog
 from tidemark.core.transaction_holes import joined
+from tidemark.reconcile.approval import approvals
 from tidemark.reconcile.fingerprints import require_same_plan
+from tidemark.reconcile.history_rows import sealed_history
 from tidemark.reconcile.lease import check_lease
+from tidemark.reconcile.lineage import step_with_lineage
 from tidemark.reconcile.results import (
     AUDIT,
     FINALIZE_PLAN,
@@ -27,6 +31,9 @@ from tidemark.reconcile.results import (
     new_run_hint,
 )
 from tidemark.run import Run
+from tidemark.tables.certificates import add_certificates
+from tidemark.tables.day_summaries import add_day_summaries
+from tidemark.tables.history import write_history
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import previous_digest, read_seal, write_seal
 from tidemark.tables.snapshots import last_publication
@@ -35,22 +42,36 @@ from tidemark.tables.snapshots import last_publication
 def seal_run(run: Run) -> tuple[Seal, ...]:
     """One seal per day of the final plan that was published; a day that this run sealed before stays as it is.
 
+    Certificates, summaries and the history follow the seals. If one of them fails, the seals are valid all the same,
+    and a repeat of the step writes what is missing.
+
     Raises IncompleteError where a step before did not succeed or rows are not conserved, QualityError where the audit
     did not pass, ConflictError where another run published or sealed a day meanwhile or holds the stream's lease, or
     where the version before is missing.
     """
-    with run.step(SEAL) as attempt:
+    with step_with_lineage(run, SEAL) as attempt:
         plan = final_plan(run)
         days = _published(run, plan)
-        made = _seals(run, plan, days) if days else []
+        objects = {item.day: day_objects(plan.slices, item.day) for item in days}
+        made = _seals(run, plan, days, objects) if days else []
         check_lease(run)
+        _write_object_lists(run, objects)
         seals = tuple(write_seal(run, seal) for seal in made)
         attempt.result = SealResult(
             seals=tuple(
-                SealedVersion(day=item.day, version=item.version, key=run.layout.seal_key(item.day, item.version))
+                SealedVersion(
+                    day=item.day,
+                    version=item.version,
+                    key=run.layout.seal_key(item.day, item.version),
+                    sha256=item.digest(),
+                )
                 for item in seals
             )
         )
+        if seals:
+            add_certificates(run.settings, run.store, run.layout)
+            add_day_summaries(run.store, run.layout, {item.day for item in seals})
+            write_history(run.settings, run.stream.name, sealed_history(run, seals))
         return seals
 
 
@@ -90,9 +111,12 @@ def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
     return days
 
 
-def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
+def _seals(
+    run: Run, plan: Plan, days: Sequence[DayPlan], objects: Mapping[date, tuple[ObjectList, bytes]]
+) -> list[Seal]:
     rebuilt, audit, published = run.require(REBUILD), run.require(AUDIT), run.require(PUBLISH)
     _require_passed(run, audit, set(days) - set(audit.passed_days(plan)))
+    approved = approvals(run)
     refill = run.outcome(REFILL)
     refilled = count(item.range for item in refill.result.ranges) if refill is not None and refill.result else 0
     planned_at = micros(datetime.fromisoformat(run.require(FINALIZE_PLAN).planned_at))
@@ -134,15 +158,23 @@ def _seals(run: Run, plan: Plan, days: Sequence[DayPlan]) -> list[Seal]:
                 else None,
                 difference=difference.rows if difference else None,
                 planned_at_us=planned_at,
+                objects=objects[day.day][0],
                 last_batches=run.require(PLAN).archive.last_batches,
+                approval=approved.get(day.day),
             )
         )
     return seals
 
 
+def _write_object_lists(run: Run, objects: Mapping[date, tuple[ObjectList, bytes]]) -> None:
+    """The lists that the seals name; before them, so that no seal names one that is missing."""
+    for day, (found, body) in objects.items():
+        run.store.put_if_absent(run.layout.object_list_key(day, found.sha256), body, content_type="text/plain")
+
+
 def _require_passed(run: Run, audit: AuditResult, unfit: set[DayPlan]) -> None:
     if unfit or not audit.passed:
-        failed = [item.expected.expectation for item in audit.checks if not item.success]
+        failed = [item.expected.expectation for item in audit.checks if not item.passes]
         raise QualityError(
             "a day that failed its checks can't be sealed",
             expected="every critical check passed",
@@ -164,4 +196,4 @@ def _quality(audit: AuditResult, day: date) -> Literal["passed", "warnings", "un
     checks = [item for item in audit.checks if item.day in {None, day}]
     if not checks:
         return "unchecked"
-    return "passed" if all(item.success for item in checks) else "warnings"
+    return "passed" if all(item.passes for item in checks) else "warnings"

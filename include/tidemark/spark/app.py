@@ -5,8 +5,10 @@ import sys
 from typing import Protocol
 
 from tidemark.core.errors import TidemarkError
+from tidemark.core.masking import masked_failures
 from tidemark.definitions.stream import Stream, load_stream
-from tidemark.settings import Settings, settings
+from tidemark.logs import add_log_context, log_error, set_up_logs
+from tidemark.settings import Settings, log_format, settings
 
 
 class RunStream(Protocol):
@@ -25,8 +27,12 @@ def stream_app(run: RunStream, about: str | None) -> None:
     parser.add_argument("--available-now", action="store_true", help="process the current records, then end")
     arguments = parser.parse_args()
     try:
+        set_up_logs(log_format())
+        add_log_context(stream=arguments.stream)
         connections = settings()
-        run(load_stream(arguments.stream, connections.streams_dir), connections, available_now=arguments.available_now)
+        stream = load_stream(arguments.stream, connections.streams_dir)
+        with masked_failures(personal=stream.has_personal):
+            run(stream, connections, available_now=arguments.available_now)
     except TidemarkError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # the application's answer
+        log_error(error)
         sys.exit(error.exit_code)

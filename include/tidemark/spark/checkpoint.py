@@ -46,14 +46,14 @@ class Checkpoint:
 
     def position(self) -> dict[int, int] | None:
         """Where the next or the interrupted batch starts, by partition; None before the first batch."""
-        newest = self._newest()
+        newest = self.newest()
         if newest is None:
             return None
         return self._end(newest) if self._is_done(newest) else self._start(newest)
 
     def at_start(self) -> CheckpointPosition | None:
         """The positions that a start of the query finds; None before the first batch."""
-        newest = self._newest()
+        newest = self.newest()
         if newest is None:
             return None
         end = self._end(newest)
@@ -62,7 +62,7 @@ class Checkpoint:
 
     def interrupted(self) -> dict[int, OffsetRange]:
         """The offsets of the batch that began and was not committed, by partition; empty if there is none."""
-        newest = self._newest()
+        newest = self.newest()
         return {} if newest is None or self._is_done(newest) else self.ranges(newest)
 
     def initial(self) -> dict[int, int]:
@@ -70,8 +70,8 @@ class Checkpoint:
         body = self._body(INITIAL_OFFSETS)
         return parse_initial_offsets(body, topic=self.topic, where=self._where(INITIAL_OFFSETS))
 
-    def _newest(self) -> int | None:
-        """The last batch that Spark planned."""
+    def newest(self) -> int | None:
+        """The last batch that Spark planned; None before the first one."""
         folder = f"{self.prefix}offsets/"
         names = (item.key.removeprefix(folder) for item in self.store.list(folder))
         return max((int(name) for name in names if name.isdigit()), default=None)

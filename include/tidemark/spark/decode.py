@@ -3,7 +3,7 @@
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StringType, StructField, StructType
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.renames import Renamed
@@ -39,6 +39,7 @@ _JSON = {
 }
 # An exponent of five digits. With possessive quantifiers Java's matcher needs no stack for long strings.
 _HUGE = r"[eE][+-]?[0-9]{5}"
+_NAMES_MAX = 5
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
@@ -131,9 +132,26 @@ def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> Dat
         .when(~F.is_valid_utf8(text), NOT_UTF8)
         .when(F.col(_PARSED).isNull(), NOT_SCHEMA)
         .when(event.isNull() | ~F.coalesce(alone, F.lit(False)), NOT_JSON)
-        .when(F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), NOT_SCHEMA)
+        .when(F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), _misfit(text, found, schema))
     )
     return _decoded(parsed, reason, event)
+
+
+def _misfit(text: Column, found: Column, schema: StructType) -> Column:
+    """NOT_SCHEMA with the names of the fields that have a value in the text, and none as their type.
+
+    A part inside a field may be wrong while the field has others: then no name is known.
+    """
+    names = [name for name in schema.names if name != _MARK]
+    texts = StructType([StructField(name, StringType()) for name in names])
+
+    def named(as_text: Column) -> Column:
+        wrong = (F.when(as_text[name].isNotNull() & found[name].isNull(), name) for name in names)
+        first = F.array_join(F.slice(F.array_compact(F.array(*wrong)), 1, _NAMES_MAX), ", ")
+        return F.concat_ws(": ", F.lit(NOT_SCHEMA), F.nullif(first, F.lit("")))
+
+    # Inside a lambda the parsed text is a variable: as an expression it would be parsed for each name.
+    return F.transform(F.array(F.from_json(text, texts, _JSON)), named)[0]
 
 
 def _bounded(text: Column, schema: StructType) -> Column:

@@ -11,6 +11,7 @@ from tidemark.core.errors import TidemarkError, TransformError
 from tidemark.core.first_failing import first_failing
 from tidemark.core.plan import LogRange
 from tidemark.spark.failures import fails_on_a_row
+from tidemark.spark.java import set_log_level
 
 SEARCH_S = 45.0  # less than the age at which a heartbeat is stale
 
@@ -34,13 +35,13 @@ def with_record(
     Spark's log is off meanwhile: each try that fails would print the same stack trace again.
     """
     deadline = time.monotonic() + seconds
-    spark.sparkContext.setLogLevel("OFF")
+    set_log_level(spark, "OFF")
     try:
         found = first_failing(spans, lambda part: _fails(rows(part)), lambda: time.monotonic() < deadline)
     except (_CannotTellError, PySparkException, Py4JError, TidemarkError, OSError):
         return error
     finally:
-        spark.sparkContext.setLogLevel("WARN")
+        set_log_level(spark, "WARN")
     return error if found is None else error.of(_text(found))
 
 

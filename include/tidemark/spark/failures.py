@@ -16,6 +16,9 @@ from tidemark.core.errors import (
     TidemarkError,
     TransformError,
 )
+from tidemark.core.manifest import WITHOUT_OBJECT
+from tidemark.core.masking import MASK, masked_cause
+from tidemark.spark.executor_failures import executor_error
 
 _OURS = re.compile(r"tidemark\.core\.errors\.(\w+): (.*)")
 _KAFKAS = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
@@ -41,11 +44,6 @@ _CALLED_FROM = re.compile(r"was called from\n(.+?):(\d+)$", re.MULTILINE)
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 # Spark raises this platform's own error of a row (``tidemark.speed.output``) like one of the transformation.
 TOO_LARGE_FOR_BOTH = "a record is too large for both output topics"
-WITHOUT_OBJECT = (
-    "Restore it from a copy of the bucket. Only if Kafka still holds everything that its manifest lists, and the writer"
-    " is not 'compact': delete the manifest and its objects, rebuild the ledger (tidemark maintain STREAM"
-    " --rebuild-ledger), and start a new run, which refills the ranges"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ _MEANINGS = (
         ("InvalidRecordException", "InvalidTimestampException", "CorruptRecordException"),
         ConfigError,
         "Kafka refuses a record",
-        "Run 'tidemark topics': it checks the topic's cleanup.policy and message.timestamp settings",
+        "Run 'tidemark status STREAM': it checks the topic's cleanup.policy and message.timestamp settings",
     ),
     _Meaning(
         ("ProducerFencedException", "InvalidProducerEpochException", "FencedInstanceIdException"),
@@ -107,11 +105,12 @@ _MEANINGS = (
 )
 
 
-def task_error(error: Exception, *, where: str, code: Path | None = None) -> TidemarkError:
+def task_error(error: Exception, *, where: str, personal: bool, code: Path | None = None) -> TidemarkError:
     """The TidemarkError that a task raised, found in Spark's text; or an explanation of Kafka's or any other error.
 
     ConfigError and ConflictError need an action; a ServiceError may be over at the next start. With the ``code`` of a
-    transformation that the rows went through, an error of a row is a TransformError.
+    transformation that the rows went through, an error of a row is a TransformError. For a stream with ``personal``
+    data, texts that may show a value are masked.
     """
     text = _said(error)
     if ours := _OURS.findall(text):
@@ -119,8 +118,10 @@ def task_error(error: Exception, *, where: str, code: Path | None = None) -> Tid
         raised = kind(ours[-1][1].strip())
         assert isinstance(raised, TidemarkError)
         return raised
+    if lacking := executor_error(text, where):
+        return lacking
     if code is not None and fails_on_a_row(error):
-        return _transform_error(text, code)
+        return _transform_error(text, code, personal=personal)
     # The last one is the innermost cause. A time-out explains least.
     causes = _KAFKAS.findall(text)
     specific = [cause for cause in causes if cause[0] != "TimeoutException"] or causes
@@ -128,9 +129,9 @@ def task_error(error: Exception, *, where: str, code: Path | None = None) -> Tid
         for meaning in _MEANINGS:
             if name in meaning.names:
                 detail = next((said for _, said in causes if said), message).strip()
-                found = f"{name.removesuffix('Exception')} ({detail})"
+                found = f"{name.removesuffix('Exception')} ({MASK if personal else detail})"
                 return meaning.kind(meaning.problem, found=found, where=where, hint=meaning.hint)
-    cause = cause_line(text) or type(error).__name__
+    cause = _cause(text, personal=personal) or type(error).__name__
     if unread := _UNREAD_FILE.search(text):
         return _unread(unread[1], cause)
     return ServiceError("a Spark job failed", found=cause, where=where)
@@ -162,12 +163,12 @@ def fails_on_a_row(error: Exception) -> bool:
     return bool(_OF_ROWS.search(text)) and not _OF_MACHINE.match(cause_line(text))
 
 
-def _transform_error(text: str, code: Path) -> TransformError:
+def _transform_error(text: str, code: Path, *, personal: bool) -> TransformError:
     places = [int(line) for file, line in (*_CALLED_FROM.findall(text), *_FRAME.findall(text)) if file == str(code)]
     return TransformError(
         "the transformation fails on a record",
         expected="a row, or a reason in column 'reject'",
-        found=_SETTINGS.sub("", cause_line(text)),
+        found=_SETTINGS.sub("", _cause(text, personal=personal)),
         # The last frame is the innermost one.
         where=f"{code}, line {places[-1]}" if places else str(code),
         hint="Return null instead of failing (try_cast, try_divide, …), and set a reason: the record then goes to the"
@@ -175,13 +176,19 @@ def _transform_error(text: str, code: Path) -> TransformError:
     )
 
 
-def rebuild_error(error: Exception, *, archive: str, code: Path) -> TidemarkError:
+def rebuild_error(error: Exception, *, archive: str, code: Path, personal: bool) -> TidemarkError:
     """Why Spark could not transform archived rows: an error in the ``code``, or what ``task_error`` finds."""
     text = _said(error)
     if isinstance(error, AnalysisException) and not (_OURS.search(text) or _UNREAD_FILE.search(text)):
         hint = "If it is about the transformation, run 'tidemark streams' to test it"
-        return ConfigError("Spark refuses a query of the rebuild", found=cause_line(text), where=archive, hint=hint)
-    return task_error(error, where=archive, code=code)
+        return ConfigError(
+            "Spark refuses a query of the rebuild", found=_cause(text, personal=personal), where=archive, hint=hint
+        )
+    return task_error(error, where=archive, code=code, personal=personal)
+
+
+def _cause(text: str, *, personal: bool) -> str:
+    return masked_cause(cause_line(text)) if personal else cause_line(text)
 
 
 def cause_line(text: str) -> str:

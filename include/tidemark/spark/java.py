@@ -9,6 +9,8 @@ from typing import Any
 from pyspark.errors import DateTimeException
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.connections.spark import is_local
+
 PROVEN_WITH = "4.0.4"  # the version of PySpark
 
 
@@ -20,6 +22,23 @@ def jvm(spark: SparkSession) -> Any:
 def java_session(spark: SparkSession) -> Any:
     """Java's ``SparkSession``."""
     return spark._jsparkSession
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """Hadoop's ``Configuration``, which the session's readers and writers copy."""
+    return spark.sparkContext._jsc.hadoopConfiguration()
+
+
+def set_log_level(spark: SparkSession, level: str) -> None:
+    """Set the level of the driver's log, and not that of executors elsewhere."""
+    log4j = jvm(spark).org.apache.logging.log4j
+    log4j.core.config.Configurator.setRootLevel(log4j.Level.toLevel(level))
+
+
+def executor_count(spark: SparkSession) -> int:
+    """How many executors the application has now. A local one is its own."""
+    known = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()  # the driver is one of them
+    return int(known) if is_local(str(spark.sparkContext.master)) else int(known) - 1
 
 
 def java_frame(frame: DataFrame) -> Any:

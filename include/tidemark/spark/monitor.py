@@ -1,4 +1,4 @@
-"""Monitoring of a stream: its heartbeat object in S3, and its metrics."""
+"""Monitoring of a stream: its heartbeat object in S3, its metrics, and its lineage."""
 
 import time
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Self
 
+from tidemark.core import instruments
 from tidemark.core.errors import DisplacedError, FormatError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, State, parse_heartbeat
 from tidemark.core.layout import Layout
@@ -16,11 +17,11 @@ from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import backlog
 from tidemark.kafka.topics import logs_of
+from tidemark.lineage.stream_run import StreamLineage
 from tidemark.s3 import ObjectStore, s3_client
 from tidemark.settings import Settings
-from tidemark.spark import telemetry
 from tidemark.spark.streaming import log_event
-from tidemark.spark.telemetry import Telemetry
+from tidemark.telemetry.export import Telemetry
 
 BEAT_S = 10.0
 LAG_TIMEOUT_S = 15.0
@@ -71,7 +72,10 @@ class Monitor:
         self._store = ObjectStore(settings)
         self._store.client = s3_client(settings, attempts=1, read_timeout_s=10)  # the next beat is the retry
         self._key = Layout(prefix=settings.prefix, stream=stream.name).heartbeat_key(layer)
-        self._telemetry = Telemetry(stream=stream.name, layer=layer)
+        self._telemetry = Telemetry(
+            deployment=settings.deployment, stream=stream.name, layer=layer, warn=self._warn_of_metrics
+        )
+        self._lineage = StreamLineage(stream, settings, layer)
         self._lock = Lock()
         self._writer: str | None = None
         self._batch: int | None = None
@@ -87,6 +91,7 @@ class Monitor:
 
     def __enter__(self) -> Self:
         self._write("running")
+        self._lineage.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
@@ -94,7 +99,12 @@ class Monitor:
             self._write("stopped")
         elif not isinstance(error, DisplacedError):  # the heartbeat is the other writer's now
             self._write("failed", f"{kind.__name__}: {error}")
+        self._lineage.end(error)
         self._telemetry.close()
+
+    def _warn_of_metrics(self, error: str, collector: str) -> None:
+        fields = {"layer": self._layer, "stream": self._stream.name, "collector": collector, "error": error}
+        log_event("metrics not exported", level="warning", **fields)
 
     def started(self, writer: str, positions: Mapping[int, int], topic_id: str | None = None) -> None:
         """The query has started at these next offsets by partition; a partition without one is unread.
@@ -110,18 +120,19 @@ class Monitor:
     def batch(self, figures: BatchFigures) -> Lag:
         """Record a committed batch, and return the lag after it."""
         record = self._telemetry.record
-        record(telemetry.BATCHES, 1)
-        record(telemetry.BATCH_DURATION, figures.seconds)
-        record(telemetry.RECORDS, figures.records)
-        record(telemetry.DEAD_LETTERS, figures.dead_letters)
-        record(telemetry.IO, figures.bytes)
-        record(telemetry.FILES, figures.files)
-        record(telemetry.OPEN_FILES, figures.open_files)
-        record(telemetry.RETRIES, figures.retries)
-        record(telemetry.OVERFLOW_ROWS, figures.overflow_rows)
-        record(telemetry.OUT_OF_BOUNDS_ROWS, figures.out_of_bounds_rows)
+        record(instruments.BATCHES, 1)
+        record(instruments.BATCH_DURATION, figures.seconds)
+        record(instruments.RECORDS, figures.records)
+        record(instruments.DEAD_LETTERS, figures.dead_letters)
+        record(instruments.IO, figures.bytes)
+        record(instruments.FILES, figures.files)
+        record(instruments.OPEN_FILES, figures.open_files)
+        record(instruments.RETRIES, figures.retries)
+        record(instruments.OVERFLOW_ROWS, figures.overflow_rows)
+        record(instruments.OUT_OF_BOUNDS_ROWS, figures.out_of_bounds_rows)
         for seconds in figures.upload_seconds:
-            record(telemetry.UPLOAD_DURATION, seconds)
+            record(instruments.UPLOAD_DURATION, seconds)
+        self._lineage.batch(records=figures.records, dead_letters=figures.dead_letters)
         with self._lock:
             self._batch = figures.batch
             self._positions.update(figures.ends)
@@ -150,8 +161,8 @@ class Monitor:
         else:
             age = 0.0 if found.oldest_ms is None else max(time.time() - found.oldest_ms / 1000, 0)
             lag = Lag(records=found.offsets, seconds=round(age, 3))
-            self._telemetry.record(telemetry.LAG_RECORDS, found.offsets)
-            self._telemetry.record(telemetry.LAG_TIME, age)
+            self._telemetry.record(instruments.LAG_RECORDS, found.offsets)
+            self._telemetry.record(instruments.LAG_TIME, age)
             self._see(found.extents)
         with self._lock:
             self._lag = lag

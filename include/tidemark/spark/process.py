@@ -27,6 +27,7 @@ from pyspark.sql.types import StringType
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON, decode
+from tidemark.spark.personal import PERSONAL, masked_reason, require_known, with_personal_texts
 
 PLATFORM_COLUMNS = ("source", "event_time")
 Transform = Callable[[DataFrame], DataFrame]
@@ -46,11 +47,13 @@ def code_file(stream: Stream, folder: Path) -> Path:
 
 
 def load_transform(stream: Stream, folder: Path) -> Transform:
-    """``transform`` of ``folder/<stream>.py``; a ConfigError if it is missing or does not load."""
+    """``transform`` of ``folder/<stream>.py``, or without such a file ``fields``; a ConfigError if it does not load."""
     path = code_file(stream, folder)
+    if not path.exists():
+        return fields
     spec = importlib.util.spec_from_file_location(f"tidemark_stream_{stream.name}", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise ConfigError("a stream has no transformation", expected=f"a file {path}", where=stream.name)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -62,6 +65,11 @@ def load_transform(stream: Stream, folder: Path) -> Transform:
             "no transformation", expected="def transform(records: DataFrame) -> DataFrame", where=str(path)
         )
     return function  # type: ignore[no-any-return]  # a user's module is untyped
+
+
+def fields(records: DataFrame) -> DataFrame:
+    """The transformation of a stream without a file of its own: each field of the value is a column."""
+    return records.select(*PLATFORM_COLUMNS, "event.*")
 
 
 def process(records: DataFrame, stream: Stream, transform: Transform) -> Processed:
@@ -81,11 +89,15 @@ def classify(records: DataFrame, stream: Stream, transform: Transform) -> DataFr
     ``source`` keeps the ``_reason`` of a value that could not be decoded; it is null if the transformation rejected the
     row. Raises ConfigError as ``process`` does.
     """
-    return shape(decode(records, stream), stream, transform)
+    decoded = decode(records, stream)
+    rows = shape(decoded, stream, transform)
+    require_known(stream, decoded, rows.drop(*PLATFORM_COLUMNS, REASON))
+    return rows
 
 
 def shape(decoded: DataFrame, stream: Stream, transform: Transform) -> DataFrame:
     """The second half of ``classify``: apply the stream's transformation to decoded rows."""
+    decoded = with_personal_texts(decoded, stream)
     try:
         rows = transform(decoded)
     except AnalysisException as error:
@@ -97,10 +109,11 @@ def shape(decoded: DataFrame, stream: Stream, transform: Transform) -> DataFrame
         ) from error
     _check_contract(rows, decoded, stream)
     reason = F.col(f"source.{REASON}")
-    if "reject" in rows.columns:
-        reason = F.coalesce(reason, F.col("reject"))
     own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, "reject")]
-    return rows.select("source", "event_time", reason.alias(REASON), *(f"`{name}`" for name in own))
+    if "reject" in rows.columns:
+        reason = F.coalesce(reason, masked_reason(rows, stream))
+    source = F.col("source").dropFields(PERSONAL).alias("source") if stream.has_personal else F.col("source")
+    return rows.select(source, "event_time", reason.alias(REASON), *(f"`{name}`" for name in own))
 
 
 def _described(stream: Stream) -> str:

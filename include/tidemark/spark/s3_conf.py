@@ -1,14 +1,17 @@
 """How Spark's two S3 clients reach S3: S3A for checkpoints and data objects, Iceberg's S3FileIO for tables.
 
-Both read keys from the process's environment. Airflow imports this, so it needs no Spark.
+The driver finds keys in its environment. Executors get them over Spark's own channels, from what the driver sets in the
+running session: ``s3a_keys`` and ``file_io_keys``. Airflow imports this, so it needs no Spark.
 """
 
 from urllib.parse import urlsplit
 
 from tidemark.connections.s3 import ROLE_SESSION
+from tidemark.connections.spark import is_local
+from tidemark.core.errors import ConfigError
 from tidemark.s3 import path_style
 from tidemark.settings import Settings
-from tidemark.spark.trust import java_trust_store
+from tidemark.spark.trust import sent_files
 
 _PROVIDERS = "software.amazon.awssdk.auth.credentials"
 _SSE = {"AES256": ("AES256", "s3"), "aws:kms": ("SSE-KMS", "kms")}  # in the words of S3A and of S3FileIO
@@ -27,9 +30,40 @@ def s3_conf(settings: Settings, catalog: str) -> dict[str, str]:
         **{f"spark.hadoop.fs.s3a.{name}": value for name, value in _s3a(settings).items()},
         **{f"{catalog}.{name}": value for name, value in file_io_properties(settings).items()},
         **{f"spark.executorEnv.{name}": value for name, value in _open_variables(settings).items()},
-        # Executors get the file in the folder where they run.
-        **({"spark.files": str(java_trust_store(settings.s3_ca_bundle))} if settings.s3_ca_bundle else {}),
+        # Executors get the files in the folder where they run.
+        **({"spark.files": ",".join(map(str, sent))} if (sent := sent_files(settings.s3_ca_bundle)) else {}),
     }
+
+
+def s3a_keys(settings: Settings) -> dict[str, str]:
+    """Hadoop's properties with the keys; none where executors find who they are by themselves, or where a role is
+    assumed."""
+    return {f"fs.s3a.{name}": text for name, text in _keys(settings, "access.key", "secret.key", "session.token")}
+
+
+def file_io_keys(settings: Settings) -> dict[str, str]:
+    """The same as properties of Iceberg's S3FileIO."""
+    names = ("access-key-id", "secret-access-key", "session-token")
+    return {f"s3.{name}": text for name, text in _keys(settings, *names)}
+
+
+def _keys(settings: Settings, *names: str) -> list[tuple[str, str]]:
+    if settings.s3_role_arn:
+        return []
+    found = (settings.s3_access_key, settings.s3_secret_key, settings.s3_session_token)
+    return [(name, item.get_secret_value()) for name, item in zip(names, found, strict=True) if item]
+
+
+def require_usable(settings: Settings) -> None:
+    """Raises ConfigError where executors of a cluster can't have the identity: Iceberg's client there finds keys for a
+    role in its environment only."""
+    if settings.s3_role_arn and settings.s3_access_key and not is_local(settings.spark_master):
+        raise ConfigError(
+            "keys that assume a role don't reach a cluster's executors",
+            expected="keys without a role, or a role that the machines' own identity assumes",
+            found=f"TIDEMARK_S3_ACCESS_KEY and TIDEMARK_S3_ROLE_ARN with master {settings.spark_master}",
+            hint="Leave out one of them",
+        )
 
 
 def s3_variables(settings: Settings) -> dict[str, str]:
@@ -59,9 +93,16 @@ def _open_variables(settings: Settings) -> dict[str, str]:
     return found
 
 
+def _from_hadoop(settings: Settings) -> str | None:
+    """S3A's class for ``s3a_keys``. Until they are set, as for an event log, the driver's environment counts."""
+    if not s3a_keys(settings):
+        return None
+    return f"org.apache.hadoop.fs.s3a.{'Temporary' if settings.s3_session_token else 'Simple'}AWSCredentialsProvider"
+
+
 def _s3a(settings: Settings) -> dict[str, str]:
     conf = {
-        "aws.credentials.provider": own_provider(settings),
+        "aws.credentials.provider": ",".join(filter(None, (_from_hadoop(settings), own_provider(settings)))),
         "endpoint.region": settings.s3_region,
         "path.style.access": str(path_style(settings)).lower(),
     }
@@ -97,7 +138,7 @@ def _s3a(settings: Settings) -> dict[str, str]:
 
 
 def file_io_properties(settings: Settings) -> dict[str, str]:
-    """Properties of Iceberg's S3FileIO."""
+    """Properties of Iceberg's S3FileIO, beside ``file_io_keys``. Without those it finds keys as AWS's clients do."""
     conf = {"client.region": settings.s3_region, "s3.path-style-access": str(path_style(settings)).lower()}
     if settings.s3_role_arn:
         conf |= {
@@ -108,7 +149,7 @@ def file_io_properties(settings: Settings) -> dict[str, str]:
         }
         if settings.s3_external_id:
             conf["client.assume-role.external-id"] = settings.s3_external_id
-    else:
+    elif not settings.s3_access_key:  # a provider would win over ``file_io_keys``
         conf["client.credentials-provider"] = own_provider(settings)
     if settings.s3_endpoint:
         conf["s3.endpoint"] = settings.s3_endpoint

@@ -5,7 +5,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf
@@ -13,10 +16,14 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+import tidemark
+from tidemark.connections.spark import Layer, SparkSettings, SparkSizes, is_local
 from tidemark.core.errors import ConfigError, ServiceError, StackError
 from tidemark.settings import Settings
+from tidemark.spark import masked_log
 from tidemark.spark.conf import (
     AVRO_LIMITS,
+    SHUFFLE_PARTITIONS,
     jars,
     loopback,
     session_conf,
@@ -24,15 +31,22 @@ from tidemark.spark.conf import (
     spark_home,
     submit_environment,
 )
-from tidemark.spark.java import jvm
+from tidemark.spark.java import hadoop_conf, jvm
+from tidemark.spark.packed import PACKAGE, packed
+from tidemark.spark.s3_conf import require_usable, s3a_keys
 from tidemark.spark.trust import java_trust
 
+_LOG = logging.getLogger(__name__)
+ROWS_PER_TASK = 500_000
+_SHUFFLES = "spark.sql.shuffle.partitions"
 DAEMON = "tidemark.spark.daemon"
 # They log the stack trace of a failed task again, which TaskSetManager logs, too, wherever the task ran.
 _REPEATING = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
 )
+# Kept until the process ends: the driver sends the file to executors that start later.
+_FOLDERS: list[TemporaryDirectory[str]] = []
 _REPEATED = "Aborting task.*"  # with the same trace, by a logger that others need
 
 
@@ -61,9 +75,9 @@ def _without_python_traces() -> None:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
 
 
-def quiet_session(settings: Settings, name: str) -> SparkSession:
+def quiet_session(settings: Settings, name: str, stream: SparkSettings | None = None) -> SparkSession:
     """``spark_session`` for a command: the JVM's log is dropped. Raises StackError as ``bare_session`` does."""
-    return _quietly(lambda: spark_session(settings, name))
+    return _quietly(lambda: spark_session(settings, name, stream=stream))
 
 
 def _quietly(start: Callable[[], SparkSession]) -> SparkSession:
@@ -110,25 +124,44 @@ def temporary_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[N
                 spark.conf.set(key, earlier)
 
 
-def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The application's session, one per process; with master, jars and memory unless spark-submit started it.
+@contextmanager
+def shuffles_for(spark: SparkSession, rows: int, sizes: SparkSizes) -> Iterator[None]:
+    """Inside the block, a shuffle has enough parts for the rows. Spark joins small ones; it never splits large ones.
 
-    Raises ConfigError without the jars, ServiceError if the JVM ends during its start.
+    Does nothing if ``sizes.conf`` gives the number.
+    """
+    parts = max(SHUFFLE_PARTITIONS, ceil(rows / ROWS_PER_TASK))
+    with nullcontext() if _SHUFFLES in sizes.conf else temporary_conf(spark, {_SHUFFLES: str(parts)}):
+        yield
+
+
+def spark_session(
+    settings: Settings,
+    name: str,
+    layer: Layer = "batch",
+    stream: SparkSettings | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    personal: bool = False,
+) -> SparkSession:
+    """The application's session, one per process; with master and jars unless spark-submit started it.
+
+    If its rows have ``personal`` data, no log of it shows values, and Spark writes no event log.
+    It has the sizes of the deployment's ``layer``, and before them the ``stream``'s. Raises ConfigError without the
+    jars, and for settings that a cluster can't use, ServiceError if the JVM ends during its start.
     """
     _without_python_traces()
-    os.environ.update(submit_environment(settings))
-    defaults = {
-        "spark.master": settings.spark_master,
-        "spark.jars": jars(settings),
-        "spark.driver.memory": settings.spark_driver_memory,
-        **loopback(settings.spark_master),
-        # Local tasks use the driver's Python, which has the module. Other executors may not have it.
-        **({"spark.python.daemon.module": DAEMON} if settings.spark_master.startswith("local") else {}),
-    }
+    sizes = settings.spark_sizes(layer, stream)
+    os.environ.update(submit_environment(settings, sizes))
     try:
         if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
-            defaults = loopback(SparkConf().get("spark.master", ""))
-        options = {**session_conf(settings), **defaults, **(conf or {})}
+            settings = settings.model_copy(update={"spark_master": SparkConf().get("spark.master", "")})
+            own = {}
+        else:
+            own = {"spark.master": settings.spark_master, "spark.jars": jars(settings)}
+        require_usable(settings)
+        options = {**session_conf(settings, sizes, layer), **own, **_where_tasks_run(settings), **(conf or {})}
+        options |= masked_log.CONF if personal else {}
         session = SparkSession.builder.appName(name).config(map={**options}).getOrCreate()
     except (PySparkRuntimeError, Py4JNetworkError, ConnectionError) as error:  # killed, or the machine lacks memory
         raise ServiceError(
@@ -136,12 +169,58 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
             found=str(error),
             hint="See its messages in this log. It needs Java 17 or 21, and the memory in spark.driver.memory",
         ) from error
-    for key, value in session_secrets(settings).items():  # before anything loads the catalog
-        session.conf.set(key, value)
+    if not is_local(settings.spark_master):
+        _send_package(session)
+        if lack := unprotected(dict(session.sparkContext.getConf().getAll())):
+            _LOG.warning(
+                "Kafka's and S3's secrets travel to the executors in the clear. Set in spark-defaults.conf: %s", lack
+            )
+    _give_secrets(session, settings)
     # Avro and TLS read them at their first use.
     for key, value in {**AVRO_LIMITS, **java_trust(settings.s3_ca_bundle)}.items():
         jvm(session).java.lang.System.setProperty(key, value)
-    session.sparkContext.setLogLevel("WARN")
+    _log_less(session, personal=personal)
+    return session
+
+
+def _where_tasks_run(settings: Settings) -> dict[str, str]:
+    """Local tasks use the driver's Python, which has the module. Other executors may not have it."""
+    daemon = {"spark.python.daemon.module": DAEMON} if is_local(settings.spark_master) else {}
+    return loopback(settings.spark_master) | daemon
+
+
+def _send_package(session: SparkSession) -> None:
+    """Send this package to executors: they run the driver's version of it, whatever they have installed."""
+    package = Path(tidemark.__file__).parent
+    if not package.is_dir():  # it is a zip that the submission has sent
+        return
+    _FOLDERS.append(TemporaryDirectory(prefix="tidemark-package-"))
+    session.sparkContext.addPyFile(str(packed(Path(_FOLDERS[-1].name) / "tidemark.zip", package.parent, PACKAGE)))
+
+
+def unprotected(conf: Mapping[str, str]) -> str:
+    """The properties that lack, so that only the application's own executors can read what the driver sends them."""
+    if conf.get("spark.ssl.rpc.enabled") == "true":
+        return ""
+    names = ("spark.authenticate", "spark.network.crypto.enabled")
+    return ", ".join(f"{name} true" for name in names if conf.get(name) != "true")
+
+
+def _give_secrets(session: SparkSession, settings: Settings) -> None:
+    """Set what the session's start would show. It must come before anything that loads the catalog or opens S3."""
+    for key, value in session_secrets(settings).items():
+        session.conf.set(key, value)
+    hadoop = hadoop_conf(session)
+    for key, value in s3a_keys(settings).items():
+        hadoop.set(key, value)
+
+
+def _log_less(session: SparkSession, *, personal: bool) -> None:
+    level = jvm(session).java.lang.System.getProperty("tidemark.log.level", "warn")
+    if personal:
+        masked_log.mask_log(session, level)
+    else:
+        session.sparkContext.setLogLevel(level.upper())
     log4j = jvm(session).org.apache.logging.log4j
     for logger in _REPEATING:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
@@ -149,4 +228,3 @@ def spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None 
     repeated = log4j.core.filter.RegexFilter.createFilter(_REPEATED, None, False, result.DENY, result.NEUTRAL)
     repeated.start()
     log4j.core.LoggerContext.getContext(False).getConfiguration().addFilter(repeated)
-    return session

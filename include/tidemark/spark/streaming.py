@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -18,14 +19,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidemark.connections.spark import Layer
 from tidemark.core.errors import ConflictError, FormatError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
+from tidemark.logs import json_logs, log_context, log_line
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.spark.executors import ExecutorWatch
 from tidemark.spark.failures import task_error
+from tidemark.spark.java import executor_count
 from tidemark.spark.kafka_source import source_options
 from tidemark.spark.session import spark_session, temporary_conf
 
@@ -38,6 +43,9 @@ BatchHook = Callable[[Mapping[str, Any]], None]
 # Unlike the default, which renames, it is safe under kill -9 and leaves no temporary files.
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+# Spark asks whether a file exists before it creates and before it closes it. S3A would ask a third time, by two
+# requests, of which a LIST costs as much as a write.
+_FLAGS = "fs.s3a.performance.flags"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _stop = Event()
 
@@ -104,16 +112,16 @@ def bind_checkpoint(store: ObjectStore, layout: Layout, layer: str, log: TopicPa
 def start_query(spark: SparkSession, query: DataStreamWriter) -> StreamingQuery:
     """Start a query that writes its checkpoint atomically to S3.
 
-    The setting is reset after the start; the query keeps it. Other queries of the session must not use it: Spark would
-    also apply it to the file list of ``tidemark.spark.file_list``, which is on the driver's disk.
+    The settings are reset after the start; the query keeps them. Other queries of the session must not use them: Spark
+    would also apply them to the file list of ``tidemark.spark.file_list``, which is on the driver's disk.
     """
-    with temporary_conf(spark, {_FILE_MANAGER: _ABORTABLE}):
+    with temporary_conf(spark, {_FILE_MANAGER: _ABORTABLE, _FLAGS: "create"}):
         return query.start()
 
 
 @contextmanager
-def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session for one continuous stream, stopped at the end; from now on SIGTERM and SIGINT only request a stop.
+def stream_session(settings: Settings, name: str, layer: Layer, stream: Stream) -> Iterator[SparkSession]:
+    """A session for a continuous layer, stopped at the end; from now on SIGTERM and SIGINT only request a stop.
 
     The JVM starts with both signals ignored, and inherits that: a supervisor signals the whole process group, and the
     JVM would otherwise die in the middle of a batch. A signal during the start waits: Linux keeps a blocked signal even
@@ -124,13 +132,14 @@ def stream_session(settings: Settings, name: str, conf: Mapping[str, str] | None
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        spark = spark_session(settings, name, conf)
+        spark = spark_session(settings, name, layer, stream.spark, personal=stream.has_personal)
     finally:
         for number in _SIGNALS:
             signal.signal(number, _ask_to_stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     try:
-        yield spark
+        with log_context(stream=stream.name, layer=layer):
+            yield spark
     except (Py4JNetworkError, ConnectionError) as error:
         raise ServiceError("Spark's JVM died", found=error, where=name) from error
     finally:
@@ -144,19 +153,23 @@ def await_stop(
     on_poll: Callable[[], object] | None = None,
     in_hand: Callable[[], bool] | None = None,
     code: Path | None = None,
+    *,
+    personal: bool,
 ) -> None:
     """Wait until the query ends or a signal requests a stop; then the running batch is given up, and nothing is lost.
 
     With ``in_hand``, which returns whether a batch runs, a stop first waits up to 20 s for the batch. ``on_batch`` is
     called once per batch, in order, on this thread; an error in it stops the query and is raised. ``on_poll`` is called
-    about every second. Raises ``task_error`` of the cause and the ``code`` if the query failed, ServiceError if the JVM
-    died.
+    about every second. Raises ``task_error`` of the cause, ``code`` and ``personal`` if the query failed, ServiceError
+    if the JVM died.
     """
     last, name = -1, query.name
+    executors = executor_watch(query)
     try:
         ended = False
         while not (ended or _stop.is_set()):
             ended = bool(query.awaitTermination(POLL_S))
+            executors.check()
             last = _report(query, last, on_batch)
             if on_poll is not None:
                 on_poll()
@@ -167,11 +180,19 @@ def await_stop(
     except StreamingQueryException as error:
         if in_hand is not None and _stop.is_set():  # the stop refused or ended the batch
             return
-        raise task_error(error, where=f"stream {name}", code=code) from error
+        raise task_error(error, where=f"stream {name}", code=code, personal=personal) from error
     except (Py4JError, OSError) as error:
         raise ServiceError("Spark's JVM died", found=error, where=name) from error
     finally:
         _end(query)
+
+
+def executor_watch(query: StreamingQuery) -> ExecutorWatch:
+    """A watch over the executors of the running session, while the query has a batch."""
+    spark = SparkSession.active()
+    return ExecutorWatch(
+        partial(executor_count, spark), lambda: query.status["isTriggerActive"], where=f"stream {query.name}"
+    )
 
 
 def _await_batch(query: StreamingQuery, in_hand: Callable[[], bool]) -> None:
@@ -187,9 +208,17 @@ def stop_requested() -> bool:
 
 
 def log_event(event: str, **fields: Any) -> None:
-    """Write one JSON line to standard output and flush it: ``time`` (UTC), ``event``, then the given fields."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    sys.stdout.write(json.dumps({"time": now, "event": event, **fields}, default=str) + "\n")
+    """Write one JSON line to standard output and flush it: ``time`` (UTC), ``event``, then the given fields.
+
+    Where logs are JSON, it also has what every log line has.
+    """
+    if json_logs():
+        level = fields.pop("level", "info")
+        line = log_line(level, f"tidemark.{fields.get('layer', 'spark')}", event, {"event": event, **fields})
+    else:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "event": event, **fields}, default=str)
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Java's store of trusted certificates, made from a PEM file: Java can't read PEM there."""
+"""Trusted certificates for executors: the PEM file for Python, and Java's store made from it: Java can't read PEM."""
 
 import re
 import warnings
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PASSWORD = "tidemark"  # noqa: S105
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _NAME = "tidemark-trusted.p12"
+SENT_BUNDLE = "tidemark-authorities.pem"
 # Kept until the process ends: the driver sends the file to executors that start later.
 _FOLDERS: list[TemporaryDirectory[str]] = []
 
@@ -36,7 +37,8 @@ def java_trust_store(bundle: Path) -> Path:
 
     where = f"{bundle}, named by TIDEMARK_S3_CA_BUNDLE"
     try:
-        own = x509.load_pem_x509_certificates(bundle.read_bytes())
+        pem = bundle.read_bytes()
+        own = x509.load_pem_x509_certificates(pem)
     except (OSError, ValueError) as error:
         raise ConfigError("no certificates", expected="a PEM file", found=error, where=where) from error
     store = pkcs12.serialize_java_truststore(
@@ -44,9 +46,18 @@ def java_trust_store(bundle: Path) -> Path:
         BestAvailableEncryption(_PASSWORD.encode()),
     )
     _FOLDERS.append(TemporaryDirectory(prefix="tidemark-trust-"))
-    path = Path(_FOLDERS[-1].name) / _NAME
-    path.write_bytes(store)
-    return path
+    folder = Path(_FOLDERS[-1].name)
+    (folder / SENT_BUNDLE).write_bytes(pem)
+    (folder / _NAME).write_bytes(store)
+    return folder / _NAME
+
+
+def sent_files(bundle: Path | None) -> tuple[Path, ...]:
+    """The files to send to executors: the store for Java, and the bundle for Python, under a name of its own."""
+    if bundle is None:
+        return ()
+    store = java_trust_store(bundle)
+    return store, store.with_name(SENT_BUNDLE)
 
 
 def _public() -> "Iterator[Certificate]":

@@ -77,7 +77,7 @@ def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False
     delivered exactly once, ConflictError for a recreated topic, DisplacedError if another writer of the stream started,
     PositionError if checkpoint and markers contradict each other, ServiceError if Kafka or S3 refuses.
     """
-    with stream_session(settings, f"tidemark-speed-{stream.name}") as spark:
+    with stream_session(settings, f"tidemark-speed-{stream.name}", "speed", stream) as spark:
         speed(spark, stream, settings, available_now=available_now)
 
 
@@ -194,7 +194,9 @@ def _await(
         check_lease()
         watch.poll()
 
-    await_stop(query, on_batch, on_poll, None if batches is None else batches.busy.is_set, watch.code)
+    await_stop(
+        query, on_batch, on_poll, None if batches is None else batches.busy.is_set, watch.code, personal=watch.personal
+    )
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
@@ -245,6 +247,7 @@ class Watch:
     ) -> None:
         """``starting``: the first batch's start offsets by partition, where known; Spark does not report them."""
         self.code = code_file(stream, settings.streams_dir)
+        self.personal = stream.has_personal
         self._stream = stream
         self._settings = settings
         self._topic_id = topic_id

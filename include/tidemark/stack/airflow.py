@@ -21,9 +21,10 @@ from pathlib import Path
 from threading import Event
 
 from tidemark.core.errors import ServiceError, StackError
+from tidemark.installation import DAGS, PROJECT
 from tidemark.stack.airflow_api import AirflowApi
 from tidemark.stack.files import free_ports, write_private
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed
 from tidemark.stack.secure import AIRFLOW
 
@@ -37,6 +38,8 @@ COMPONENTS = {
 }
 MIGRATION = "airflow-migrate"
 USER = "admin"
+# Tidemark's pages inside Airflow's, where the plugin puts them.
+PAGES = "plugin/tidemark/tidemark/"
 READY_S = 180
 POLL_S = 0.5
 
@@ -66,6 +69,11 @@ class LocalAirflow:
         if self._api is None:
             raise StackError("Airflow is not running", where=self.stack.name)
         return self._api
+
+    @property
+    def pages_url(self) -> str:
+        """The address of Tidemark's pages; raises StackError before ``start``."""
+        return f"{self.api.url}/{PAGES}"
 
     @property
     def env(self) -> dict[str, str]:
@@ -181,7 +189,7 @@ class LocalAirflow:
 
         return {
             "core": {
-                "dags_folder": str(PROJECT / "dags"),
+                "dags_folder": str(DAGS),
                 "plugins_folder": str(PROJECT / "plugins"),
                 "load_examples": "False",
                 "executor": "LocalExecutor",

@@ -13,12 +13,14 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
+    pkcs12,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -64,6 +66,20 @@ def server_certificate(folder: Path) -> Certificate:
     """A certificate for servers at ``localhost`` and 127.0.0.1."""
     names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))])
     return _certificate(folder, "server", "localhost", ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+
+def host_certificate(folder: Path, host: str) -> Certificate:
+    """A certificate for the server at this host name, and for itself at ``localhost``."""
+    names = x509.SubjectAlternativeName([x509.DNSName(host), x509.DNSName("localhost")])
+    return _certificate(folder, host, host, ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+
+def key_store(certificate: Certificate, password: str) -> bytes:
+    """Key and certificate as PKCS #12, for Java servers that read no PEM files."""
+    key = load_pem_private_key(certificate.key.read_bytes(), None)
+    assert isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey)
+    own = x509.load_pem_x509_certificate(certificate.certificate.read_bytes())
+    return pkcs12.serialize_key_and_certificates(b"server", key, own, None, BestAvailableEncryption(password.encode()))
 
 
 def client_certificate(folder: Path, user: str) -> Certificate:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidemark.core.errors import StackError
+from tidemark.installation import GET_ALL_JARS
 from tidemark.spark.java_command import java_command
 
 # For Spark applications that run for about a minute: optimised code would not pay off.
@@ -19,7 +20,7 @@ def java_argv(
     ``heap`` is as for ``-Xmx``, e.g. ``512m``.
     """
     if not any(jars.glob("*.jar")):
-        raise StackError("no jars", expected="*.jar", where=str(jars), hint="Run 'make install' first")
+        raise StackError("no jars", expected="*.jar", where=str(jars), hint=f"{GET_ALL_JARS} first")
     return [
         java_command(),
         f"-Xmx{heap}",

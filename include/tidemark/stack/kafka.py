@@ -87,10 +87,18 @@ def _config(folder: Path, node: Node) -> dict[str, str]:
         "controller.listener.names": "CONTROLLER",
         **_security(node),
         "log.dirs": str(folder / "data"),
+        **server_defaults(node.replicas),
+        **node.settings,
+    }
+
+
+def server_defaults(replicas: int) -> dict[str, str]:
+    """The properties that are the same on every node of a cluster whose own topics have this many replicas."""
+    return {
         # A misspelt topic is an error, not a new topic.
         "auto.create.topics.enable": "false",
         "unclean.leader.election.enable": "false",
-        **_copies(node.replicas),
+        **_copies(replicas),
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
@@ -100,7 +108,6 @@ def _config(folder: Path, node: Node) -> dict[str, str]:
         "replica.fetch.max.bytes": str(MAX_RECORD_BYTES),
         # The default of 128 MiB is a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
-        **node.settings,
     }
 
 

@@ -53,7 +53,8 @@ class TokenIssuer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSecurity:
-    """How clients authenticate to one broker. Its user names are the principals of its ACLs, as in ``User:archive``.
+    """How clients authenticate to the broker at ``host``. Its user names are the principals of its ACLs, as in
+    ``User:archive``.
 
     ``passwords`` by user, with that of ``ADMIN``; they count for SCRAM (the node's own ``port``) and for PLAIN.
     ``oauth_port`` needs ``tokens``. On ``mutual_tls_port`` a certificate's common name is the user. ``session_ms``: how
@@ -67,6 +68,7 @@ class BrokerSecurity:
     tokens: TokenIssuer | None = None
     mutual_tls_port: int | None = None
     session_ms: int | None = None
+    host: str = "127.0.0.1"
 
     def scram(self, port: int, user: str, *, mechanism: ScramName = "SCRAM-SHA-512") -> KafkaConnection:
         """A connection to the node's own port."""
@@ -95,7 +97,7 @@ class BrokerSecurity:
 
     def _tls(self, port: int, protocol: str, **properties: str) -> KafkaConnection:
         ca = {"ssl.ca.location": str(self.certificate.ca)}
-        return KafkaConnection({SERVERS: f"127.0.0.1:{port}", "security.protocol": protocol, **ca, **properties})
+        return KafkaConnection({SERVERS: f"{self.host}:{port}", "security.protocol": protocol, **ca, **properties})
 
 
 def listeners(security: BrokerSecurity, port: int) -> dict[str, int]:
@@ -185,7 +187,7 @@ def create_scram_users(security: BrokerSecurity, port: int) -> None:
         for user in security.passwords:
             _await_accepted(security.scram(port, user), deadline)
     except (KafkaException, TimeoutError) as error:
-        raise StackError("Kafka could not create its users", found=error, where=f"127.0.0.1:{port}") from error
+        raise StackError("Kafka could not create its users", found=error, where=f"{security.host}:{port}") from error
 
 
 def _await_accepted(connection: KafkaConnection, deadline: float) -> None:

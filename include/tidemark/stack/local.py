@@ -21,17 +21,17 @@ from dotenv import dotenv_values
 from tidemark.connections.sources import ENV_FILE_VARIABLE
 from tidemark.core.errors import ConfigError, StackError
 from tidemark.definitions.stream import Stream, load_stream, stream_names
+from tidemark.installation import JARS, PACKAGE, PROJECT
 from tidemark.s3 import ensure_bucket
 from tidemark.settings import Settings
 from tidemark.spark.conf import submit_environment
 from tidemark.stack.files import env_text, free_ports, write_private
 from tidemark.stack.kafka import Node, start_kafka
-from tidemark.stack.kafka_security import ADMIN
+from tidemark.stack.kafka_security import ADMIN, BrokerSecurity
 from tidemark.stack.processes import Processes
 from tidemark.stack.s3proxy import start_s3proxy
-from tidemark.stack.secure import CATALOG, PORTS, USERS, SecureServices
+from tidemark.stack.secure import CATALOG, PORTS, USERS, Secrets, SecureServices
 
-PROJECT = Path(__file__).resolve().parents[3]
 BUCKET = "tidemark"
 OWNER = ADMIN
 # In requests, which pyiceberg uses for REST catalogs, they win over the authority in the settings.
@@ -59,7 +59,7 @@ class LocalStack:
         self.name = name
         self.fresh = fresh
         self.folder = root.resolve() / ".tidemark" / name
-        self.jars = PROJECT / ".tidemark" / "jars"
+        self.jars = PROJECT / JARS
         self.streams_dir = (streams_dir or PROJECT / "include" / "streams").resolve()
         self._lock: int | None = None
         self._wants_secure = secure
@@ -100,7 +100,7 @@ class LocalStack:
 
     def env_of(self, user: str) -> dict[str, str]:
         """As ``env``, for one of a secured stack's users."""
-        paths = [str(PROJECT / "include"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
             ENV_FILE_VARIABLE: str(self._env_file(user) if user in self._settings else self.env_file),
             "PYTHONPATH": os.pathsep.join(paths),
@@ -148,10 +148,33 @@ class LocalStack:
     def _start_plain(self, ports: Mapping[str, int]) -> None:
         values = self._plain_values(ports["kafka"], ports["s3"])
         settings = _settings(values)
+        self._start_servers(ports, settings, None)
+        write_private(self.env_file, env_text(values))
+        self._settings = {OWNER: settings}
+
+    def _start_secure(self, ports: Mapping[str, int]) -> None:
+        for name in _OTHER_AUTHORITIES:
+            os.environ.pop(name, None)
+        known = Secrets.kept(self.folder / "secrets.json")
+        access_key, secret_key = known.upstream
+        own = {"TIDEMARK_S3_ACCESS_KEY": access_key, "TIDEMARK_S3_SECRET_KEY": secret_key}
+        upstream = _settings(self._plain_values(ports["kafka"], ports["s3"]) | own)
+        services = SecureServices(self.folder, ports, self._shared_values(), known, upstream)
+        values = {user: services.variables(user) for user in (OWNER, *USERS)}
+        settings = {user: _settings(of_user) for user, of_user in values.items()}
+        self._start_servers(ports, upstream, services.security)
+        services.start(self.processes, jars=self.jars, logs=self.logs, catalog=settings[CATALOG])
+        for user, of_user in values.items():
+            write_private(self._env_file(user), env_text(of_user))
+        self._settings, self._secure = settings, services
+        self.permit(*(load_stream(name, self.streams_dir) for name in stream_names(self.streams_dir)))
+
+    def _start_servers(self, ports: Mapping[str, int], s3: Settings, security: BrokerSecurity | None) -> None:
+        """Start Kafka, and the S3 server of the settings with its bucket."""
         start_kafka(
             self.processes,
             self.folder / "kafka",
-            Node(port=ports["kafka"], voters={1: ports["controller"]}, essential=True),
+            Node(port=ports["kafka"], voters={1: ports["controller"]}, essential=True, security=security),
             jars=self.jars / "kafka",
             log=self.logs / "kafka.log",
         )
@@ -161,24 +184,9 @@ class LocalStack:
             jars=self.jars / "s3",
             log=self.logs / "s3proxy.log",
             port=ports["s3"],
-            settings=settings,
+            settings=s3,
         )
-        ensure_bucket(settings)
-        write_private(self.env_file, env_text(values))
-        self._settings = {OWNER: settings}
-
-    def _start_secure(self, ports: Mapping[str, int]) -> None:
-        for name in _OTHER_AUTHORITIES:
-            os.environ.pop(name, None)
-        services = SecureServices(self.folder, ports, self._shared_values())
-        values = {user: services.variables(user) for user in (OWNER, *USERS)}
-        settings = {user: _settings(of_user) for user, of_user in values.items()}
-        upstream = _settings(self._plain_values(ports["kafka"], ports["s3"]) | services.upstream_variables())
-        services.start(self.processes, jars=self.jars, logs=self.logs, upstream=upstream, catalog=settings[CATALOG])
-        for user, of_user in values.items():
-            write_private(self._env_file(user), env_text(of_user))
-        self._settings, self._secure = settings, services
-        self.permit(*(load_stream(name, self.streams_dir) for name in stream_names(self.streams_dir)))
+        ensure_bucket(s3)
 
     def stop(self) -> None:
         """Stop every process, the last started first, and keep the data. May be called if nothing runs."""

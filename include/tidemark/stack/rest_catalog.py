@@ -4,25 +4,19 @@ Jetty is configured here instead of by Iceberg's RESTCatalogServer, which listen
 knows no TLS. It asks for no credentials. The catalog's data is in a SQLite file.
 """
 
-import os
 import secrets
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
-from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
-from cryptography.x509 import load_pem_x509_certificate
-
 from tidemark.settings import Settings
 from tidemark.spark.conf import spark_home, submit_environment
 from tidemark.spark.s3_conf import file_io_properties
 from tidemark.spark.trust import java_trust
+from tidemark.stack.certificates import Certificate, key_store
 from tidemark.stack.files import write_private
 from tidemark.stack.java import java_argv
 from tidemark.stack.processes import Managed, Processes
@@ -72,15 +66,6 @@ _TLS = """
     </New></Arg>"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTls:
-    """PEM files: a server's certificate and its key, and the authority that clients trust."""
-
-    certificate: Path
-    key: Path
-    ca: Path
-
-
 def start_rest_catalog(
     processes: Processes,
     folder: Path,
@@ -89,7 +74,7 @@ def start_rest_catalog(
     log: Path,
     port: int,
     settings: Settings,
-    tls: ServerTls | None = None,
+    tls: Certificate | None = None,
 ) -> Managed:
     """Start the server on 127.0.0.1, with its data in ``folder`` and tables in the settings' warehouse.
 
@@ -119,12 +104,12 @@ def start_rest_catalog(
     )
 
 
-def rest_catalog_uri(port: int, tls: ServerTls | None = None) -> str:
+def rest_catalog_uri(port: int, tls: Certificate | None = None) -> str:
     """The server's address for ``TIDEMARK_CATALOG_URI``."""
     return f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
 
 
-def _xml(folder: Path, port: int, settings: Settings, tls: ServerTls | None) -> str:
+def _xml(folder: Path, port: int, settings: Settings, tls: Certificate | None) -> str:
     properties = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
@@ -137,18 +122,10 @@ def _xml(folder: Path, port: int, settings: Settings, tls: ServerTls | None) -> 
     return _XML.format(tls=secure, port=port, properties=_entries(properties))
 
 
-def _key_store(path: Path, tls: ServerTls) -> str:
+def _key_store(path: Path, tls: Certificate) -> str:
     """Jetty's TLS with the certificate as a PKCS #12 file, the form that it reads."""
     password = secrets.token_hex(20)
-    certificate = load_pem_x509_certificate(tls.certificate.read_bytes())
-    key = load_pem_private_key(tls.key.read_bytes(), None)
-    assert isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey)
-    store = serialize_key_and_certificates(
-        b"server", key, certificate, None, BestAvailableEncryption(password.encode())
-    )
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(store)
+    write_private(path, key_store(tls, password))
     return _TLS.format(path=escape(str(path)), password=password)
 
 
@@ -158,7 +135,7 @@ def _entries(properties: Mapping[str, str]) -> str:
     )
 
 
-def _answers(uri: str, tls: ServerTls | None) -> bool:
+def _answers(uri: str, tls: Certificate | None) -> bool:
     context = None if tls is None else ssl.create_default_context(cafile=tls.ca)
     try:
         with urlopen(f"{uri}/v1/config", timeout=10, context=context) as answer:  # noqa: S310 - our own address

@@ -6,13 +6,16 @@ from pathlib import Path
 
 from tidemark.core.errors import ServiceError
 from tidemark.definitions.stream import load_stream
+from tidemark.installation import PROJECT, SPARK_APPS
 from tidemark.kafka.topics import ensure_topic
-from tidemark.stack.local import PROJECT, LocalStack
+from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed
 
 APPS = {"archive": "archive_stream.py", "speed": "speed_stream.py"}
 READY_S = 120
 SOURCE_PARTITIONS = 3
+# Records may have old timestamps: the default retention would delete them at once.
+SOURCE_RETENTION = {"retention.ms": "-1"}
 _STARTED = b'"event": "started"'
 
 
@@ -25,12 +28,7 @@ def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
     for name in names:
         stream = load_stream(name, stack.settings.streams_dir)
         try:
-            ensure_topic(
-                stack.settings.kafka,
-                stream.topic,
-                partitions=SOURCE_PARTITIONS,
-                config={"retention.ms": "-1"},
-            )
+            ensure_topic(stack.settings.kafka, stream.topic, partitions=SOURCE_PARTITIONS, config=SOURCE_RETENTION)
         except ServiceError:
             stack.processes.check()  # a dead broker says more
             raise
@@ -40,7 +38,7 @@ def start_streams(stack: LocalStack, names: Sequence[str]) -> list[Managed]:
 
 def _start(stack: LocalStack, name: str, layer: str) -> Managed:
     log = stack.logs / f"{layer}-{name}.log"
-    argv = [sys.executable, str(PROJECT / "spark_apps" / APPS[layer]), name]
+    argv = [sys.executable, str(SPARK_APPS / APPS[layer]), name]
     return stack.processes.start(
         f"{layer}-{name}", argv, env=stack.env_of(layer), ready=_started(log), timeout_s=READY_S, log=log, cwd=PROJECT
     )

@@ -1,7 +1,9 @@
 """Pyiceberg's files on S3, with what Arrow can't do: ask for encryption, and delete without leaving an empty object."""
 
 import json
+from functools import cache
 from io import BytesIO
+from threading import Lock
 from typing import Any, Literal
 
 import boto3
@@ -16,6 +18,7 @@ from tidemark.connections.s3 import connection_options
 CA_BUNDLE = "tidemark.s3.ca-bundle"
 ENCRYPTION = "tidemark.s3.encryption"
 S3_FILES = f"{__name__}.S3Files"
+_ONE_AT_A_TIME = Lock()
 
 
 class S3Files(PyArrowFileIO):
@@ -85,25 +88,32 @@ class _Body(BytesIO):
         _ask(self._properties, "put_object", Bucket=bucket, Key=key, Body=body, **encryption)
 
 
+@cache
+def _session() -> boto3.Session:
+    """One for all clients: a session of their own costs each of them 0.1 CPU seconds."""
+    return boto3.Session()
+
+
 def _ask(given: dict[str, Any], call: str, **arguments: Any) -> None:
     """Make a call of boto3's client. Raises OSError with Arrow's words, which ``pyiceberg_errors`` knows."""
     verify, proxies = connection_options(given.get(CA_BUNDLE, ""), given.get("s3.proxy-uri", ""))
     style: Literal["virtual", "path"] = "virtual" if given["s3.force-virtual-addressing"] == "true" else "path"
-    client: Any = boto3.Session().client(
-        "s3",
-        aws_access_key_id=given["s3.access-key-id"],
-        aws_secret_access_key=given["s3.secret-access-key"],
-        aws_session_token=given.get("s3.session-token"),
-        region_name=given["s3.region"],
-        endpoint_url=given.get("s3.endpoint"),
-        verify=verify,
-        config=Config(
-            s3={"addressing_style": style},
-            proxies=proxies,
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
+    with _ONE_AT_A_TIME:  # a session is not safe for threads; its clients are
+        client: Any = _session().client(
+            "s3",
+            aws_access_key_id=given["s3.access-key-id"],
+            aws_secret_access_key=given["s3.secret-access-key"],
+            aws_session_token=given.get("s3.session-token"),
+            region_name=given["s3.region"],
+            endpoint_url=given.get("s3.endpoint"),
+            verify=verify,
+            config=Config(
+                s3={"addressing_style": style},
+                proxies=proxies,
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
     try:
         getattr(client, call)(**arguments)
     except (ClientError, BotoCoreError) as error:

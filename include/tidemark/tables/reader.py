@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, ReadTimeoutError
 from pydantic import ValidationError as PydanticError
-from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
@@ -22,13 +22,14 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
-from requests.exceptions import RequestException
+from requests.exceptions import RequestException, Timeout
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tidemark.connections.s3_hints import arrow_hint
 from tidemark.core.errors import ConfigError, FormatError, ServiceError
 from tidemark.s3 import current_keys, encryption_options, path_style
 from tidemark.settings import Settings
+from tidemark.tables.catalogs import WORK, TimeLimit, load_catalog
 from tidemark.tables.file_io import CA_BUNDLE, ENCRYPTION, S3_FILES
 
 # Columns of the quarantine: the place of the record kept instead of a duplicate by key; null for a rejected one.
@@ -42,6 +43,9 @@ _DAMAGED_AVRO = (LookupError, OverflowError, MemoryError, SystemError, struct.er
 
 _IDENTITY = ("s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 _CATALOG_ERRORS = (SQLAlchemyError, RESTError, RequestException, BotoCoreError, ClientError)
+_TIMEOUTS = (Timeout, ConnectTimeoutError, ReadTimeoutError)
+# Of libpq, PostgreSQL and Thrift, which have no type of their own for it.
+_TIMEOUT_TEXTS = ("timeout expired", "statement timeout", "read timeout")
 _CATALOG_SETTINGS = "Check TIDEMARK_CATALOG_URI and TIDEMARK_CATALOG_PROPERTIES, and that the catalog runs"
 
 
@@ -53,7 +57,7 @@ def pyiceberg_errors(name: str, file: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except RequestException:  # an OSError, but of the catalog
+    except (RequestException, BotoCoreError):  # some are OSErrors, but of the catalog
         raise
     except (OSError, EOFError, ValueError, *_DAMAGED_AVRO) as error:
         where = f"table {name}" if file is None else f"table {name}, {file}"
@@ -90,38 +94,37 @@ def s3_properties(settings: Settings) -> dict[str, str]:
 
 
 @contextmanager
-def open_catalog(settings: Settings) -> Iterator[Catalog]:
+def open_catalog(settings: Settings, limit: TimeLimit = WORK) -> Iterator[Catalog]:
     """The catalog as pyiceberg's, from the settings alone. Raises as ``catalog_errors`` does."""
     files = s3_properties(settings)
     # Glue and signed REST requests use the identity for S3, unless the catalog's properties have another.
     identity = {f"client.{key.removeprefix('s3.')}": files[key] for key in _IDENTITY if key in files}
     properties = {**files, **identity, **settings.iceberg.pyiceberg()}
-    # Not load_catalog, which would add pyiceberg's own file and variables: Spark knows nothing of them.
-    load = AVAILABLE_CATALOGS[CatalogType(properties.pop("type"))]
-    with catalog_errors(settings), closing(load(settings.catalog, properties)) as catalog:
+    with catalog_errors(settings, limit), closing(load_catalog(settings.catalog, properties, limit)) as catalog:
         yield catalog
 
 
-def load_table(settings: Settings, name: str) -> Table | None:
+def load_table(settings: Settings, name: str, limit: TimeLimit = WORK) -> Table | None:
     """A table of the catalog; None if it does not exist yet.
 
     Raises as ``open_catalog`` does, and as ``pyiceberg_errors`` if the metadata can't be read.
     """
     try:
-        with open_catalog(settings) as catalog, pyiceberg_errors(name):
+        with open_catalog(settings, limit) as catalog, pyiceberg_errors(name):
             return catalog.load_table((settings.namespace, name))
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
 
 
 @contextmanager
-def catalog_errors(settings: Settings) -> Iterator[None]:
+def catalog_errors(settings: Settings, limit: TimeLimit = WORK) -> Iterator[None]:
     """Explain the errors of a catalog of any type.
 
     Raises ConfigError if a package or property for it is missing or wrong, ServiceError if it refuses or does not
     answer.
     """
-    where = f"{settings.catalog_type} catalog {settings.catalog}"
+    address = f" at {settings.catalog_uri}" if settings.catalog_uri else ""
+    where = f"{settings.catalog_type} catalog {settings.catalog}{address}"
     try:
         yield
     except (ImportError, NotInstalledError) as error:
@@ -151,13 +154,16 @@ def catalog_errors(settings: Settings) -> Iterator[None]:
             hint=_CATALOG_SETTINGS,
         ) from error
     except _CATALOG_ERRORS as error:
-        raise ServiceError(
-            "the catalog can't be read", expected="its tables", found=error, where=where, hint=_CATALOG_SETTINGS
-        ) from error
+        raise _unreadable(error, where, limit) from error
     except Exception as error:
         # Thrift is there only for Hive. Its errors have no type of their own in pyiceberg.
         if not type(error).__module__.startswith(("thrift.", "hive_metastore.")):
             raise
-        raise ServiceError(
-            "the catalog can't be read", expected="its tables", found=error, where=where, hint=_CATALOG_SETTINGS
-        ) from error
+        raise _unreadable(error, where, limit) from error
+
+
+def _unreadable(error: Exception, where: str, limit: TimeLimit) -> ServiceError:
+    late = isinstance(error, _TIMEOUTS) or any(text in str(error) for text in _TIMEOUT_TEXTS)
+    problem = "the catalog does not answer" if late else "the catalog can't be read"
+    expected = f"an answer within {limit.answer_s:g} s" if late else "its tables"
+    return ServiceError(problem, expected=expected, found=error, where=where, hint=_CATALOG_SETTINGS)

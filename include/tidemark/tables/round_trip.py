@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from tidemark.settings import Settings
+from tidemark.tables.catalogs import QUESTION
 from tidemark.tables.reader import open_catalog, pyiceberg_errors
 
 _ROWS = pa.table({"id": [1]})
@@ -27,7 +28,7 @@ class RoundTrip:
 
 def known_tables(settings: Settings) -> int:
     """How many tables the namespace has; 0 without the namespace. Raises as ``open_catalog`` does."""
-    with open_catalog(settings) as catalog:
+    with open_catalog(settings, QUESTION) as catalog:
         found = catalog.namespace_exists(settings.namespace)
         return len(catalog.list_tables(settings.namespace)) if found else 0
 

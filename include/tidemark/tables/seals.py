@@ -1,23 +1,23 @@
 """Seals in S3, compared with a table's snapshots."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 
-from pyiceberg.table import Table
-
+from tidemark.core.day_summary import DaySummary
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import digest
-from tidemark.core.seal import Seal, parse_seal
+from tidemark.core.seal import PreviousDay, Seal, parse_seal
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
-from tidemark.tables.snapshots import LastPublication, last_publications
+from tidemark.tables.main_history import LastPublication
 
 _READERS = 16
+_FIRST_KEYS = 10  # more than one, as a listing may have unfinished objects
 
 
 def read_seal(store: ObjectStore, layout: Layout, day: date, version: int) -> Seal | None:
@@ -57,6 +57,26 @@ def _down_to_rebuilt(store: ObjectStore, layout: Layout, day: date, version: int
         seal = None if seal.rolled_back_to is None else read_seal(store, layout, day, seal.version - 1)
 
 
+def last_sealed(
+    store: ObjectStore, layout: Layout, *, recent: date, before: date = date.max
+) -> tuple[date, int] | None:
+    """The latest sealed day ``before`` another and its highest version, by a listing; None if no such day is sealed.
+
+    Days before ``recent`` are listed only if none is sealed from there on.
+    """
+    for after in (f"{layout.seal_prefix}{recent}/", ""):
+        sealed = (layout.parse_seal_key(item.key) for item in store.list(layout.seal_prefix, after=after))
+        if found := max(itertools.takewhile(lambda item: item[0] < before, sealed), default=None):
+            return found
+    return None
+
+
+def first_sealed_day(store: ObjectStore, layout: Layout) -> date | None:
+    """The earliest sealed day, by a listing of a few keys; None if no day is sealed."""
+    listed = store.list(layout.seal_prefix, limit=_FIRST_KEYS)
+    return next((layout.parse_seal_key(item.key)[0] for item in listed), None)
+
+
 def day_seals(store: ObjectStore, layout: Layout, day: date) -> tuple[Seal, ...]:
     """Every version of one day's seal, in order."""
     keys = (layout.parse_seal_key(item.key) for item in store.list(f"{layout.seal_prefix}{day.isoformat()}/"))
@@ -72,14 +92,14 @@ def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> di
 
 
 def unsealed_publications(
-    store: ObjectStore, layout: Layout, table: Table | None, *, known: Iterable[Seal] = ()
+    store: ObjectStore, layout: Layout, last: Mapping[date, LastPublication], *, known: Iterable[Seal | DaySummary] = ()
 ) -> dict[date, LastPublication]:
-    """The publications that readers see and that no seal of their day names, by day.
+    """Of the ``last`` publications of days, which readers see, those that no seal of their day names.
 
     Seals that are ``known`` save reading others: a day's latest one mostly names what readers see.
     """
     named = {(seal.day, seal.snapshot_id) for seal in known}
-    seen = {day: item for day, item in last_publications(table).items() if (day, item.snapshot_id) not in named}
+    seen = {day: item for day, item in last.items() if (day, item.snapshot_id) not in named}
     seals = seals_by_day(store, layout, seen)
     return {
         day: item
@@ -100,14 +120,27 @@ def previous_digest(run: Run, day: date, version: int) -> str | None:
             expected=key,
             found="no object",
             where=f"run {run.name}",
-            hint="Restore that seal from a copy of the bucket; 'tidemark versions' lists the existing ones",
+            hint="Restore that seal from a copy of the bucket; 'tidemark status STREAM DAY' lists the existing ones",
         )
     return digest(body)
 
 
+def _previous_day(run: Run, day: date) -> PreviousDay | None:
+    """The highest version of the last day before this one that is sealed."""
+    last = last_sealed(run.store, run.layout, recent=day - timedelta(days=1), before=day)
+    if last is None:
+        return None
+    body = run.store.get(run.layout.seal_key(*last))
+    return None if body is None else PreviousDay(day=last[0], version=last[1], digest=digest(body))
+
+
 def write_seal(run: Run, seal: Seal) -> Seal:
-    """Write a seal, once. Returns an equal one that exists, raises ConflictError for a different one."""
+    """Write a seal, once, with the link to the day before. Returns an equal one that exists.
+
+    Raises ConflictError for a different one.
+    """
     key = run.layout.seal_key(seal.day, seal.version)
+    seal = replace(seal, previous_day=_previous_day(run, seal.day))
     if run.store.put_if_absent(key, seal.to_json()):
         return seal
     there = read_seal(run.store, run.layout, seal.day, seal.version)
@@ -123,8 +156,8 @@ def write_seal(run: Run, seal: Seal) -> Seal:
 
 
 def _timeless(seal: Seal) -> Seal:
-    """The seal without what says when the run planned and sealed the day: that does not matter."""
-    return replace(seal, sealed_at_us=0, planned_at_us=0, last_batches=())
+    """The seal without what depends on when the run planned and sealed the day: that does not matter."""
+    return replace(seal, sealed_at_us=0, planned_at_us=0, last_batches=(), previous_day=None)
 
 
 def _summary(seal: Seal) -> str:

@@ -1,7 +1,5 @@
 """A table's snapshots: which run published a day, and which files a day has."""
 
-import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import NamedTuple
@@ -15,8 +13,8 @@ from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
+from tidemark.tables.main_history import LastPublication, MainHistory, MainSnapshot, last_of_days, publications
 from tidemark.tables.reader import load_table, pyiceberg_errors
-from tidemark.tables.snapshot_summary import DAYS_PROPERTY, INPUTS_PROPERTY, RUN_PROPERTY
 
 _READERS = 16
 
@@ -93,39 +91,27 @@ def main_snapshots(settings: Settings, stream: Stream) -> MainSnapshots:
     )
 
 
-class LastPublication(NamedTuple):
-    """The run that published a day last, its snapshot and its inputs.
-
-    One run may publish a day again: as another version, or with other rows if it is not sealed.
-    """
-
-    run: str
-    snapshot_id: int
-    inputs: str
-
-
 def last_publication(table: Table | None, day: date) -> LastPublication | None:
     """The publication of a day that readers see; None if no snapshot left has published it."""
-    return next((item for days, item in _publications(table) if day in days), None)
+    return next((item for days, item in publications(main_history(table)) if day in days), None)
 
 
 def last_publications(table: Table | None) -> dict[date, LastPublication]:
     """``last_publication`` of every day that a snapshot left has published."""
-    found: dict[date, LastPublication] = {}
-    for days, item in _publications(table):
-        found = {**dict.fromkeys(days, item), **found}
-    return found
+    return last_of_days(main_history(table))
 
 
-def _publications(table: Table | None) -> Iterator[tuple[tuple[date, ...], LastPublication]]:
-    """The publications in the history of main, each with its days, the newest first."""
+def main_history(table: Table | None) -> MainHistory:
+    """The history of a loaded table's main branch; empty without a table."""
     if table is None:
-        return
+        return MainHistory()
     snapshots = {item.snapshot_id: item for item in table.metadata.snapshots}
-    snapshot = table.current_snapshot()
+    snapshot, found = table.current_snapshot(), []
+    parent: int | None = None
     while snapshot is not None:
-        summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        if days := json.loads(summary.get(DAYS_PROPERTY, "[]")):
-            item = LastPublication(summary[RUN_PROPERTY], snapshot.snapshot_id, summary[INPUTS_PROPERTY])
-            yield tuple(map(date.fromisoformat, days)), item
-        snapshot = snapshots.get(snapshot.parent_snapshot_id or 0)
+        found.append(
+            MainSnapshot(snapshot.snapshot_id, snapshot.summary.additional_properties if snapshot.summary else {})
+        )
+        parent = snapshot.parent_snapshot_id
+        snapshot = snapshots.get(parent or 0)
+    return MainHistory(snapshots=tuple(found), whole=parent is None)

@@ -9,6 +9,7 @@ from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.catalogs import QUESTION
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import day_seals
 from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
@@ -46,7 +47,7 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
     """The day's versions by seals and tables. Raises RequestError for a day that was never sealed nor published."""
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     seals = day_seals(store, layout, day)
-    table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
+    table, quarantine = (load_table(settings, name, QUESTION) for name in (stream.table, stream.quarantine_table))
     seen = last_publication(table, day)
     if not seals and seen is None:
         raise RequestError(

@@ -66,6 +66,7 @@ def read_claims(
     seal = seals.get(wanted)
     if seal is not None:
         check.equal("time zone of the days", expected=time_zone, found=seal.time_zone, where=key)
+        _compare_named(store, layout, seal, check)
     basis = seal
     while basis is not None and basis.rolled_back_to is not None:
         basis = seals.get(basis.rolled_back_to, replace(basis, rolled_back_to=None))
@@ -78,6 +79,16 @@ def read_claims(
         latest=wanted == max(bodies),
         snapshots=frozenset(item.snapshot_id for item in seals.values()),
     )
+
+
+def _compare_named(store: ObjectStore, layout: Layout, seal: Seal, check: ProofPart) -> None:
+    """The list of objects and the seal of the day before are those that the seal names by their digests."""
+    named = {layout.object_list_key(seal.day, seal.objects.sha256): ("the list of objects", seal.objects.sha256)}
+    if (before := seal.previous_day) is not None:
+        named[layout.seal_key(before.day, before.version)] = ("the seal of the day before", before.digest)
+    for key, (what, expected) in named.items():
+        body = store.get(key)
+        check.equal(what, expected=expected, found="no object" if body is None else digest(body), where=key)
 
 
 def _basis(seal: Seal) -> Basis:

@@ -4,6 +4,7 @@ Nothing comes from the plan, the ledger or the seal's figures. The seal claims w
 of the day's archive and tables are read, and all of Kafka's records that are left.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from datetime import date
 from pyiceberg.table import Table
 
 from tidemark.core.errors import FormatError
+from tidemark.core.instruments import VERIFY_DIFFERENCES
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
@@ -22,6 +24,7 @@ from tidemark.settings import Settings
 from tidemark.tables.reader import load_table
 from tidemark.tables.snapshot_summary import RUN_PROPERTY
 from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
+from tidemark.telemetry.steps import export_step
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.claims import Claims, compare_ranges, compare_reach, read_claims
 from tidemark.verify.kafka_check import KafkaSide
@@ -50,9 +53,26 @@ def verify_day(
     """Recompute the proof of a day and compare it with the seal of a version, the latest by default.
 
     Raises ConfigError for an unknown stream, RequestError for what was never sealed, ServiceError if S3 does not
-    answer. If Kafka does not answer, its checks are unknown.
+    answer. If Kafka does not answer, its checks are unknown. The metrics of step ``verify`` are exported.
     """
     stream = load_stream(stream_name, settings.streams_dir)
+    began = time.monotonic()
+    found = None
+    try:
+        found = _verify(settings, stream, day, version, progress)
+    finally:
+        export_step(
+            deployment=settings.deployment,
+            stream=stream.name,
+            step="verify",
+            seconds=time.monotonic() - began,
+            failed=found is None,
+            figures={} if found is None else {VERIFY_DIFFERENCES: sum(check.total for check in found.checks)},
+        )
+    return found
+
+
+def _verify(settings: Settings, stream: Stream, day: date, version: int | None, progress: Progress) -> Verification:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     sealed = ProofPart(name="seal")
     claims = read_claims(store, layout, stream.time_zone, day, version, check=sealed)
@@ -90,6 +110,7 @@ def _result(stream: Stream, day: date, claims: Claims, checks: list[ProofPart]) 
         version=claims.version,
         seal=claims.key,
         lost=count(gap.range for item in logs for gap in item.gaps),
+        approval=claims.seal.approval if claims.seal is not None else None,
         checks=tuple(checks),
     )
 

@@ -1,9 +1,10 @@
 """A verification's result: checks with their differences, and one verdict."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
+from tidemark.core.approval import Approval
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
 Status = Literal["holds", "differs", "unknown", "expired"]
@@ -64,13 +65,16 @@ class ProofPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The checks of one version of a day, in order. ``lost`` is the number of offsets that its seal calls lost."""
+    """The checks of one version of a day, in order. ``lost`` is the number of offsets that its seal calls lost,
+    ``approval`` who approved the day.
+    """
 
     stream: str
     day: str
     version: int
     seal: str
     lost: int
+    approval: Approval | None = None
     checks: tuple[ProofPart, ...]
 
     @property
@@ -80,8 +84,3 @@ class Verification:
         if "differs" in found:
             return "disproven"
         return "unknown" if "unknown" in found or not self.checks else "proven"
-
-    def to_value(self) -> dict[str, Any]:
-        """As JSON."""
-        checks = [{**asdict(check), "status": check.status} for check in self.checks]
-        return {**asdict(self), "verdict": self.verdict, "checks": checks}

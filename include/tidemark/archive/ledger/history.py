@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, touched, within
+from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, span_of, touched, within
 from tidemark.archive.ledger.segment import Tables
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
@@ -117,6 +117,17 @@ class History:
             return None
         days = self._day[self._log[self._day_range] == self._logs.index(log)]
         return date.fromordinal(int(days.max()) + EPOCH_DAY) if len(days) else None
+
+    def size(self, day: date) -> tuple[int, int]:
+        """The day's archived rows, and the objects that hold them. Each copy of an offset counts."""
+        own = self._day == day.toordinal() - EPOCH_DAY
+        return int(self._day_rows[own].sum()), len(np.unique(self._day_file[own]))
+
+    def files_of(self, day: date) -> list[DataFile]:
+        """The files with rows of the day, in all copies, by log and first offset."""
+        found = self._data_files(self._day == day.toordinal() - EPOCH_DAY)
+        files = {file.key: file for own in found.values() for file in own}
+        return sorted(files.values(), key=lambda file: (file.log, file.first_offset, file.key))
 
     def archived(self, log: TopicPartition) -> OffsetSet:
         """Every offset of the log that some range holds."""
@@ -334,6 +345,7 @@ class History:
                     max_timestamp_us=raw["max_us"],
                     days=parts[file],
                     checksum=raw["checksum"],
+                    sha256=raw["sha256"],
                     out_of_bounds_rows=raw["out_of_bounds"],
                 )
             )
@@ -363,7 +375,7 @@ class History:
             # A range with rows of a planned day stays single: its density decides whether another copy is better.
             # A range without rows stays single: the first and last batch of a sequence give the times around a loss.
             by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows] & (self._rows[rows] > 0))
-            span[by_writer] = _span_of(own, start[by_writer], end[by_writer], batch[by_writer])
+            span[by_writer] = span_of(own, start[by_writer], end[by_writer], batch[by_writer])
         whole = (self._rows[rows] >= end - start) | (span >= 0)
         regular = alone(start, end) & whole & (start >= target.start) & (end <= target.end)
         # A sequence ends with its span: the evidence on its holes covers the span only.
@@ -385,14 +397,3 @@ class History:
                 )
             )
         return found
-
-
-def _span_of(proven: Sequence[BatchSpan], start: Ints, end: Ints, batch: Ints) -> Ints:
-    """The number of the writer's span that each range lies in; -1 for none. Spans are disjoint and in offset order."""
-    starts, ends, firsts, lasts = np.array(
-        [(item.range.start, item.range.end, item.batch, item.last_batch) for item in proven], dtype=np.int64
-    ).T
-    at = np.searchsorted(starts, start, "right") - 1
-    inside = (at >= 0) & (end <= ends[at]) & (batch >= firsts[at]) & (batch <= lasts[at])
-    found: Ints = np.where(inside, at, -1)
-    return found

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidemark.archive.ledger.arrays import column
 from tidemark.core.codec import decode, encode
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.errors import FormatError
@@ -33,7 +34,7 @@ _INT = pa.int64()
 RANGES = pa.schema([(name, _INT) for name in ("log", "writer", "batch", "start", "end", "rows")])
 FILES = pa.schema(
     [(name, _INT) for name in ("range", "bytes", "rows", "first_offset", "last_offset", "min_us", "max_us")]
-    + [("key", pa.string()), ("checksum", pa.string()), ("out_of_bounds", _INT)]
+    + [("key", pa.string()), ("checksum", pa.string()), ("sha256", pa.string()), ("out_of_bounds", _INT)]
 )
 DAYS = pa.schema([(name, _INT) for name in ("range", "file", "day", "rows", "first_offset", "last_offset")])
 REPLACED = pa.schema([(name, _INT) for name in ("log", "writer", "batch")])
@@ -124,7 +125,7 @@ class Tables:
     def take_files(self, rows: Sequence[int]) -> pa.Table:
         """Rows of the files table, ascending; only the row groups that hold them are read."""
         if self.files is not None:
-            return self.files.take(pa.array(rows, _INT))
+            return self.files.take(column(rows, _INT))
         source = pq.ParquetFile(pa.BufferReader(self.files_body))
         taken, start = [FILES.empty_table()], 0
         left = list(rows)
@@ -132,7 +133,7 @@ class Tables:
             end = start + source.metadata.row_group(group).num_rows
             here = [row - start for row in left if row < end]
             if here:
-                taken.append(source.read_row_group(group).take(pa.array(here, _INT)))
+                taken.append(source.read_row_group(group).take(column(here, _INT)))
                 left = left[len(here) :]
             start = end
         return pa.concat_tables(taken)
@@ -260,15 +261,14 @@ def _file_row(at: int, file: DataFile) -> tuple[Any, ...]:
         file.max_timestamp_us,
         file.key,
         file.checksum,
+        file.sha256,
         file.out_of_bounds_rows,
     )
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
+    return pa.table([column(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema)
 
 
 def _read(body: pa.Buffer, columns: Sequence[str] | None = None) -> pa.Table:

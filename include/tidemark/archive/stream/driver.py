@@ -32,6 +32,7 @@ from tidemark.spark.monitor import Monitor
 from tidemark.spark.same_topic import TopicPoll
 from tidemark.spark.streaming import (
     bind_checkpoint,
+    executor_watch,
     kafka_source,
     log_event,
     start_query,
@@ -52,7 +53,7 @@ def run_archive(stream: Stream, settings: Settings, *, available_now: bool = Fal
 
     Raises a TidemarkError that names what stopped the stream. Nothing committed is ever undone.
     """
-    with stream_session(settings, f"tidemark-archive-{stream.name}") as spark:
+    with stream_session(settings, f"tidemark-archive-{stream.name}", "archive", stream) as spark:
         archive(spark, stream, settings, available_now=available_now)
 
 
@@ -95,7 +96,9 @@ class _Driver:
         checkpoint = Checkpoint(store=store, prefix=layout.checkpoint_prefix("archive"), topic=stream.topic)
         logs = describe_topic(settings.kafka, stream.topic)
         writer = checkpoint.writer()
-        before = None if writer is None else last_manifest(store, layout, writer)
+        # The last planned batch may lack its manifest, the one before it has one.
+        planned = checkpoint.newest() or 0
+        before = None if writer is None else last_manifest(store, layout, writer, near=planned - 2)
         require_same_topic(before, logs)
         url = bind_checkpoint(store, layout, "archive", logs[0])
         log_check = LogCheck.of(stream, settings, store)
@@ -186,11 +189,12 @@ class _Driver:
     def _await(self, query: StreamingQuery, alarm: Alarm | None) -> None:
         """Wait until the query ends, or until it shall stop and no batch runs."""
         batches, check_lease = self.batches, LeasePoll(self.lease, self.settings)
-        check_topic = TopicPoll(self.settings, self.stream.topic, self.topic_id)
+        check_topic, executors = TopicPoll(self.settings, self.stream.topic, self.topic_id), executor_watch(query)
         while not query.awaitTermination(POLL_S):
             self.monitor.beat()
             check_lease()
             check_topic()
+            executors.check()
             if alarm is not None and alarm.rings():
                 batches.pause.set()
             ending = stop_requested() or batches.pause.is_set()
@@ -204,7 +208,8 @@ class _Driver:
             # The signal reached the Python workers too. Nothing of the batch is visible; the next start repeats it.
             log_event("batch given up", layer="archive", stream=self.stream.name, cause=str(failure))
             return
-        cause: TidemarkError = failure or task_error(error, where=f"archive of {self.stream.name}")
+        personal = self.stream.has_personal
+        cause: TidemarkError = failure or task_error(error, where=f"archive of {self.stream.name}", personal=personal)
         if _PLANNED_TWICE in str(error):
             cause = ConflictError(
                 "another writer planned this checkpoint's next batch",

@@ -15,9 +15,9 @@ from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.sections import Storage
 from tidemark.objects.checksum import RowChecksum
-from tidemark.objects.columns import checksum_of_rows
+from tidemark.objects.columns import checksum_of_rows, object_sha256
 from tidemark.objects.encoder import Encoder
-from tidemark.objects.footer import Footer, Stored, read_footer
+from tidemark.objects.footer import Footer, read_footer
 from tidemark.objects.schema import SCHEMA
 from tidemark.objects.upload import Upload
 from tidemark.s3 import ObjectStore
@@ -138,9 +138,9 @@ class OpenFile:
                 topic_id=self._log.topic_id,
             )
             self._encoder.finish(footer)
-            size = self._upload.tell()
+            size, sha256 = self._upload.tell(), self._upload.sha256
             if not self._upload.complete():
-                size = self._same_object(footer).bytes
+                size, sha256 = self._same_object(footer)
         except BaseException:
             self.abort()
             raise
@@ -156,6 +156,7 @@ class OpenFile:
             max_timestamp_us=self._timestamps[1],
             days=self._days.value(),
             checksum=footer.checksum,
+            sha256=sha256,
             out_of_bounds_rows=self._out_of_bounds,
         )
 
@@ -163,7 +164,8 @@ class OpenFile:
         """Abort the upload; nothing of the file becomes visible."""
         self._upload.abort()
 
-    def _same_object(self, ours: Footer) -> Stored:
+    def _same_object(self, ours: Footer) -> tuple[int, str]:
+        """Size and SHA-256 of the object of an earlier attempt."""
         where = f"s3://{self._target.store.bucket}/{self.key}"
         stored = read_footer(self._target.store, self.key)
         if stored is None:
@@ -191,7 +193,7 @@ class OpenFile:
                 where=where,
                 hint="Delete it: the next attempt writes it again",
             )
-        return stored
+        return stored.bytes, object_sha256(self._target.store, self.key)
 
 
 def _free_name(target: FileTarget, log: TopicPartition, name: DataName) -> DataName:

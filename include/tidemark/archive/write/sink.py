@@ -36,6 +36,7 @@ from tidemark.spark.failures import task_error
 from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, out_of_bounds
+from tidemark.spark.task_settings import task_settings
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
 _COLUMNS = ["file", "last", "task"]
@@ -100,7 +101,7 @@ def _written(
         with bounded_batches(frame.sparkSession):
             return frame.mapInArrow(write, _ROWS).collect()
     except (PySparkException, Py4JJavaError) as error:
-        raise task_error(error, where=f"archive of {stream.name}") from error
+        raise task_error(error, where=f"archive of {stream.name}", personal=stream.has_personal) from error
 
 
 @lru_cache(maxsize=1)
@@ -129,7 +130,7 @@ def _writer(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         target = FileTarget(
-            store=ObjectStore(settings),
+            store=ObjectStore(task_settings(settings)),
             layout=Layout(prefix=settings.prefix, stream=stream.name),
             part_bytes=stream.archive.part_bytes,
             settings=stream.archive_settings,

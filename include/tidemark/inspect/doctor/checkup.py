@@ -6,7 +6,7 @@ A check returns its lines, or raises an error, which becomes a failed line. What
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tidemark.core.errors import TidemarkError
 from tidemark.core.text import error_text
@@ -25,16 +25,6 @@ class Checkup:
     state: State
     found: str
     hint: str = ""
-
-    def to_value(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "subject": self.subject,
-            "name": self.name,
-            "state": self.state,
-            "found": self.found,
-            "hint": self.hint or None,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

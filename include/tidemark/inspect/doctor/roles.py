@@ -15,4 +15,4 @@ SETTINGS = "settings"
 WRITES_TABLES: frozenset[Role] = frozenset({"reconcile", "maintenance"})
 READS_TABLES: frozenset[Role] = WRITES_TABLES | {"reader"}
 USES_KAFKA: frozenset[Role] = frozenset({"archive", "speed", "replay", "reconcile", "reader"})
-USES_LIVE_KAFKA: frozenset[Role] = frozenset({"speed", "replay", "reader"})
+USES_LIVE_KAFKA: frozenset[Role] = frozenset({"speed", "replay", "reconcile", "reader"})

@@ -1,14 +1,16 @@
 """A quality check and its outcome as plain values, and their JSON form. No Spark here: the report reads them too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal, Self
 
+from tidemark.core.masking import MASK, masked_cause
+from tidemark.definitions.check_catalogue import named_columns
 from tidemark.definitions.sections import Check
+from tidemark.definitions.stream import Stream
 
-# Arguments every expectation takes from the library itself; a definition has no use for them.
-LIBRARY_KWARGS = {"id", "meta", "notes", "rendered_content", "batch_id", "catch_exceptions", "description", "windows"}
+COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
 # The library divides by the number of values; there are none on an empty day, nor where a definition is tried.
 NEEDS_VALUES = {"expect_column_kl_divergence_to_be_less_than"}
 
@@ -25,7 +27,8 @@ class Expected:
 
     @classmethod
     def of(cls, check: Check) -> Self:
-        """A check of the stream's definition."""
+        """A check of the stream's definition, which must not be switched off."""
+        assert check.severity != "none"
         return cls(expectation=check.expectation, kwargs=dict(check.kwargs), severity=check.severity, built_in=False)
 
 
@@ -33,7 +36,8 @@ class Expected:
 class CheckOutcome:
     """A check's result over the rows of ``day``, or of all days of the run where that is None.
 
-    ``success`` None is unknown. Every value is fit for JSON.
+    ``success`` None is unknown. Every value is fit for JSON. ``without_history``: too few earlier days can be compared
+    with. That blocks nothing, because a stream begins without any.
     """
 
     expected: Expected
@@ -42,10 +46,64 @@ class CheckOutcome:
     observed: Any
     exception: str | None = None
     examples: tuple[Any, ...] = ()
+    without_history: bool = False
+
+    @property
+    def passes(self) -> bool:
+        """Whether there is nothing to act on."""
+        return self.success is True or self.without_history
 
     @property
     def blocks(self) -> bool:
-        return self.expected.severity == "critical" and self.success is not True
+        return self.expected.severity == "critical" and not self.passes
+
+
+def masked(item: CheckOutcome, stream: Stream) -> CheckOutcome:
+    """The outcome without values of personal columns: counts stay, examples and observed values do not.
+
+    An expression over several columns may show any of them, as may an error.
+    """
+    if not stream.has_personal:
+        return item
+    exception = None if item.exception is None else masked_cause(item.exception)
+    if item.expected.built_in:
+        return replace(item, exception=exception, examples=tuple(_masked_row(row, stream) for row in item.examples))
+    columns = [column for _, column in named_columns(item.expected.expectation, item.expected.kwargs)]
+    if "unexpected_rows_query" not in item.expected.kwargs and not any(map(stream.is_personal, columns)):
+        return replace(item, exception=exception)
+    counts = isinstance(item.observed, Mapping) and "unexpected_count" in item.observed
+    observed = item.observed if counts or item.observed is None else MASK
+    return replace(item, exception=exception, observed=observed, examples=(MASK,) * len(item.examples))
+
+
+def _masked_row(row: Any, stream: Stream) -> Any:
+    """A row that a query of the platform's own has found, whose columns have the table's names."""
+    if not isinstance(row, Mapping):
+        return row
+    return {name: MASK if stream.is_personal(name) else value for name, value in row.items()}
+
+
+def explain(item: CheckOutcome) -> str:
+    """What a check judged, and what it saw, in one line."""
+    name = item.expected.about or item.expected.expectation
+    columns = columns_text(item.expected.kwargs)
+    subject = f"{name} ({columns})" if columns and not item.expected.about else name
+    if item.day is not None:
+        subject = f"{item.day}: {subject}"
+    if item.exception is not None:
+        return f"{subject}: could not be evaluated: {item.exception}"
+    return f"{subject}: {'unknown' if item.success is None else 'failed'}, observed {observed_text(item.observed)}"
+
+
+def columns_text(kwargs: Mapping[str, Any]) -> str:
+    """The columns that a check's arguments name."""
+    values = [kwargs[name] for name in COLUMN_ARGUMENTS if name in kwargs]
+    return ", ".join(str(column) for value in values for column in (value if isinstance(value, list) else [value]))
+
+
+def example_text(value: Any) -> str:
+    """A value that a check objects to; a row of several as one text."""
+    return ", ".join(f"{name} = {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
 def observed_text(value: Any) -> str:

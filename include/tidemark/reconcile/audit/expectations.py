@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidemark.core.text import printable
-from tidemark.reconcile.audit.checks import LIBRARY_KWARGS, CheckOutcome, Expected
+from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.json_values import clip, safe
 from tidemark.spark.failures import cause_line
 
@@ -23,6 +23,8 @@ def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[CheckOutcome]:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
+    import tidemark.expectations  # noqa: F401 - registers Tidemark's own
+
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     # Without persist=False the library caches the rows and leaves them cached.
@@ -33,12 +35,12 @@ def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[CheckOutcome]:
     # The library makes one of equal checks.
     distinct = [number for number, check in enumerate(checks) if _first_alike(checks, check) == number]
     try:
-        outcomes = _validated(batch, rows, {number: checks[number] for number in distinct})
+        outcomes = _validated(batch, {number: checks[number] for number in distinct})
     except Exception:  # noqa: BLE001 - one that the library breaks on takes the others with it, unless each is by itself
         outcomes = {}
         for number in distinct:
             try:
-                outcomes |= _validated(batch, rows, {number: checks[number]})
+                outcomes |= _validated(batch, {number: checks[number]})
             except Exception as error:  # noqa: BLE001 - whatever an expectation raises is its outcome
                 outcomes[number] = CheckOutcome(
                     expected=checks[number], success=False, observed=None, exception=_text(error)
@@ -51,7 +53,7 @@ def _first_alike(checks: Sequence[Expected], wanted: Expected) -> int:
     return next(number for number, check in enumerate(checks) if (check.expectation, check.kwargs) == alike)
 
 
-def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> dict[int, CheckOutcome]:
+def _validated(batch: Any, checks: Mapping[int, Expected]) -> dict[int, CheckOutcome]:
     """The outcomes by number; raises whatever the library does where it breaks on a check."""
     import great_expectations as gx
     from great_expectations.exceptions.exceptions import GreatExpectationsError
@@ -60,14 +62,9 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
     outcomes: dict[int, CheckOutcome] = {}
     suite = gx.ExpectationSuite(name="audit")
     for number, check in checks.items():
-        unwanted = ", ".join(sorted(LIBRARY_KWARGS & check.kwargs.keys()))
-        if unwanted:
-            refusal = f"not for a definition to give: {unwanted}"
-            outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=refusal)
-            continue
         try:
             configuration = ExpectationConfiguration(
-                type=check.expectation, kwargs=dict(check.kwargs), meta={"check": number}
+                type=check.expectation, kwargs=_kwargs(check), meta={"check": number}
             )
             suite.add_expectation(configuration.to_domain_obj())
         except (GreatExpectationsError, TypeError, ValueError) as error:  # a wrong name or argument in the YAML
@@ -78,11 +75,20 @@ def _validated(batch: Any, rows: DataFrame, checks: Mapping[int, Expected]) -> d
         )
         for item in result.results:
             number = int(item.expectation_config.meta["check"])  # the library may answer in another order
-            outcomes[number] = _outcome(checks[number], item, rows)
+            outcomes[number] = _outcome(checks[number], item)
     return outcomes
 
 
-def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:
+def _kwargs(check: Expected) -> dict[str, Any]:
+    """The arguments as the library takes them. It warns of a condition that is a text of SQL."""
+    from great_expectations.expectations.row_conditions import PassThroughCondition
+
+    condition = check.kwargs.get("row_condition")
+    own = {} if condition is None else {"row_condition": PassThroughCondition(pass_through_filter=condition)}
+    return {**check.kwargs, **own}
+
+
+def _outcome(check: Expected, item: Any) -> CheckOutcome:
     exception = _exception(item.exception_info)
     result: Mapping[str, Any] = item.result or {}
     if "observed_value" in result:
@@ -93,9 +99,6 @@ def _outcome(check: Expected, item: Any, rows: DataFrame) -> CheckOutcome:
     success = bool(item.success) and exception is None
     if exception is None and not check.built_in and _saw_nothing(result):
         return CheckOutcome(expected=check, success=None, observed=observed)
-    if check.built_in and not success and exception is None and "unexpected_rows_query" in check.kwargs:
-        found = rows.sparkSession.sql(check.kwargs["unexpected_rows_query"], batch=rows)
-        examples = found.limit(EXAMPLES_MAX).collect()
     return CheckOutcome(
         expected=check,
         success=success,

@@ -7,24 +7,37 @@ that saw no value is unknown, which is no pass, unless the archive holds no reco
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, tzinfo
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.core.errors import ConflictError, QualityError
-from tidemark.reconcile.audit.checks import NEEDS_VALUES, CheckOutcome, Expected, observed_text
+from tidemark.definitions.own_checks import HISTORY_CHECKS, HOURLY_ROW_COUNTS, OWN_CHECKS, ROW_COUNT, STREAM_CHECKS
+from tidemark.definitions.stream import Stream
+from tidemark.reconcile.audit.checks import NEEDS_VALUES, CheckOutcome, Expected, explain, masked
+from tidemark.reconcile.audit.data_docs import write_data_docs
 from tidemark.reconcile.audit.expectations import evaluate
+from tidemark.reconcile.audit.figures import DayFigures
+from tidemark.reconcile.audit.from_statistics import answer
+from tidemark.reconcile.audit.history import Past, compared_days, judge
+from tidemark.reconcile.audit.measure import day_figures
+from tidemark.reconcile.audit.other_streams import against_streams
+from tidemark.reconcile.audit.past import past_figures
+from tidemark.reconcile.audit.profile import checks_of
 from tidemark.reconcile.held_days import may_wait, without_version
 from tidemark.reconcile.json_values import safe
+from tidemark.reconcile.lineage import step_with_lineage
 from tidemark.reconcile.results import AUDIT, REBUILD, AuditResult, DayCounts, HeldDay, RebuildResult
 from tidemark.run import Run
+from tidemark.spark.session import shuffles_for
+from tidemark.tables.column_statistics import DayStatistics, added_days
 from tidemark.tables.columns import DAY
 from tidemark.tables.iceberg import IcebergTable
+from tidemark.tables.reader import load_table
 
 _NAMED_MAX = 10
-_KEY = ["_topic_id", "_kafka_partition", "_offset"]
 
 
 def audit_run(run: Run, spark: SparkSession) -> None:
@@ -35,7 +48,7 @@ def audit_run(run: Run, spark: SparkSession) -> None:
     keep the version they have, and the run continues with its other days. Raises ConflictError where
     the run has published: the earlier audit's result stays.
     """
-    with run.step(AUDIT) as attempt:
+    with step_with_lineage(run, AUDIT) as attempt:
         rebuilt = run.require(REBUILD)
         table = IcebergTable(spark, run.settings, run.stream.table)
         if rebuilt.days and rebuilt.branch not in table.branches():
@@ -54,7 +67,10 @@ def audit_run(run: Run, spark: SparkSession) -> None:
         if rebuilt.branch is None or not rebuilt.days:
             attempt.result = replace(result, note="no day was rebuilt, so there is nothing to check")
             return
-        outcomes = _outcomes(run, table.read(rebuilt.branch), rebuilt)
+        with shuffles_for(spark, sum(item.published for item in rebuilt.days), run.spark_sizes):
+            outcomes, figures = _outcomes(run, table.read(rebuilt.branch), rebuilt)
+        docs = write_data_docs(run, outcomes, [item.day for item in rebuilt.days])
+        result = replace(result, figures=figures, data_docs=docs)
         attempt.result = result = _judged(run, result, rebuilt, outcomes)
         if not result.passed:
             may = may_wait(run, {item.day for item in rebuilt.days})
@@ -68,15 +84,29 @@ def audit_run(run: Run, spark: SparkSession) -> None:
             )
 
 
-def _outcomes(run: Run, branch: DataFrame, rebuilt: RebuildResult) -> list[CheckOutcome]:
+def _outcomes(run: Run, branch: DataFrame, rebuilt: RebuildResult) -> tuple[list[CheckOutcome], tuple[DayFigures, ...]]:
+    """Every check's outcome, and the figures of the days."""
     # A row without a day would otherwise escape every check.
     rows = branch.where(F.col(DAY).isin([item.day for item in rebuilt.days]) | F.col(DAY).isNull())
-    own = [Expected.of(item) for item in run.stream.batch.checks]
-    return [
+    stream = run.stream
+    days = [item.day for item in rebuilt.days]
+    checks = [Expected.of(item) for item in checks_of(stream, rows.schema)]
+    compared = [item for item in checks if item.expectation in HISTORY_CHECKS]
+    of_streams = [item for item in checks if item.expectation in STREAM_CHECKS]
+    own = [item for item in checks if item.expectation not in OWN_CHECKS]
+    table = load_table(run.settings, stream.table)
+    counted = added_days(table, rebuilt.staged.snapshot) if table is not None and rebuilt.staged else {}
+    figures = day_figures(rows, rebuilt, counted, compared, stream)
+    past = past_figures(run, compared_days(compared, days))
+    outcomes = [
         *(_rows_left(item) for item in rebuilt.days),
-        *evaluate(rows, built_in(rebuilt.days, rebuilt.deduplicated_by.key)),
-        *(outcome for item in rebuilt.days for outcome in _of_day(rows, own, item)),
+        *(masked(item, stream) for item in evaluate(rows, built_in(rebuilt.days, rebuilt.deduplicated_by.key))),
     ]
+    for counts, measured in zip(rebuilt.days, figures, strict=True):
+        outcomes += _of_day(rows, own, counts, counted.get(counts.day), stream)
+        outcomes += _against_history(compared, counts, measured, past, stream.zone)
+        outcomes += against_streams(run, rows.sparkSession, rows, of_streams, counts)
+    return outcomes, figures
 
 
 def _judged(run: Run, result: AuditResult, rebuilt: RebuildResult, outcomes: Sequence[CheckOutcome]) -> AuditResult:
@@ -113,31 +143,16 @@ def _held(failed: Sequence[CheckOutcome], may: Mapping[date, bool]) -> dict[date
 
 def built_in(days: Sequence[DayCounts], unique_key: Sequence[str] = ()) -> list[Expected]:
     """The checks every stream gets; ``unique_key`` are the columns it is deduplicated by."""
-    values = ", ".join(f"(DATE'{item.day}', {item.published}L)" for item in days)
-    counted = (
-        # Nothing in here comes from outside: days and numbers are the rebuild's.
-        f"SELECT d.day, d.expected, count(b._day) AS found FROM VALUES {values} AS d(day, expected) "  # noqa: S608
-        "LEFT JOIN {batch} b ON b._day = d.day GROUP BY d.day, d.expected HAVING count(b._day) <> d.expected"
-    )
-    key = ", ".join(_KEY)
-    unique = f"SELECT {key}, count(*) AS copies FROM {{batch}} GROUP BY {key} HAVING count(*) > 1"  # noqa: S608 - constants
-    by_key = []
-    if unique_key:
-        names = [f"`{name}`" for name in unique_key]
-        columns, whole = ", ".join([DAY, *names]), " AND ".join(f"{name} IS NOT NULL" for name in names)
-        twice = (
-            f"SELECT {columns}, count(*) AS copies FROM {{batch}} WHERE {whole} "  # noqa: S608 - columns of the table
-            f"GROUP BY {columns} HAVING count(*) > 1"
-        )
-        about = f"no two rows of a day have the same {', '.join(unique_key)}"
-        by_key = [_critical("unexpected_rows_expectation", {"unexpected_rows_query": twice}, about)]
+    rows = {
+        str(item.day): {"read": item.read, "quarantined": item.quarantined, "removed": item.duplicates_removed}
+        for item in days
+    }
+    about = f"no two rows of a day have the same {', '.join(unique_key)}"
+    by_key = [_critical("expect_key_to_be_unique", {"columns": [DAY, *unique_key]}, about)] if unique_key else []
     return [
         *by_key,
-        _critical("unexpected_rows_expectation", {"unexpected_rows_query": unique}, "every record occurs once"),
-        _critical(
-            "unexpected_rows_expectation", {"unexpected_rows_query": counted}, "each day has the rows the rebuild wrote"
-        ),
-        _critical("expect_column_values_to_not_be_null", {"column": DAY}, "every row has a day"),
+        _critical("expect_kafka_records_to_be_unique", {}, "every record occurs once"),
+        _critical("expect_rows_to_be_conserved", {"days": rows}, "each day has the rows the rebuild wrote"),
     ]
 
 
@@ -156,13 +171,20 @@ def _rows_left(counts: DayCounts) -> CheckOutcome:
     )
 
 
-def _of_day(rows: DataFrame, own: Sequence[Expected], counts: DayCounts) -> Iterator[CheckOutcome]:
-    """The stream's own checks on the rows of one day.
+def _of_day(
+    rows: DataFrame, own: Sequence[Expected], counts: DayCounts, files: DayStatistics | None, stream: Stream
+) -> Iterator[CheckOutcome]:
+    """The stream's own checks on the rows of one day, those in a scan that the statistics of its files do not answer.
 
     A day without a record has no values to check, and passes; its table as a whole can be judged.
     """
     day, empty = counts.day, not counts.read
-    for item in evaluate(rows.where(F.col(DAY) == day), own) if own else ():
+    whole = files if files is not None and files.rows == counts.published else None
+    answers = [answer(item, whole) if whole is not None else None for item in own]
+    left = [item for item, found in zip(own, answers, strict=True) if found is None]
+    scanned = iter(evaluate(rows.where(F.col(DAY) == day), left) if left else ())
+    for found in (next(scanned) if item is None else item for item in answers):
+        item = masked(found, stream)
         name = item.expected.expectation
         judged = item.exception is None or name in NEEDS_VALUES
         if empty and judged and not name.startswith("expect_table_"):
@@ -171,17 +193,17 @@ def _of_day(rows: DataFrame, own: Sequence[Expected], counts: DayCounts) -> Iter
             yield replace(item, day=day)
 
 
-def _explain(item: CheckOutcome) -> str:
-    name = item.expected.about or item.expected.expectation
-    column = item.expected.kwargs.get("column")
-    subject = f"{name} ({column})" if column and not item.expected.about else name
-    if item.day is not None:
-        subject = f"{item.day}: {subject}"
-    if item.exception is not None:
-        return f"{subject}: could not be evaluated: {item.exception}"
-    return f"{subject}: {'unknown' if item.success is None else 'failed'}, observed {observed_text(item.observed)}"
+def _against_history(
+    checks: Sequence[Expected], counts: DayCounts, measured: DayFigures, past: Past, zone: tzinfo
+) -> Iterator[CheckOutcome]:
+    """The checks of a day against earlier ones. Without a record, only the numbers of rows can be judged."""
+    for item in checks:
+        if not counts.read and item.expectation not in {ROW_COUNT, HOURLY_ROW_COUNTS}:
+            yield CheckOutcome(expected=item, day=counts.day, success=True, observed="no row to check")
+        else:
+            yield judge(item, measured, past, zone)
 
 
 def _explain_all(failed: Sequence[CheckOutcome]) -> str:
-    named = "; ".join(_explain(item) for item in failed[:_NAMED_MAX])
+    named = "; ".join(explain(item) for item in failed[:_NAMED_MAX])
     return named if len(failed) <= _NAMED_MAX else f"{named}; and {len(failed) - _NAMED_MAX} more"

@@ -19,6 +19,7 @@ from tidemark.core.seal import Seal
 from tidemark.core.targets import first_requested, reach_back, without_known_start
 from tidemark.kafka.positions import FirstRecord, first_records
 from tidemark.kafka.topics import logs_of
+from tidemark.logs import log_range
 from tidemark.run import Run
 
 _logger = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ def bound_losses(run: Run, plan: Plan) -> Plan:
     for item in logs:
         for gap in item.gaps:
             if gap.kind == "lost":
-                _logger.warning("%s", loss_text(item.target.log, gap, run.stream.zone))
+                text = loss_text(item.target.log, gap, run.stream.zone)
+                _logger.warning("%s", text, extra=log_range(item.target.log, gap.range))
     return replace(plan, logs=logs)
 
 

@@ -15,6 +15,8 @@ from tidemark.core.plan import LastBatch, LogRange, Plan, Target
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, seen_days
 from tidemark.core.transaction_holes import spans
+from tidemark.logs import add_log_context
+from tidemark.reconcile.lineage import run_started
 from tidemark.reconcile.plan.holes import classify_holes
 from tidemark.reconcile.plan.losses import bound_losses, find_earlier_losses, new_losses
 from tidemark.reconcile.plan.rewritten import require_same_records
@@ -28,16 +30,19 @@ from tidemark.reconcile.results import (
     PlanResult,
     RefillRange,
     RetentionNote,
+    Runway,
 )
 from tidemark.run import Run
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import latest_seals, unsealed_publications
-from tidemark.tables.snapshots import main_snapshots
+from tidemark.tables.snapshots import last_publications, main_snapshots
 
 _logger = logging.getLogger(__name__)
 
 
-def plan_run(run: Run, days: Sequence[date], force: bool, *, scheduled: bool = False) -> Plan:
+def plan_run(
+    run: Run, days: Sequence[date], force: bool, *, scheduled: bool = False, loss_accepted_by: str | None = None
+) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
     A day that an earlier run published and did not seal is planned too, whatever days this run is for.
@@ -48,11 +53,14 @@ def plan_run(run: Run, days: Sequence[date], force: bool, *, scheduled: bool = F
     """
     with run.step(PLAN) as attempt:
         requested = tuple(sorted(set(days)))
+        add_log_context(days=requested)
+        run_started(run, requested)
         # Before anything is read: publication is refused where another run publishes one of the days after this.
         main = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        unproven = unsealed_publications(run.store, run.layout, load_table(run.settings, run.stream.table), known=seals)
+        last = last_publications(load_table(run.settings, run.stream.table))
+        unproven = unsealed_publications(run.store, run.layout, last, known=seals)
         for day, seen in unproven.items():
             _logger.warning("%s is published by run %s and not proven: this run rebuilds and seals it", day, seen.run)
         planner = _Planner(run, archived.history(), requested, seals, force, scheduled, tuple(unproven))
@@ -75,6 +83,7 @@ def plan_run(run: Run, days: Sequence[date], force: bool, *, scheduled: bool = F
             requested=requested,
             force=force,
             scheduled=scheduled,
+            loss_accepted_by=loss_accepted_by,
             unproven=planner.unproven,
             main=main,
             plan=plan,
@@ -91,8 +100,9 @@ def finalize_plan_run(run: Run) -> Plan:
     Holes that are new since step ``plan``, or that the refill went into, get their evidence here. The next
     run refills what Kafka has in those.
 
-    Raises IncompleteError, naming every range, where a gap is left or offsets are lost that the stream does not
-    accept to lose (``batch.accept_loss``) and that no seal records; the plan is saved all the same.
+    Raises IncompleteError, naming every range, where a gap is left or offsets are lost that nobody accepts and that no
+    seal records; the plan is saved all the same. The stream (``batch.accept_loss``) or the request may accept them.
+    With ``losses`` in ``batch.approval`` the run continues to step ``approve``.
     """
     with run.step(FINALIZE_PLAN) as attempt:
         planned = run.require(PLAN)
@@ -115,7 +125,10 @@ def finalize_plan_run(run: Run) -> Plan:
             holes=None,
             retention=_retention(run, planner.history),
         )
-        _require_whole(run, plan, seals)
+        losses = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
+        asked = planned.loss_accepted_by is not None or "losses" in run.stream.batch.approval
+        _require_whole(run, plan, [] if asked else losses)
+        result = attempt.result = replace(result, losses=tuple(losses))
         if plan.days:
             refilled = [LogRange(log=item.log, range=item.range) for item in planned.refill if item.in_hole]
             evidence = KnownEvidence.of(seals, planned.plan.logs, refilled)
@@ -186,23 +199,36 @@ def _unfilled(plan: Plan) -> list[LogRange]:
 def _retention(run: Run, history: History) -> RetentionNote:
     """What Kafka holds after the run's end, for the report; an error of Kafka does not end the run."""
     try:
-        found = read_retention(run.settings.kafka, run.stream, history, datetime.now(UTC))
+        found = read_retention(run.settings.kafka, run.stream, history.first_missing, datetime.now(UTC))
     except ServiceError as error:
         return RetentionNote(summary=f"unknown: {error}", alarm=False, lines=())
     for line in found.lines():
         _logger.warning("retention: %s", line)
-    return RetentionNote(summary=found.summary, alarm=bool(found.late), lines=tuple(found.lines()))
+    return RetentionNote(
+        summary=found.summary,
+        alarm=bool(found.late),
+        lines=tuple(found.lines()),
+        alarm_hours=float(found.alarm_hours),
+        runways=tuple(
+            Runway(
+                topic=item.log.topic,
+                partition=item.log.partition,
+                hours_left=None if item.hours_left is None else round(float(item.hours_left), 2),
+            )
+            for item in found.waiting
+        ),
+    )
 
 
-def _require_whole(run: Run, plan: Plan, seals: Sequence[Seal]) -> None:
-    """No gap may be left. A loss must be accepted by the stream, or be recorded in a seal."""
+def _require_whole(run: Run, plan: Plan, lost: Sequence[str]) -> None:
+    """No gap may be left, and nothing may be lost that nobody accepts."""
     unfilled = [f"{gap} not refilled" for gap in _unfilled(plan)]
-    lost = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
     if not unfilled and not lost:
         return
     accept = (
-        "Set batch.accept_loss to seal the days without the lost records, and run them again. Losses recorded in a seal"
-        " are accepted from then on, and the setting may be taken back"
+        "To seal the days without the lost records, run them again and accept the loss: 'Accept losses' in the form of"
+        f" reconcile_{run.stream.name}, or 'tidemark reconcile' with --accept-loss. A loss that a seal records stops no"
+        " later run"
     )
     raise IncompleteError(
         "the archive does not hold every offset of the run's targets",

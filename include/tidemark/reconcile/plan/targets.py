@@ -75,14 +75,14 @@ def raise_log_starts(kafka: KafkaConnection, targets: Sequence[Target]) -> tuple
 
 def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool:
     """Whether the archive holds a range that reaches the end of the last of the days, in every partition, and no open
-    transaction hides a part of them.
+    transaction hides a part of them. An empty archive is not waited for: no stream has written to it yet.
 
     The first record after that end counts here, also one of a producer whose clock is fast: the plan step looks for
     records of the days after it, and the refill fetches them.
     """
     layout = Layout(prefix=settings.prefix, stream=stream.name)
     archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
-    return all(
+    return not archived or all(
         found.hidden is None and archived.get(log, (found.log_start, found.log_start))[1] >= found.position
         for log, found in _topic_ends(stream, settings, *_moments(stream, days)).items()
     )

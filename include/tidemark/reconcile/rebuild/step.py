@@ -25,8 +25,12 @@ from tidemark.core.errors import IncompleteError, TidemarkError, TransformError
 from tidemark.core.offsets import TopicPartition, count
 from tidemark.core.plan import LogRange, Plan, Slice
 from tidemark.definitions.stream import Stream
+from tidemark.reconcile.day_profile import DayProfile
 from tidemark.reconcile.fingerprints import plan_fingerprint, rows_fingerprint
 from tidemark.reconcile.held_days import days_to_hold_back, without
+from tidemark.reconcile.lineage import step_with_lineage
+from tidemark.reconcile.rebuild.profile import day_profiles
+from tidemark.reconcile.rebuild.recovered import recovered_rows
 from tidemark.reconcile.rebuild.row_counts import (
     RowsRead,
     day_counts,
@@ -41,12 +45,12 @@ from tidemark.spark import records
 from tidemark.spark.failing_record import with_record
 from tidemark.spark.failures import rebuild_error
 from tidemark.spark.process import PLATFORM_COLUMNS, classify, code_file, load_transform, process
+from tidemark.spark.session import ROWS_PER_TASK, shuffles_for
 from tidemark.spark.time_zone import require_same_clocks
 from tidemark.tables.columns import DAY, QUARANTINE_SCHEMA, branch_name, identity
 from tidemark.tables.deduplicate import Duplicates, find_duplicates, keyed
 from tidemark.tables.iceberg import IcebergTable
 
-ROWS_PER_TASK = 500_000
 FILES_MAX = 64
 SEARCH_S = 180.0  # for the record that the transformation fails on, among all of the days
 
@@ -77,6 +81,11 @@ def write_layout(offsets: int, days: int) -> tuple[int, str]:
     return tasks, "none" if days == 1 or tasks * days <= FILES_MAX else "hash"
 
 
+def offsets_read(plan: Plan) -> int:
+    """How many offsets the plan's slices have: the most rows that its rebuild reads."""
+    return count(item.range for item in plan.slices)
+
+
 def rebuild_run(run: Run, spark: SparkSession) -> None:
     """Write the plan's days to branch ``audit_<run>`` of the published and the quarantine table.
 
@@ -87,7 +96,7 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
     its contract or no longer fits the table, TransformError when it fails on a record, FormatError when an object of
     the archive is damaged.
     """
-    with run.step(REBUILD) as attempt:
+    with step_with_lineage(run, REBUILD) as attempt:
         require_same_clocks(spark, run.stream)
         plan = left = final_plan(run)
         by = run.stream.batch.deduplicate
@@ -104,16 +113,11 @@ def rebuild_run(run: Run, spark: SparkSession) -> None:
             if not left.days:
                 return
             try:
-                with _as_our_error(run, spark, left):
+                with _as_our_error(run, spark, left), shuffles_for(spark, offsets_read(left), run.spark_sizes):
                     rebuilt = attempt.result = _rebuild(run, spark, left, started, columns_changed)
                     require_conserved(rebuilt)
-                    differences = version_differences(
-                        run,
-                        IcebergTable(spark, run.settings, run.stream.table),
-                        branch_name(run.name),
-                        {item.day: item.version for item in left.days},
-                    )
-                attempt.result = replace(rebuilt, differences=differences)
+                    rebuilt = attempt.result = replace(rebuilt, profiles=_profiles(run, spark, rebuilt))
+                    attempt.result = _compared(run, spark, left, rebuilt)
             except TidemarkError as error:
                 unable = days_to_hold_back(run, left, error)
                 if not unable:
@@ -132,7 +136,7 @@ def _rebuild(
     ``columns_changed`` collects the table's changes over attempts, because the next attempt finds them made.
     """
     branch, days = branch_name(run.name), tuple(item.day for item in plan.days)
-    tasks, distribution = write_layout(count(item.range for item in plan.slices), len(days))
+    tasks, distribution = write_layout(offsets_read(plan), len(days))
     sources = _sources(run, spark, plan, days)
     table = IcebergTable(spark, run.settings, run.stream.table)
     quarantine = IcebergTable(spark, run.settings, run.stream.quarantine_table)
@@ -162,13 +166,33 @@ def _rebuild(
     )
 
 
+def _profiles(run: Run, spark: SparkSession, rebuilt: RebuildResult) -> tuple[DayProfile, ...]:
+    """The profiles of the days, from the rows on the run's branches."""
+    branch, days = branch_name(run.name), [item.day for item in rebuilt.days]
+    published = IcebergTable(spark, run.settings, run.stream.table).read(branch)
+    aside = None
+    if any(item.quarantined or item.duplicates_removed for item in rebuilt.days):
+        aside = IcebergTable(spark, run.settings, run.stream.quarantine_table).read(branch)
+    return day_profiles(published, aside, days, run.stream)
+
+
+def _compared(run: Run, spark: SparkSession, plan: Plan, rebuilt: RebuildResult) -> RebuildResult:
+    """The result with what the new versions change against those before them."""
+    versions = {item.day: item.version for item in plan.days}
+    table = IcebergTable(spark, run.settings, run.stream.table)
+    differences = version_differences(run, table, branch_name(run.name), versions)
+    return replace(rebuilt, differences=differences, recovered=recovered_rows(run, spark, versions))
+
+
 @contextmanager
 def _as_our_error(run: Run, spark: SparkSession, plan: Plan) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         code = code_file(run.stream, run.settings.streams_dir)
-        cause = rebuild_error(error, archive=f"archive of {run.stream.name}", code=code)
+        cause = rebuild_error(
+            error, archive=f"archive of {run.stream.name}", code=code, personal=run.stream.has_personal
+        )
         if isinstance(cause, TransformError):
             cause = with_record(cause, spark, plan.spans, partial(_transformed, run, spark, plan), seconds=SEARCH_S)
         raise cause from error

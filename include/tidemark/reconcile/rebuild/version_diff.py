@@ -6,9 +6,10 @@ late records cost little more than reading the day twice.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
-from functools import reduce
+from functools import partial, reduce
 from operator import and_, or_
 from typing import Any
 
@@ -19,7 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.core.errors import FormatError
-from tidemark.core.seal import Difference
+from tidemark.core.masking import MASK
+from tidemark.core.seal import Difference, Seal
+from tidemark.definitions.stream import Stream
 from tidemark.reconcile.json_values import safe
 from tidemark.reconcile.results import ChangedRow, ChangedValue, DayDifference
 from tidemark.run import Run
@@ -51,26 +54,52 @@ def version_differences(
     A day is left out where the earlier version's rows have expired or its files can't be read, because a rebuild mends
     those. The version's seal names the earlier rows.
     """
-    earlier = {
+    earlier = earlier_seals(run, versions)
+    if not earlier:  # most runs: not worth loading the table
+        return ()
+    loaded = load_table(run.settings, run.stream.table)
+    snapshots = earlier_snapshots(earlier, partial(published_at, loaded))
+    later = table.read(branch)
+    found = [item for snapshot, days in snapshots.items() for item in _readable(table.read_at(snapshot), later, days)]
+    return tuple(masked(item, run.stream) for item in sorted(found, key=lambda item: item.day))
+
+
+def earlier_seals(run: Run, versions: Mapping[date, int]) -> dict[date, Seal]:
+    """The seals of the versions before these, of the days that have one."""
+    return {
         day: seal
         for day, version in versions.items()
         if version > 1 and (seal := read_seal(run.store, run.layout, day, version - 1)) is not None
     }
-    if not earlier:  # most runs: not worth loading the table
-        return ()
-    snapshots: dict[int, list[date]] = {}
-    loaded = load_table(run.settings, run.stream.table)
+
+
+def earlier_snapshots(earlier: Mapping[date, Seal], snapshot_of: Callable[[Seal], int | None]) -> dict[int, list[date]]:
+    """The days by the snapshot with their earlier rows; without those whose rows have expired or can't be found."""
+    found: dict[int, list[date]] = {}
     for day, seal in earlier.items():
         try:
-            snapshot = published_at(loaded, seal)
+            snapshot = snapshot_of(seal)
         except FormatError as error:
-            _warn(day, error)
+            warn_unread(day, error)
             continue
         if snapshot is not None:
-            snapshots.setdefault(snapshot, []).append(day)
-    later = table.read(branch)
-    found = [item for snapshot, days in snapshots.items() for item in _readable(table.read_at(snapshot), later, days)]
-    return tuple(sorted(found, key=lambda item: item.day))
+            found.setdefault(snapshot, []).append(day)
+    return found
+
+
+def masked(difference: DayDifference, stream: Stream) -> DayDifference:
+    """The same without the values of personal columns."""
+    return replace(
+        difference,
+        examples=tuple(
+            replace(row, values=tuple(_masked_value(item, stream) for item in row.values))
+            for row in difference.examples
+        ),
+    )
+
+
+def _masked_value(item: ChangedValue, stream: Stream) -> ChangedValue:
+    return replace(item, before=MASK, after=MASK) if stream.is_personal(item.column) else item
 
 
 def _readable(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> list[DayDifference]:
@@ -83,7 +112,7 @@ def _readable(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> lis
             raise
         if len(days) > 1:
             return [item for one in days for item in _readable(earlier, later, [one])]
-        _warn(days[0], cause_line(str(error)))
+        warn_unread(days[0], cause_line(str(error)))
         return []
 
 
@@ -95,8 +124,9 @@ def _reads(rows: DataFrame, model: DataFrame) -> bool:
     return True
 
 
-def _warn(day: date, why: object) -> None:
-    _logger.warning("%s: no difference to the earlier version, because its rows can't be read: %s", day, why)
+def warn_unread(day: date, why: object) -> None:
+    """Log that a day is not compared with its earlier version."""
+    _logger.warning("%s: not compared with the earlier version, because its rows can't be read: %s", day, why)
 
 
 def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> list[DayDifference]:
@@ -106,7 +136,7 @@ def differences(earlier: DataFrame, later: DataFrame, days: Sequence[date]) -> l
     """
     sides = [_hashed(rows, later) for rows in (earlier, later)]
     before, after = (side.withColumn("_side", F.lit(sign)) for side, sign in zip(sides, (-1, 1), strict=True))
-    # Of a bucket that is the same on both sides every hash is there twice, so that their exclusive or is 0.
+    # Of a bucket that is the same on both sides every hash occurs twice, so their exclusive or is 0.
     sums = before.unionAll(after).groupBy(*_BUCKET).agg(F.sum("_side").alias("rows"), F.bit_xor("_row").alias("hash"))
     moved = sums.where("rows <> 0 OR hash <> 0").select(*_BUCKET)
     same = Difference(added=0, removed=0, changed=0)

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tidemark.core.delivery import FAILS_NO_RUN
 from tidemark.core.errors import FormatError
 from tidemark.core.outcome import Outcome, RunStep
 from tidemark.core.plan import Plan
-from tidemark.reconcile.results import FINALIZE_PLAN, PLAN, REFILL, STEPS, WAIT
+from tidemark.reconcile.report.values import StepReport
+from tidemark.reconcile.results import APPROVE, FINALIZE_PLAN, PLAN, REFILL, STEPS, WAIT
 from tidemark.run import Run
 
-OPTIONAL = frozenset({WAIT.name, REFILL.name})
+OPTIONAL = frozenset({WAIT.name, REFILL.name, APPROVE.name, *FAILS_NO_RUN})
 T = TypeVar("T")
 
 
@@ -31,31 +34,49 @@ class Outcomes:
         found = self.result(FINALIZE_PLAN) or self.result(PLAN)
         return found.plan if found else None
 
-    def states(self, run: Run) -> list[dict[str, Any]]:
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the last of the steps ended, in UTC; None if none has saved an outcome."""
+        ends = (
+            datetime.fromisoformat(item.started_at) + timedelta(seconds=item.seconds)
+            for item in self.by_step.values()
+            if item.started_at
+        )
+        return max(ends, default=None)
+
+    def states(self, run: Run) -> tuple[StepReport, ...]:
         """How each step ended. An outcome older than that of a step before it is marked as of an earlier attempt."""
         names = [step.name for step in STEPS]
         reached = [name for name in names if name in self.by_step]
-        states: list[dict[str, Any]] = []
+        states: list[StepReport] = []
         newest = ""
         for at, name in enumerate(names):
             found = self.by_step.get(name)
             if found is None:
                 skipped = name in OPTIONAL and any(names.index(other) > at for other in reached)
-                status = "not needed" if skipped else "not reached"
-                states.append({"name": name, "status": status, "seconds": None, "error": None, "key": None})
+                states.append(
+                    StepReport(
+                        name=name,
+                        status="not needed" if skipped else "not reached",
+                        seconds=None,
+                        error=None,
+                        started_at=None,
+                        key=None,
+                    )
+                )
                 continue
             states.append(
-                {
-                    "name": name,
-                    "status": "earlier attempt" if found.started_at < newest else found.status,
-                    "seconds": found.seconds,
-                    "error": found.error,
-                    "started_at": found.started_at or None,
-                    "key": run.key(name),
-                }
+                StepReport(
+                    name=name,
+                    status="earlier attempt" if found.started_at < newest else found.status,
+                    seconds=found.seconds,
+                    error=found.error,
+                    started_at=found.started_at or None,
+                    key=run.key(name),
+                )
             )
             newest = max(newest, found.started_at)
-        return states
+        return tuple(states)
 
 
 def read_outcomes(run: Run) -> Outcomes:

@@ -1,139 +1,115 @@
-"""The report as one HTML page: no script, no resource from elsewhere, every value escaped."""
+"""The report as one HTML page: no script, no resource from elsewhere, every value escaped, and a bound for its size."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tidemark.core.manifest import REFILL
-from tidemark.reconcile.audit.checks import number_text, observed_text
+from tidemark.core.delivery import FINDINGS
+from tidemark.core.text import cut
+from tidemark.definitions.own_checks import HOURLY_ROW_COUNTS
+from tidemark.reconcile.audit.checks import example_text, number_text, observed_text
+from tidemark.reconcile.report.figures import Drawn, outcome_names, page_figures
+from tidemark.reconcile.report.offset_axis import draw, writer_colours
 
+SIZE_MAX = 500_000  # bytes
 ROWS_MAX = 200
-WIDTH = 1000.0
-_SLIVER = 1.5
-_WRITER_COLOURS = 6
-_MINUTE = 60
+_FEWER = (ROWS_MAX, 60, 20, 5)  # entries of a list, until the page is small enough
+_RECTANGLES_MAX = 600  # of all logs together
+_TEXT_CHARACTERS, _SHORT_CHARACTERS = 4_000, 300
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BarSegment:
-    """One rectangle of a log's bar. ``x`` and ``width`` in the drawing's units; ``kind`` is its CSS class."""
-
-    kind: str
-    x: float
-    width: float
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """A log's bar: the main lane, the lane of overlaps below it, ticks for holes, and the labelled positions."""
-
-    segments: tuple[BarSegment, ...]
-    overlaps: tuple[BarSegment, ...]
-    holes: tuple[BarSegment, ...]
-    marks: tuple[tuple[float, str, str], ...]
+CONTENTS = (
+    ("use", "May I use it?"),
+    ("changes", "What changed"),
+    ("missing", "What is missing"),
+    ("rejected", "What was rejected"),
+    ("late", "How late"),
+    ("checks", "Checks"),
+    ("todo", "What to do"),
+    ("proof", "The proof"),
+)
+_TONES = {
+    "complete": "good",
+    "unchanged": "good",
+    "complete with losses": "warn",
+    "complete with holes": "warn",
+    "days held back": "warn",
+    "unfinished": "warn",
+    "waiting": "warn",
+    "failed": "bad",
+}
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The page of a report object as ``tidemark.reconcile.report.report`` makes it."""
-    environment = Environment(
-        loader=PackageLoader("tidemark.reconcile.report", ""),
+    """The page of a report as ``make_report`` gives it; with fewer entries in its lists if it would be too large."""
+    figures = page_figures(report)
+    page = ""
+    for rows_max in _FEWER:
+        page = _render(report, figures, rows_max)
+        if len(page.encode()) <= SIZE_MAX:
+            break
+    return page
+
+
+@cache
+def environment() -> Environment:
+    """The templates of the report and of the index, with their filters."""
+    found = Environment(
+        loader=PackageLoader("tidemark.reconcile.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number_text, "seconds": _seconds, "writer": short_writer, "observed": observed}
+    found.filters |= {
+        "number": number_text,
+        "seconds": _seconds,
+        "writer": short_writer,
+        "observed": observed,
+        "expectation": expectation,
+        "moment": _moment,
+        "text": _text,
+        "short": _short,
+        "examples": _examples,
+        "cell": _cell,
+        "change": change,
+        "weekdays": weekdays,
+        "lateness": lateness,
+        "delivery": delivery,
+    }
+    return found
+
+
+def _render(report: Mapping[str, Any], figures: Drawn, rows_max: int) -> str:
     colours = writer_colours(report["logs"])
-    longest = max((item["seconds"] or 0 for item in report["steps"]), default=0) or 1
-    return environment.get_template("report.html.j2").render(
-        **report,
-        colours=colours,
-        drawings=[draw(log, colours) for log in report["logs"]],
-        longest=longest,
-        total=sum(item["seconds"] or 0 for item in report["steps"]),
-        rows_max=ROWS_MAX,
+    logs = report["logs"][: max(1, rows_max // 5)]
+    rectangles = max(20, _RECTANGLES_MAX // max(1, len(logs)))
+    checks = report["quality"]["checks"]
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            **report,
+            contents=CONTENTS,
+            tone=_TONES[report["verdict"]["status"]],
+            charts=figures,
+            drawn=figures.drawn,
+            outcome_names=outcome_names(report),
+            newest_days=report["days"][-max(1, rows_max // 20) :],
+            checks=sorted(checks, key=lambda item: (not item["newly"], item["passes"])),
+            newly=newly(checks),
+            colours=colours,
+            drawn_logs=[(log, draw(log, colours, rectangles_max=rectangles)) for log in logs],
+            longest=max((item["seconds"] or 0 for item in report["steps"]), default=0) or 1,
+            total=sum(item["seconds"] or 0 for item in report["steps"]),
+            rows_max=rows_max,
+            log_rows=max(3, rows_max // max(1, len(logs) // 2)),
+        )
     )
-
-
-def writer_colours(logs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A CSS class per writer, in the order they first appear; every refill has the same one."""
-    colours: dict[str, str] = {}
-    streams = 0
-    for log in logs:
-        for used in log["used"]:
-            writer = used["writer"]
-            if writer in colours:
-                continue
-            if writer.startswith(REFILL):
-                colours[writer] = "refill"
-            else:
-                colours[writer] = f"w{streams % _WRITER_COLOURS}"
-                streams += 1
-    return colours
-
-
-def draw(log: Mapping[str, Any], colours: Mapping[str, str]) -> Drawing:
-    """The log's bar over ``[start, high watermark)``. Neighbours of one writer are drawn as one range."""
-    low, high = log["start"], max(log["high_watermark"], log["end"], log["start"] + 1)
-    scale = WIDTH / (high - low)
-
-    def segment(kind: str, start: int, end: int, title: str) -> BarSegment:
-        width = max((end - start) * scale, _SLIVER)
-        x = min((start - low) * scale, WIDTH - width)
-        return BarSegment(kind=kind, x=round(x, 2), width=round(width, 2), title=f"[{start:,}, {end:,}) {title}")
-
-    segments = [
-        segment(colours[writer], start, end, f"{ranges} range{'s' if ranges > 1 else ''} of {writer}")
-        for start, end, writer, ranges in _merged(log["used"])
-    ]
-    for name, title in (
-        ("lost", "lost"),
-        ("unfilled", "not refilled"),
-        ("pending", "after this run's end"),
-    ):
-        segments += [segment(name, item["start"], item["end"], title) for item in log[name]]
-    return Drawing(
-        segments=tuple(segments),
-        overlaps=tuple(
-            segment("overlap", item["start"], item["end"], f"archived {item['copies']} times")
-            for item in log["overlaps"]
-        ),
-        holes=tuple(
-            segment("hole", item["start"], item["end"], f"{item['missing']:,} without a record: {item['cause']}")
-            for item in log["holes"]
-        ),
-        marks=_marks(log, low, scale),
-    )
-
-
-def _merged(used: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str, int]]:
-    ranges: list[tuple[int, int, str, int]] = []
-    for item in used:
-        if ranges and ranges[-1][1] == item["start"] and ranges[-1][2] == item["writer"]:
-            start, _, writer, number = ranges[-1]
-            ranges[-1] = (start, item["end"], writer, number + 1)
-        else:
-            ranges.append((item["start"], item["end"], item["writer"], 1))
-    return ranges
-
-
-def _marks(log: Mapping[str, Any], low: int, scale: float) -> tuple[tuple[float, str, str], ...]:
-    """``(x, text anchor, label)`` of the positions below the bar; the end is left out where it is the watermark."""
-    marks = [(0.0, "start", f"start {low:,}")]
-    end = round((log["end"] - low) * scale, 2)
-    if log["high_watermark"] > log["end"]:
-        anchor = "middle" if WIDTH * 0.15 < end < WIDTH * 0.7 else "start" if end < WIDTH / 2 else "end"
-        if end > WIDTH * 0.15:
-            marks.append((min(WIDTH * 0.7, end), anchor, f"end of this run {log['end']:,}"))
-        marks.append((WIDTH, "end", f"high watermark {log['high_watermark']:,}"))
-    else:
-        marks.append((WIDTH, "end", f"end of this run = high watermark {log['end']:,}"))
-    return tuple(marks)
 
 
 def short_writer(writer: str) -> str:
@@ -149,7 +125,101 @@ def observed(check: Mapping[str, Any]) -> str:
     return observed_text(value)
 
 
+def expectation(name: str) -> str:
+    """An expectation's name in words."""
+    return name.removeprefix("expect_").replace("_", " ")
+
+
+def newly(checks: list[Mapping[str, Any]]) -> str:
+    """How many checks fail, and how many of them newly."""
+    failing = [item for item in checks if not item["passes"]]
+    new = sum(item["newly"] for item in failing)
+    if not checks:
+        return ""
+    if not failing:
+        unknown = sum(item["success"] is None for item in checks)
+        more = f" {unknown:,} had too few days to compare with." if unknown else ""
+        return f"{len(checks) - unknown:,} of {len(checks):,} checks passed.{more}"
+    return f"{len(failing):,} of {len(checks):,} checks did not pass, {new:,} of them newly."
+
+
+def change(day: Mapping[str, Any]) -> str:
+    """The change of a day's rows since the day before, in percent."""
+    before = day["before"]["read"] if day["before"] else 0
+    return "–" if not before or day["read"] is None else f"{100 * (day['read'] - before) / before:+,.1f} %"
+
+
+def weekdays(day: Mapping[str, Any]) -> str:
+    """The fewest and most rows of the same weekdays before."""
+    rows = [item["read"] for item in day["weekdays"]]
+    return f"{min(rows):,} to {max(rows):,}" if rows else "not sealed"
+
+
+def lateness(day: Mapping[str, Any]) -> str:
+    """How late the records of a day were, in a sentence."""
+    found, rows = day["profile"], day["read"]
+    if not found["hours"]:
+        return f"{day['day']} has no record."
+    if not found["late"]:
+        return "The event time is the record's own timestamp, so no record is late by it."
+    within = next((item["within_s"] for item in found["late"] if item["rows"] >= 0.99 * rows), None)
+    most = f"came within {duration(within)} of their event time" if within else "came at their event time"
+    if within is None:
+        last = found["late"][-1]
+        most = f"came later than {duration(last['within_s'])} after their event time, or earlier"
+    return f"99 % of the records {most}. The latest came {duration(found['latest_s'])} after it."
+
+
+def delivery(day: Mapping[str, Any]) -> str:
+    """What the delivery audit of a day counted, in a sentence."""
+    hours = day["delivery"]["hours"]
+    counts = {name: sum(item[name] for item in hours) for name in ("live", *FINDINGS)}
+    others = (
+        (sum(item["pending"] for item in hours), "may still be delivered, or Kafka has deleted them"),
+        (day["duplicates_removed"] or 0, "were removed from the table as duplicates by key"),
+        (day["delivery"]["archived"] - (day["read"] or 0), "were archived after the table was built"),
+    )
+    more = "".join(f" {number:,} {what}." for number, what in others if number > 0)
+    findings = ", ".join(f"{counts[name]:,} {name}" for name in FINDINGS)
+    return (
+        f"{day['published'] or 0:,} rows in the table, {counts['live']:,} records on the live topic: {findings}.{more}"
+    )
+
+
+def duration(seconds: int) -> str:
+    """A time span in its largest unit."""
+    for length, unit in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second")):
+        if seconds >= length:
+            number = round(seconds / length, 1)
+            return f"{number:g} {unit}{'' if number == 1 else 's'}"
+    return "0 seconds"
+
+
 def _seconds(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.1f} s" if value < _MINUTE else f"{int(value // _MINUTE)} min {int(value % _MINUTE):02} s"
+
+
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _text(value: str) -> str:
+    return cut(value, _TEXT_CHARACTERS)
+
+
+def _short(value: object) -> str:
+    return cut(", ".join(map(str, value)) if isinstance(value, list) else str(value), _SHORT_CHARACTERS)
+
+
+def _examples(check: Mapping[str, Any]) -> list[str]:
+    """Each value once, but no null, and no hour: what was observed names those."""
+    values = [] if check["expectation"] == HOURLY_ROW_COUNTS else check["examples"]
+    return list(dict.fromkeys(_short(example_text(value)) for value in values if value is not None))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)

@@ -147,7 +147,9 @@ class TransactionBatches:
                 return receipts(split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), RECEIPT))
         except (PySparkException, Py4JJavaError) as error:
             code = code_file(self.stream, self.settings.streams_dir)
-            raise task_error(error, where=f"speed stream {self.stream.name}", code=code) from error
+            raise task_error(
+                error, where=f"speed stream {self.stream.name}", personal=self.stream.has_personal, code=code
+            ) from error
 
     def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
         """The task's range. It is the log's first one as long as the log's position never moved."""

@@ -174,7 +174,9 @@ class _Replay:
                 done = self._deliver(plan, available)
         except (PySparkException, Py4JJavaError) as error:
             code = code_file(self._stream, self._settings.streams_dir)
-            cause = task_error(error, where=f"replay of {self._stream.name}", code=code)
+            cause = task_error(
+                error, where=f"replay of {self._stream.name}", personal=self._stream.has_personal, code=code
+            )
             if isinstance(cause, TransformError):
                 parts = [LogRange(log=log, range=span) for log, span in available.items()]
                 cause = with_record(cause, self._spark, parts, partial(self._transformed, spans=plan.ranges))

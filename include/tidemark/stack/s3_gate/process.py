@@ -1,10 +1,12 @@
-"""The gate as a process of the local stack, with one user for each role."""
+"""The gate as a process of the local stack, with the policies of roles for its users."""
 
 import secrets
 import ssl
 import sys
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
+from types import MappingProxyType
 
 from tidemark.connections.policies import ROLES, role_policy
 from tidemark.settings import Settings
@@ -15,24 +17,35 @@ from tidemark.stack.s3_gate.config import GateConfig, GateUser
 READY_S = 30
 # The set-up's own user: it may do everything, as the owner of a bucket.
 ADMIN = "admin"
+_BY_ROLE = MappingProxyType({role: (role,) for role in ROLES})
 _ALL = {"Sid": "All", "Effect": "Allow", "Action": ["s3:*", "kms:*"], "Resource": "*"}
 
 
 def stack_config(
-    file: Path, *, port: int, certificate: Certificate, upstream: Settings, prefix: str = "", kms_key: str = ""
+    file: Path,
+    *,
+    port: int,
+    certificate: Certificate,
+    upstream: Settings,
+    prefix: str = "",
+    kms_key: str = "",
+    roles: Mapping[str, Sequence[str]] = _BY_ROLE,
 ) -> GateConfig:
     """The configuration of a gate before the server of ``upstream``, for its bucket.
 
-    Each user is named after a role and has that role's policy. Their keys, and the sessions of roles, stay what they
-    are if ``file`` is an earlier start's. Raises what ``GateConfig.read`` raises for a file that is none.
+    Its users are ``ADMIN`` and those of ``roles``, each with the policies of its roles. Their keys, and the sessions of
+    roles, stay what they are if ``file`` is an earlier start's. Raises what ``GateConfig.read`` raises for a file that
+    is none.
     """
     before = GateConfig.read(file) if file.exists() else None
     known = {user.name: (user.access_key, user.secret_key) for user in (before.users if before else ())}
-    policies = {role: role_policy(role, bucket=upstream.bucket, prefix=prefix, kms_key=kms_key) for role in ROLES}
+    policies = {ADMIN: [{"Version": "2012-10-17", "Statement": [_ALL]}]}
+    for name, names in roles.items():
+        policies[name] = [role_policy(role, bucket=upstream.bucket, prefix=prefix, kms_key=kms_key) for role in names]
     users = []
-    for name, policy in {ADMIN: {"Version": "2012-10-17", "Statement": [_ALL]}, **policies}.items():
+    for name, of_user in policies.items():
         access_key, secret_key = known.get(name) or (f"AKIA{secrets.token_hex(8).upper()}", secrets.token_hex(20))
-        users.append(GateUser(name=name, access_key=access_key, secret_key=secret_key, policies=[policy]))
+        users.append(GateUser(name=name, access_key=access_key, secret_key=secret_key, policies=of_user))
     return GateConfig(
         port=port,
         certificate=str(certificate.certificate),

@@ -1,0 +1,52 @@
+"""Notifiers of Airflow as a setting names them: which class, and its arguments."""
+
+import json
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+# Arguments with such a name hold a secret. One that names a connection does not.
+_SECRET = re.compile(r"passw|secret|token|api_?key|webhook_url|private_?key|credential", re.IGNORECASE)
+
+
+class NotifierSetting(BaseModel):
+    """One notifier. ``kwargs`` are the arguments of its class; texts may be templates of Airflow."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    path: str = Field(alias="class", pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")
+    kwargs: dict[str, Any] = {}
+
+    @field_validator("kwargs")
+    @classmethod
+    def _has_no_secret(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        for name in _names(kwargs):
+            if _SECRET.search(name) and not name.endswith(("_conn_id", "_connection")):
+                raise ValueError(f"{name} is a secret: put it into a connection of Airflow, and name that one")
+        return kwargs
+
+    @property
+    def id(self) -> str:
+        """What distinguishes it from the others: another class or argument makes another notifier."""
+        text = json.dumps([self.path, self.kwargs], sort_keys=True)
+        return f"{self.path.rpartition('.')[2]}-{sha256(text.encode()).hexdigest()[:8]}"
+
+
+def different(items: tuple[NotifierSetting, ...]) -> tuple[NotifierSetting, ...]:
+    """The notifiers of a deployment, each once."""
+    if len({item.id for item in items}) < len(items):
+        raise ValueError("the same notifier is listed twice")
+    return items
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield str(name)
+            yield from _names(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _names(item)

@@ -1,0 +1,1 @@
+"""OpenLineage: which job of a stream reads and writes which dataset, and the events that say so."""

@@ -1,0 +1,101 @@
+"""The verdict on a day: one sentence first, then the reasons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, tzinfo
+
+from tidemark.core.day_summary import summarise
+from tidemark.core.days import day_end, seal_deadline
+from tidemark.core.seal import Seal
+from tidemark.inspect.last_run import LastRun
+from tidemark.inspect.status import GRACE
+from tidemark.pages.causes import RunCause
+from tidemark.pages.verdicts import State
+from tidemark.pages.words import number, plural, sentence, span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayVerdict:
+    """A day in a sentence, ``more`` about it, and whether a person is needed. ``details`` are what its last ``run``
+    reported, if that has not done its work. ``loss``: no run seals the day until a person accepts its loss."""
+
+    state: State
+    sentence: str
+    more: tuple[str, ...]
+    details: tuple[str, ...] = ()
+    run: str | None = None
+    loss: bool = False
+
+
+def day_verdict(
+    day: date,
+    seals: Sequence[Seal] | None,
+    last_run: LastRun | None,
+    cause: RunCause | None,
+    *,
+    zone: tzinfo,
+    now: datetime,
+    sealed_by: str | None = None,
+) -> DayVerdict:
+    """The verdict on a day. ``seals`` is None if they could not be read, ``cause`` is that of the last run.
+
+    ``sealed_by`` is the deadline on the next day, if the stream has one.
+    """
+    if seals is None:
+        return DayVerdict(state="unknown", sentence=f"Cannot tell whether {day} is complete.", more=())
+    run = last_run if last_run is not None and day in last_run.days else None
+    if run is not None and seals and seals[-1].run == run.name:
+        run = None  # it has sealed the day since it wrote its report
+    if seals:
+        found = _sealed(day, seals[-1])
+    else:
+        found = _unsealed(day, run, day_end(day, zone), seal_deadline(day, zone, sealed_by, GRACE), now)
+    if run is None or cause is None or not _needs_person(run):
+        return found
+    first = () if run.failed and not seals else (f"The last run: {sentence(run.title)}",)
+    if run.verdict == "waiting":  # the page shows what is asked
+        return replace(found, state="attention")
+    why = (*cause.sentences, *(["Every further run fails until a person accepts the loss."] if cause.loss else []))
+    return DayVerdict(
+        state="attention",
+        sentence=found.sentence,
+        more=(*why, *found.more) if not seals else (*found.more, *first, *why),
+        details=cause.details,
+        run=run.name,
+        loss=cause.loss,
+    )
+
+
+def _needs_person(run: LastRun) -> bool:
+    return run.failed or run.verdict in {"waiting", "days held back"}
+
+
+def _sealed(day: date, seal: Seal) -> DayVerdict:
+    newest = summarise(seal)
+    more = [f"{number(newest.published)} records are published in version {newest.version}."]
+    if seal.approval:
+        more.append(seal.approval.sentence)
+    if newest.unexplained:
+        more.append(f"{plural(newest.unexplained, 'offset')} without a row have no proven cause: see the proof below.")
+    if newest.quality == "warnings":
+        more.append("Checks of severity warning failed: see the checks below.")
+    if newest.lost_of_day:
+        text = f"{day} is sealed, and {plural(newest.lost_of_day, 'lost offset')} may belong to it."
+        return DayVerdict(state="attention", sentence=text, more=tuple(more))
+    return DayVerdict(state="good", sentence=f"{day} is complete.", more=tuple(more))
+
+
+def _unsealed(day: date, run: LastRun | None, end: datetime, deadline: datetime, now: datetime) -> DayVerdict:
+    if run is not None and run.verdict == "waiting":
+        text = f"{day} waits for a person's approval."
+        return DayVerdict(state="attention", sentence=text, more=("Readers see nothing of it until then.",))
+    if end > now:
+        left = span((end - now).total_seconds())
+        return DayVerdict(state="good", sentence=f"{day} is not over. It ends in {left}.", more=())
+    over = f"It ended {span((now - end).total_seconds())} ago and is not sealed."
+    if run is not None and _needs_person(run):
+        return DayVerdict(state="attention", sentence=f"{day} is missing: its last run failed.", more=(over,))
+    if now <= deadline:
+        return DayVerdict(state="good", sentence=f"{day} is not sealed yet.", more=(over,))
+    hint = "No failed run is known. Rebuild the day below, or check whether its DAG is paused."
+    return DayVerdict(state="attention", sentence=f"{day} is missing.", more=(over, hint))

@@ -1,0 +1,214 @@
+"""The page of a day: its verdict, versions, proof, checks and runs, and the forms of what a person can do."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import HTTPException, Path, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from tidemark.core.day_summary import latest_summaries
+from tidemark.core.errors import ConfigError
+from tidemark.core.layout import Layout
+from tidemark.core.seal import Seal
+from tidemark.definitions.stream import Stream, load_stream
+from tidemark.orchestration.steps import dag_id
+from tidemark.pages.days import day_verdict
+from tidemark.pages.part import Part, read_parts
+from tidemark.pages.proof import proof_rows
+from tidemark.pages.words import number
+from tidemark.reconcile.report.checks import CheckRow, check_rows
+from tidemark.reconcile.results import AUDIT, PLAN, AuditResult
+from tidemark.run import Run, run_name
+from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings, streams_dir
+from tidemark.tables.certificates import day_certificates
+from tidemark.tables.day_summaries import read_day_summaries
+from tidemark.tables.seals import day_seals
+from tidemark.tables.versions import Versions, day_versions
+from tidemark_airflow.connections import open_run, task_settings
+from tidemark_airflow.pages.access import PathDay, Readable, User, may
+from tidemark_airflow.pages.airflow_runs import OpenQuestion, one_run, open_questions, recent_runs
+from tidemark_airflow.pages.csrf import form_token
+from tidemark_airflow.pages.responses import html
+from tidemark_airflow.pages.run_causes import last_run_with_cause
+
+_SECONDS = 6.0  # above the catalog's limit for a question, so that the page shows its error
+_HISTORY_DAYS = 7
+_CERTIFICATES = {
+    "json": (re.compile(r"\d{4,}\.json"), "application/json"),
+    "objects": (re.compile(r"[0-9a-f]{64}\.objects"), "text/plain; charset=utf-8"),
+}
+_STARTED = {
+    "rebuild": "The rebuild was started.",
+    "accept-loss": "The rebuild that accepts the loss was started.",
+    "rollback": "The rollback was started.",
+    "approve": "The run was approved.",
+    "reject": "The run was rejected.",
+    "rebuild-instead": "The run ends, and a new one rebuilds its days.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayChecks:
+    """The checks of a day, and the run whose folder has the day's Data Docs."""
+
+    rows: tuple[CheckRow, ...] = ()
+    docs_run: str | None = None
+
+
+async def show_day(
+    request: Request, stream: Readable, day: PathDay, user: User, *, done: str = "", run: str = ""
+) -> Response:
+    """One day of a stream. ``done`` and ``run`` name what a form has just started."""
+    settings, now = await run_in_threadpool(task_settings), datetime.now(UTC)
+    definition = _definition(stream)
+    zone, sealed_by = (definition.zone, definition.batch.sealed_by) if definition else (UTC, None)
+    store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream)
+    jobs: dict[str, Callable[[], Any]] = {
+        "The seals": partial(day_seals, store, layout, day),
+        "The certificates": partial(day_certificates, store, layout, day),
+        "The last run": partial(last_run_with_cause, store, layout, stream, zone),
+        "The checks": partial(_checks, store, layout, stream, day),
+    }
+    if definition:
+        jobs["The tables"] = partial(_versions, settings, definition, day)
+    parts, runs, asked = await asyncio.gather(
+        run_in_threadpool(read_parts, jobs, seconds=_SECONDS),
+        recent_runs(request, user, stream, zone),
+        open_questions(request, user, stream),
+    )
+    seals: Part[tuple[Seal, ...]] = parts["The seals"]
+    tables: Part[Versions | None] = parts.get("The tables", Part())
+    last_run, cause = parts["The last run"].value or (None, None)
+    questions = await run_in_threadpool(_of_day, stream, day, asked)
+    own = tuple(item for item in runs.value or () if day in item.days)
+    return html(
+        request,
+        "day",
+        stream=stream,
+        day=day,
+        before=day - timedelta(days=1),
+        after=day + timedelta(days=1),
+        verdict=day_verdict(day, seals.value, last_run, cause, zone=zone, now=now, sealed_by=sealed_by),
+        last_run=parts["The last run"],
+        seals=seals,
+        certificates=parts["The certificates"],
+        proof=proof_rows(seals.value[-1]) if seals.value else (),
+        conserved=_conserved(seals.value[-1]) if seals.value else "",
+        checks=parts["The checks"],
+        runs=Part(value=own, error=runs.error),
+        questions=questions,
+        started=await _started(request, user, stream, done=done, run=run),
+        csrf=form_token(user),
+        may_run=await run_in_threadpool(may, request, user, stream, "run"),
+        may_answer=await run_in_threadpool(may, request, user, stream, "answer"),
+        may_accept=not seals.value,
+        tables=tables,
+        **_readable(tables.value, seals.value or ()),
+    )
+
+
+def show_certificate(stream: Readable, day: PathDay, name: Annotated[str, Path()]) -> Response:
+    """A certificate of the day, or the list of objects that one names, to be saved as a file."""
+    settings = task_settings()
+    layout = Layout(prefix=settings.prefix, stream=stream)
+    kind = _CERTIFICATES.get(name.rpartition(".")[2])
+    known = kind is not None and kind[0].fullmatch(name)
+    body = ObjectStore(settings).get(f"{layout.certificate_prefix}{day}/{name}") if known else None
+    if kind is None or body is None:
+        raise HTTPException(404, f"{day} of stream {stream} has no certificate {name}.")
+    file = f"{stream}-{day}-{name}" if name.endswith(".json") else name  # the certificate names its list
+    return Response(body, media_type=kind[1], headers={"Content-Disposition": f'attachment; filename="{file}"'})
+
+
+def _definition(stream: str) -> Stream | None:
+    """None for a broken definition: what S3 has of the day is shown all the same."""
+    try:
+        return load_stream(stream, streams_dir())
+    except ConfigError:
+        return None
+
+
+def _versions(settings: Settings, stream: Stream, day: date) -> Versions | None:
+    """What the tables have of a day, None for a day that was never sealed."""
+    layout = Layout(prefix=settings.prefix, stream=stream.name)
+    if not day_seals(ObjectStore(settings), layout, day):
+        return None
+    return day_versions(settings, stream, day)
+
+
+def _readable(found: Versions | None, seals: Sequence[Seal]) -> dict[str, Any]:
+    """The version that readers see, those that have expired, and those that can be brought back."""
+    if found is None:
+        return {"shown": None, "expired": (), "restorable": ()}
+    expired = tuple(item.seal.version for item in found.versions if item.expired)
+    newest = max((seal.version for seal in seals), default=None)
+    return {
+        "shown": next((item.seal.version for item in found.versions if item.published), None),
+        "expired": expired,
+        "restorable": tuple(seal.version for seal in seals if seal.version not in {newest, *expired}),
+    }
+
+
+def _conserved(seal: Seal) -> str:
+    removed = f" + {number(seal.rows_removed)} removed as duplicates by key" if seal.rows_removed else ""
+    return (
+        f"{number(seal.rows_read)} rows read = {number(seal.rows_published)} published"
+        f" + {number(seal.rows_quarantined)} quarantined{removed}. Of archived copies of the same offsets,"
+        f" {number(seal.duplicates_trimmed)} were not read."
+    )
+
+
+def _checks(store: ObjectStore, layout: Layout, stream: str, day: date) -> DayChecks:
+    """The checks of the day's latest version, with those of the sealed days before."""
+    found = latest_summaries(read_day_summaries(store, layout, day - timedelta(days=_HISTORY_DAYS - 1), day))
+    rebuilt = {item.day: item.run for item in found.values()}
+    if day not in rebuilt:
+        return DayChecks()
+    with ThreadPoolExecutor(_HISTORY_DAYS, thread_name_prefix="checks") as pool:
+        audits = dict(zip(rebuilt, pool.map(partial(_audit, stream), rebuilt.values()), strict=True))
+    own = audits[day]
+    return DayChecks(rows=check_rows(audits), docs_run=rebuilt[day] if own and day in own.data_docs else None)
+
+
+def _audit(stream: str, run: str) -> AuditResult | None:
+    outcome = _run(stream, run).outcome(AUDIT)
+    return None if outcome is None else outcome.result
+
+
+def _run(stream: str, name: str) -> Run:
+    """By the name in keys, which stays the same if it is given as an id."""
+    assert run_name(name) == name
+    return open_run(stream, name)
+
+
+def _of_day(stream: str, day: date, found: Part[tuple[OpenQuestion, ...]]) -> Part[tuple[OpenQuestion, ...]]:
+    """The open approvals of runs that plan the day."""
+
+    def concerns(question: OpenQuestion) -> bool:
+        planned = open_run(stream, question.run).outcome(PLAN)
+        return bool(
+            planned
+            and planned.result
+            and day in {*planned.result.requested, *(item.day for item in planned.result.plan.days)}
+        )
+
+    if not found.value:
+        return found
+    return read_parts({"The open approvals": lambda: tuple(filter(concerns, found.value or ()))})["The open approvals"]
+
+
+async def _started(request: Request, user: User, stream: str, *, done: str, run: str) -> dict[str, str] | None:
+    """What a form has started, if Airflow knows the run."""
+    if done not in _STARTED or not run:
+        return None
+    dag = "tidemark_rollback" if done == "rollback" else dag_id(stream)
+    found = await one_run(request, user, dag, run)
+    return {"text": _STARTED[done], "state": found.state, "url": found.url} if found else None

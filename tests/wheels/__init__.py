@@ -1,0 +1,1 @@
+"""The two wheels, installed as other people install them."""
