@@ -12,9 +12,11 @@ TESTS ?= tests
 WORKERS ?= 2
 # The order of the files is that of tests/durations.json, longest first.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Without bytecode each process compiles what it imports: Great Expectations' import takes twice the time then.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: FORCE help install java postgres prometheus helm browser chart schemas check test test-quick measure-tests guards soak wheels demo docs secrets compose-test bench-archive bench-speed bench-plan bench-rebuild bench-audit bench-requests bench-late bench-pages bench-certificate lock clean
+.PHONY: FORCE help install java postgres prometheus helm browser chart schemas check test test-all test-quick measure-tests guards soak wheels demo docs secrets compose-test bench-archive bench-speed bench-plan bench-rebuild bench-audit bench-requests bench-late bench-pages bench-certificate lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -62,15 +64,18 @@ check: install ## Lint, types, layers, words
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --no-header tests/test_language.py
 
-test: install postgres prometheus helm browser ## Run the tests against a real Kafka, S3 server and Spark, in two processes (TESTS=path: some; WORKERS=0: one)
-	$(PYTEST) --durations 10 $(TESTS)
+test: install postgres prometheus helm browser ## Run the default tests against a real Kafka, S3 server and Spark: 12 minutes (TESTS=path: some; WORKERS=0: one process)
+	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) $(TESTS)
+
+test-all: install postgres prometheus helm browser ## Run both tiers of the tests, in an hour or more (TESTS=path: all of a part)
+	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) --mark "not soak" $(TESTS)
 
 test-quick: install ## Run the tests that need no server, and one day from Kafka to its proof: three minutes at most
-	$(PYTEST) -m "spine or not (services or soak)" $(TESTS)
+	$(PYTEST) -m "spine or not (services or soak or full)" $(TESTS)
 
 measure-tests: install postgres prometheus helm browser ## Run the tests, show where their time goes, and write how long each file takes
 	@rm -f .tidemark/measured.jsonl
-	$(PYTEST) --measure .tidemark/measured.jsonl $(TESTS)
+	$(PYTEST) -m "not soak" --measure .tidemark/measured.jsonl $(TESTS)
 	$(BIN)/python -m tests.measure .tidemark/measured.jsonl
 
 guards: install ## Switch each guard off in a copy of the project and show that a test notices; half an hour (GUARDS="name name": some)

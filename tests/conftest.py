@@ -33,7 +33,7 @@ from tidemark.spark.session import spark_session
 from tidemark.stack.java import BRIEF_JVM
 from tidemark.stack.local import LocalStack
 
-pytest_plugins = ["tests.progress", "tests.measure"]
+pytest_plugins = ["tests.tiers", "tests.progress", "tests.measure", "tests.failures"]
 
 TRANSFORM = """\
 def transform(records):

@@ -24,8 +24,10 @@ import psutil
 import pytest
 
 from tests.progress import DURATIONS, file_of, read_durations
+from tests.tiers import read_tiers
 
 EVERY_S = 0.25
+SLOW_S = 10.0  # tests above it have an entry of their own in durations.json
 _JAVA = {"kafka.Kafka": "broker", "s3proxy": "s3", "SparkSubmit": "spark"}
 
 
@@ -153,12 +155,22 @@ def main(path: str) -> None:
 
 def _keep_durations(phases: list[dict[str, Any]]) -> None:
     """Files that were not part of the run keep what an earlier one measured."""
-    measured: Counter[str] = Counter()
+    tiers, known = read_tiers(), read_durations()
+    measured: dict[str, Counter[str]] = {"default": Counter(), "full": Counter(), "slow": Counter()}
     for line in phases:
-        measured[file_of(line["name"])] += line["seconds"]
-    durations = {**read_durations(), **{file: round(seconds, 1) for file, seconds in measured.items()}}
-    kept = {file: seconds for file, seconds in sorted(durations.items()) if (DURATIONS.parents[1] / file).exists()}
-    DURATIONS.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
+        test, seconds = line["name"], line["seconds"]
+        measured["full" if tiers.why_full(test) else "default"][file_of(test)] += seconds
+        if line["kind"] == "call":  # a set-up's seconds are mostly those of fixtures that others use, too
+            measured["slow"][test] += seconds
+    durations = {
+        kind: {
+            name: round(seconds, 1)
+            for name, seconds in sorted({**known[kind], **found}.items())
+            if (DURATIONS.parents[1] / file_of(name)).exists() and (kind != "slow" or seconds > SLOW_S)
+        }
+        for kind, found in measured.items()
+    }
+    DURATIONS.write_text(json.dumps(durations, indent=0) + "\n", encoding="utf-8")
 
 
 def _table(title: str, lines: list[dict[str, Any]], key: Any, rows: int) -> str:

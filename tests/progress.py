@@ -1,27 +1,40 @@
 """The order of the test files, and how far the run has come.
 
-``durations.json`` has the seconds that each file took in a measured run (``make measure-tests`` writes it). Files go to
-the test processes longest first, so that none of the processes works alone at the end; and from the share of the
-seconds that is done follows the time that is left.
+``durations.json`` has the seconds that each file took in a measured run, by tier, and those of each test above ten
+seconds (``make measure-tests`` writes it). Files go to the test processes longest first, so that none of the processes
+works alone at the end; and from the share of the seconds that is done follows the time that is left.
 """
 
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.tiers import read_tiers
+
 DURATIONS = Path(__file__).parent / "durations.json"
-UNKNOWN_S = 5.0  # a file that was not there when the durations were measured
+UNKNOWN_S = 60.0  # a file that was not there when the durations were measured: better early than last and alone
 EVERY_S = 30.0
 PRIOR_S = 300.0  # the measured pace counts as that much of the run so far: the first tests start all servers
 
 
-def read_durations() -> dict[str, float]:
-    """Seconds by test file, relative to the project's root."""
-    found: dict[str, float] = json.loads(DURATIONS.read_text(encoding="utf-8"))
+def read_durations() -> dict[str, dict[str, float]]:
+    """Seconds in the tiers ``default`` and ``full`` by test file, and by test where it is ``slow``."""
+    found: dict[str, dict[str, float]] = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    return found
+
+
+def durations_of(nodeids: Iterable[str]) -> dict[str, float]:
+    """Seconds by file of the tiers that the tests belong to; files that were never measured are not in it."""
+    measured, tiers = read_durations(), read_tiers()
+    parts = {(file_of(nodeid), "full" if tiers.why_full(nodeid) else "default") for nodeid in nodeids}
+    found: dict[str, float] = {}
+    for file, tier in parts:
+        if file in measured[tier]:
+            found[file] = found.get(file, 0.0) + measured[tier][file]
     return found
 
 
@@ -33,13 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Show progress where a person or CI's log reads it: in the process that prints, not in those below it."""
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         processes = max(1, config.getoption("numprocesses", None) or 1)
-        config.pluginmanager.register(Progress(config, read_durations(), processes), "progress")
+        config.pluginmanager.register(Progress(config, processes), "progress")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Longest file first; a file's tests stay together, in their order. What uses the stack is marked so."""
-    durations = read_durations()
+    durations = durations_of(item.nodeid for item in items)
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("services")
@@ -72,9 +85,8 @@ class Work:
 class Progress:
     """Prints the time that is left, at most every 30 seconds, and at once the name of a test that fails."""
 
-    def __init__(self, config: pytest.Config, durations: Mapping[str, float], processes: int) -> None:
+    def __init__(self, config: pytest.Config, processes: int) -> None:
         self._config = config
-        self._durations = durations
         self._processes = processes
         self._work: Work | None = None
         self._began = self._shown = time.monotonic()
@@ -89,7 +101,7 @@ class Progress:
             self._begin(ids)
 
     def _begin(self, nodeids: Sequence[str]) -> None:
-        self._work = Work(nodeids, self._durations, self._processes)
+        self._work = Work(nodeids, durations_of(nodeids), self._processes)
         self._began = self._shown = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

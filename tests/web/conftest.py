@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -119,20 +120,31 @@ def keyed(settings: Settings, make_stream: Callable[..., Stream], produce: Produ
 
 
 @pytest.fixture(scope="session")
-def pages(stack: LocalStack, shown: Log, keyed: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
-    """The server over the local stack, which knows the DAGs of both streams."""
-    yield from serve(tmp_path_factory.mktemp("pages"), stack.env)
+def deployed(stack: LocalStack, shown: Log, keyed: Log, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The stack's variables, with a folder of both streams alone: hundreds of other tests' streams have no status yet,
+    and the home page reads as many as it can within its time limit."""
+    folder = tmp_path_factory.mktemp("deployed")
+    for log in (shown, keyed):
+        for file in stack.streams_dir.glob(f"{log.stream.name}.*"):
+            shutil.copy(file, folder)
+    return {**stack.env, "TIDEMARK_STREAMS_DIR": str(folder)}
 
 
 @pytest.fixture(scope="session")
-def down(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
+def pages(deployed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
+    """The server over the local stack, which knows the DAGs of both streams."""
+    yield from serve(tmp_path_factory.mktemp("pages"), deployed)
+
+
+@pytest.fixture(scope="session")
+def down(deployed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
     """A server whose Kafka, S3 and catalog do not answer."""
     with socket.socket() as nobody:  # bound, and not listening
         nobody.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{nobody.getsockname()[1]}"
         catalog = tmp_path_factory.mktemp("catalog") / "missing" / "catalog.db"
         variables = {
-            **stack.env,
+            **deployed,
             "TIDEMARK_KAFKA_BOOTSTRAP": closed,
             "TIDEMARK_S3_ENDPOINT": f"http://{closed}",
             "TIDEMARK_CATALOG_URI": f"jdbc:sqlite:{catalog}",
@@ -141,8 +153,8 @@ def down(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session")
-def hung(stack: LocalStack, shown: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
+def hung(deployed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
     """A server whose catalog accepts connections and never answers."""
     with hung_server(end_s=1800) as server:  # longer than a busy machine needs for the server and its tests
         catalog = {"TIDEMARK_CATALOG_TYPE": "rest", "TIDEMARK_CATALOG_URI": f"http://{server.address}"}
-        yield from serve(tmp_path_factory.mktemp("hung"), {**stack.env, **catalog})
+        yield from serve(tmp_path_factory.mktemp("hung"), {**deployed, **catalog})
