@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: FORCE help install java postgres prometheus helm browser chart schemas check test test-all test-quick measure-tests guards soak wheels demo docs secrets compose-test bench-archive bench-speed bench-plan bench-rebuild bench-audit bench-requests bench-late bench-pages bench-certificate lock clean
+.PHONY: FORCE help install classes java postgres prometheus helm browser chart schemas check test test-all test-quick measure-tests guards soak wheels demo docs secrets compose-test bench-archive bench-speed bench-plan bench-rebuild bench-audit bench-requests bench-late bench-pages bench-certificate lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  make %-13s  %s\n", $$1, $$2 }'
@@ -63,6 +63,9 @@ check: install ## Lint, types, layers, words
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --no-header tests/test_language.py
+
+classes: install
+	@$(BIN)/python -m tests.shared_classes
 
 test: install postgres prometheus helm browser ## Run the default tests against a real Kafka, S3 server and Spark: 12 minutes (TESTS=path: some; WORKERS=0: one process)
 	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) $(TESTS)

@@ -1,7 +1,8 @@
 """Spark's classes in a shared archive, which its JVMs map instead of loading and verifying each: a start costs 6 CPU
 seconds less. See JEP 350, dynamic class-data sharing.
 
-A JVM for which the archive does not fit starts as ever. Run as a program, this is what fills the archive.
+A JVM for which the archive does not fit starts as ever. ``make classes`` makes the archive; who starts Spark without it
+makes it first.
 """
 
 import fcntl
@@ -21,6 +22,7 @@ from tidemark.stack.java import BRIEF_JVM
 
 # What the JVM says of its archive would come between the lines that a test reads.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_FILL = "fill"  # the argument of the program whose classes the archive has
 _OPTIONS = "SPARK_SUBMIT_OPTS"  # of Spark's own JVMs, and no others
 
 
@@ -50,7 +52,7 @@ def spark_options(temporary: Path) -> dict[str, str]:
 def _fill(archive: Path) -> bool:
     unfinished = archive.with_suffix(".jsa.new")
     options = {**BRIEF_JVM, _OPTIONS: f"-XX:ArchiveClassesAtExit={unfinished} {_QUIET}"}
-    ended = subprocess.run([sys.executable, __file__], env={**os.environ, **options}, check=False, timeout=600)
+    ended = subprocess.run([sys.executable, __file__, _FILL], env={**os.environ, **options}, check=False, timeout=600)
     if ended.returncode != 0 or not unfinished.exists():
         return False
     unfinished.rename(archive)
@@ -89,4 +91,7 @@ def _end(spark: SparkSession) -> None:
 
 
 if __name__ == "__main__":
-    _use_spark()
+    if sys.argv[1:] == [_FILL]:
+        _use_spark()
+    else:
+        spark_options(Path())
