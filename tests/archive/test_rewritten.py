@@ -1,6 +1,8 @@
 """Kafka holds other records at archived offsets: found, bounded, named; at a start, in a batch, and in a plan."""
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from tests.archive.small import Small, micros, row_of
 from tests.conftest import MakeStream, Produce, Record
@@ -16,6 +19,7 @@ from tidemark.archive import rewritten
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.rewritten import ArchivedRecords, differing
+from tidemark.archive.stream.driver import archive
 from tidemark.archive.stream.log_check import LogCheck
 from tidemark.archive.write.last_records import LastRecords
 from tidemark.archive.write.sink import Written
@@ -30,6 +34,7 @@ from tidemark.kafka.log_ends import LogEnd
 from tidemark.kafka.topics import describe_topic
 from tidemark.objects.schema import SCHEMA
 from tidemark.reconcile.plan.rewritten import require_same_records
+from tidemark.reconcile.plan.step import plan_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -69,15 +74,18 @@ class Rewritten:
             made = self.small.commit(start, end, writer=writer, log=self.log, timestamp_type=timestamp_type)
         return made
 
-    def plan(self, on_rewrite: str = "stop") -> None:
-        """The comparison of step ``plan``."""
-        run = Run(
+    def run(self, on_rewrite: str = "stop") -> Run:
+        return Run(
             stream=accepting(self.small.stream, on_rewrite),
             settings=self.settings,
             store=self.small.store,
             layout=self.small.layout,
             name="run-1",
         )
+
+    def plan(self, on_rewrite: str = "stop") -> None:
+        """The comparison of step ``plan``."""
+        run = self.run(on_rewrite)
         history = read_archived(run.store, run.layout, run.stream).history()
         require_same_records(run, history)
 
@@ -174,6 +182,37 @@ def test_records_that_retention_removed_or_an_import_wrote_are_not_compared(worl
     for deleted in admin.delete_records([KafkaPartition(world.log.topic, 0, 110)]).values():
         deleted.result(60)
     world.plan()
+
+
+def test_neither_a_stream_nor_a_run_begins_over_other_records(world: Rewritten, spark: SparkSession) -> None:
+    world.kafka(73, 120)
+    world.archive(50, 100)
+    before = world.small.objects()
+    starts: tuple[Callable[[], object], ...] = (
+        lambda: archive(spark, world.small.stream, world.settings, available_now=True),
+        lambda: plan_run(world.run(), [START.date()], False),
+    )
+    for start in starts:
+        with pytest.raises(PositionError, match=re.escape(f"rewritten: {world.log} [73, 100)")):
+            start()
+    assert world.small.objects() == before
+
+
+def test_a_stream_compares_its_logs_before_each_manifest(
+    world: Rewritten, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the log had been truncated after the comparison at the start."""
+
+    def start(check: LogCheck, _before: Manifest | None, logs: Sequence[TopicPartition]) -> None:
+        check._last = {item.log: item for item in check.records.last(logs)}
+
+    monkeypatch.setattr(LogCheck, "start", start)
+    world.kafka(73, 120)
+    world.archive(50, 100)
+    with pytest.raises(PositionError, match=re.escape(f"rewritten: {world.log} [73, 100)")):
+        archive(spark, world.small.stream, world.settings, available_now=True)
+    history = read_archived(world.small.store, world.small.layout, world.small.stream)
+    assert history.manifests == 2
 
 
 class Leaders:

@@ -5,7 +5,7 @@ from tests.guards.guard import Guard
 _CORE = "include/tidemark/core/logged_record.py"
 _CHECK = "include/tidemark/archive/stream/log_check.py"
 _TESTS = "tests/archive/test_rewritten.py"
-_ELECTION = "tests/archive/test_unclean_election.py::test_logs_that_an_unclean_election_truncated_stop_stream_and_run"
+_BEGINS = f"{_TESTS}::test_neither_a_stream_nor_a_run_begins_over_other_records"
 _SAME = "tests/core/test_logged_record.py::test_a_record_is_the_same_rewritten_or_cannot_be_compared"
 
 GUARDS = (
@@ -103,7 +103,7 @@ GUARDS = (
         path="include/tidemark/archive/stream/driver.py",
         old="log_check.start(before, logs)",
         new="pass",
-        tests=(_ELECTION,),
+        tests=(_BEGINS,),
     ),
     Guard(
         name="rewritten-batch-checked",
@@ -111,7 +111,7 @@ GUARDS = (
         path="include/tidemark/archive/stream/micro_batches.py",
         old="last = self._log_check.before_commit(held, written)",
         new="last = written.last",
-        tests=(_ELECTION,),
+        tests=(f"{_TESTS}::test_a_stream_compares_its_logs_before_each_manifest",),
     ),
     Guard(
         name="rewritten-run-checked",
@@ -119,7 +119,7 @@ GUARDS = (
         path="include/tidemark/reconcile/plan/step.py",
         old="require_same_records(run, planner.history)",
         new="pass",
-        tests=(_ELECTION,),
+        tests=(_BEGINS,),
     ),
     Guard(
         name="rewritten-after-compaction",
