@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from tests.cluster import Cluster, cluster
 from tests.collector import Collector
 from tests.shared_classes import spark_options
+from tests.waiting import limited
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.installation import PROJECT
 from tidemark.kafka.topics import ensure_topic
@@ -104,15 +105,34 @@ def _without_streams() -> None:
 
 @pytest.fixture(autouse=True)
 def _stack_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test during which a server died says so, with the server's log."""
+    """A test during which a server died says so, with the server's log; the next test has it back, with its data."""
     yield
     if "stack" in request.fixturenames:
-        request.getfixturevalue("stack").processes.check()
+        processes = request.getfixturevalue("stack").processes
+        try:
+            processes.check()
+        finally:
+            for process in [item for item in processes if item.died]:
+                process.launch()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(autouse=True)
+def _spark_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test during which Spark's JVM died takes its process with it; the process that follows has a Spark."""
+    yield
+    if "spark" in request.fixturenames:
+        gateway: Any = request.getfixturevalue("spark").sparkContext._gateway
+        if (code := gateway.proc.poll()) is not None:
+            problem = f"Spark's JVM ended with {code} during {request.node.nodeid}"
+            if "PYTEST_XDIST_WORKER" not in os.environ:
+                pytest.exit(problem, 1)
+            os.write(2, f"{problem}\n".encode())
+            os._exit(1)
+
+
+@pytest.fixture(scope="module")
 def brokers(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A second cluster, of three brokers; see there. Only for tests that need it: it takes ten seconds to start."""
+    """A second cluster, of three brokers; see there. It ends with the file: its four JVMs take 1 GiB."""
     with cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
@@ -129,7 +149,8 @@ def store(settings: Settings) -> ObjectStore:
 
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> Iterator[SparkSession]:
-    session = spark_session(settings, "tidemark-tests")
+    with limited("the start of Spark", 300):
+        session = spark_session(settings, "tidemark-tests")
     yield session
     gateway: Any = session.sparkContext._gateway
     session.stop()

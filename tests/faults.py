@@ -3,13 +3,16 @@
 It forwards requests and answers byte for byte, the Host header too, so that signatures hold. A rule names the nth
 request of a method whose path and query match a pattern, and what happens to it, before the server sees it or after it
 answered. Faults are injected here because the product has no code for them.
+
+Conditional writes go to the server one after the other: S3Proxy asks whether there is an object and then writes it, so
+that two at once can both succeed, which S3 rules out.
 """
 
 import asyncio
 import re
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Literal, Self
 from urllib.parse import unquote
@@ -60,6 +63,7 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._one_writer = asyncio.Lock()
         self.log: list[tuple[str, str, int]] = []
         self.sent: list[tuple[str, str, dict[str, str]]] = []
 
@@ -142,15 +146,10 @@ class FaultProxy:
                 return False
             if rule.answer is not None:
                 return True
-        to_server.write(head + (_flipped(body) if rule is not None and rule.flip else body))
-        await to_server.drain()
-        answer = await server.readuntil(b"\r\n\r\n")
-        while b" 100 " in answer.split(b"\r\n", 1)[0]:
-            answer = await server.readuntil(b"\r\n\r\n")
+        message = head + (_flipped(body) if rule is not None and rule.flip else body)
+        async with self._one_writer if {"if-none-match", "if-match"} & fields.keys() else nullcontext():
+            answer, content = await _answer(method, message, server, to_server)
         status = int(answer.split(b" ", 2)[1])
-        answered = _fields(answer)
-        has_body = method != "HEAD" and status not in {204, 304}
-        content = await _body(server, answered) if has_body else b""
         if rule is not None and rule.when == "after":
             if not await self._apply(rule, method, target, to_client):
                 return False
@@ -160,7 +159,7 @@ class FaultProxy:
         cut = rule is not None and rule.truncate
         to_client.write(answer + (content[: len(content) // 2] if cut else content))
         await to_client.drain()
-        return not cut and answered.get("connection", "").lower() != "close"
+        return not cut and _fields(answer).get("connection", "").lower() != "close"
 
     async def _apply(self, rule: Rule, method: str, target: str, to_client: asyncio.StreamWriter) -> bool:
         """Do what the rule says; False where the connection is to be cut."""
@@ -183,6 +182,19 @@ class FaultProxy:
             await to_client.drain()
             self.log.append((method, target, status))
         return True
+
+
+async def _answer(
+    method: str, message: bytes, server: asyncio.StreamReader, to_server: asyncio.StreamWriter
+) -> tuple[bytes, bytes]:
+    """The server's answer to a message: its head, and its body as it came."""
+    to_server.write(message)
+    await to_server.drain()
+    head = await server.readuntil(b"\r\n\r\n")
+    while b" 100 " in head.split(b"\r\n", 1)[0]:
+        head = await server.readuntil(b"\r\n\r\n")
+    has_body = method != "HEAD" and int(head.split(b" ", 2)[1]) not in {204, 304}
+    return head, await _body(server, _fields(head)) if has_body else b""
 
 
 def _flipped(body: bytes) -> bytes:

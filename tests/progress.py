@@ -16,6 +16,7 @@ import pytest
 from tests.tiers import read_tiers
 
 DURATIONS = Path(__file__).parent / "durations.json"
+MACHINE = "tests/test_machine.py"
 UNKNOWN_S = 60.0  # a file that was not there when the durations were measured: better early than last and alone
 EVERY_S = 30.0
 PRIOR_S = 300.0  # the measured pace counts as that much of the run so far: the first tests start all servers
@@ -51,12 +52,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Longest file first; a file's tests stay together, in their order. What uses the stack is marked so."""
+    """The machine's file first, then the longest; a file's tests stay together, in their order.
+
+    What uses the stack is marked so.
+    """
     durations = durations_of(item.nodeid for item in items)
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("services")
-    items.sort(key=lambda item: (-durations.get(file_of(item.nodeid), UNKNOWN_S), file_of(item.nodeid)))
+
+    def place(item: pytest.Item) -> tuple[bool, float, str]:
+        file = file_of(item.nodeid)
+        return file != MACHINE, -durations.get(file, UNKNOWN_S), file
+
+    items.sort(key=place)
 
 
 class Work:

@@ -136,11 +136,19 @@ class Secured:
         self._over.set()
 
     def files(self) -> dict[str, bytes]:
-        """Everything below the stack's folder, and Spark's event logs, except for what must hold secrets."""
+        """Everything below the stack's folder, and Spark's event logs, except for what must hold secrets.
+
+        The servers run on: a file that is renamed or deleted meanwhile is not there.
+        """
         keepers = {path for pattern in KEEPERS for path in self.stack.folder.glob(pattern)}
         assert all(path.is_dir() or path.stat().st_mode & 0o077 == 0 for path in keepers), keepers
         found = [path for folder in (self.stack.folder, self.events) for path in folder.rglob("*")]
-        return {str(path): path.read_bytes() for path in found if path.is_file() and path not in keepers}
+        read = {}
+        for path in found:
+            with suppress(FileNotFoundError):
+                if path.is_file() and path not in keepers:
+                    read[str(path)] = path.read_bytes()
+        return read
 
     def objects(self) -> dict[str, bytes]:
         """Every object of the bucket, unpacked."""

@@ -22,13 +22,13 @@ MISNAMED = ("flights (copy)", "a b", "Orders", "orders_quarantine", "9lives", "x
 
 
 def refusal(folder: Path, text: str | bytes) -> ConfigError:
-    """The error of ``orders.yaml``, which is one line, shorter than a screen, and took less than a second of CPU."""
+    """The error of ``orders.yaml``, which is one line, shorter than a screen, and took no minutes of CPU."""
     path = folder / "orders.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
         load_stream("orders", folder)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10  # of most, a hundredth; a file that grows by itself takes hours
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1_000

@@ -25,6 +25,7 @@ from tests.lineage import LineageTool, Node, check_events, lineage_tool, reached
 from tidemark.archive.stream.driver import archive
 from tidemark.core.errors import IncompleteError
 from tidemark.installation import PROJECT
+from tidemark.lineage import emit
 from tidemark.lineage.datasets import LineageJob
 from tidemark.lineage.emit import FLUSH_S, emitter
 from tidemark.lineage.run_events import LineageEvent
@@ -208,21 +209,19 @@ def test_an_unreachable_lineage_tool_costs_one_warning_and_the_stream_continues(
     assert "hidden" not in caplog.text
 
 
-def test_a_lineage_tool_that_never_answers_costs_a_process_5_s_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lineage_tool_that_never_answers_is_waited_for_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         first = emitter()
-        seconds = []
-        for _ in range(3):
-            began = time.monotonic()
+        began = time.monotonic()
+        for wait_s in (FLUSH_S, 7200, 7200):  # longer than a test may take
+            monkeypatch.setattr(emit, "FLUSH_S", wait_s)
             emitter().send(_nothing)
             emitter().flush()
-            seconds.append(time.monotonic() - began)
+        assert time.monotonic() - began >= FLUSH_S
         assert emitter() is first
         named = {name for name in os.environ if name.startswith("OPENLINEAGE__TRANSPORT")}
         assert named == set(), "the client's own variables stay, and reach child processes"
-    assert FLUSH_S <= seconds[0] < FLUSH_S + 2
-    assert max(seconds[1:]) < 1
 
 
 def _nothing() -> LineageEvent:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,12 +100,10 @@ def test_the_wait_for_a_process_ends_at_once_when_an_essential_one_has_died(
         os.kill(kafka.pid, signal.SIGKILL)
         return False
 
-    began = time.monotonic()
-    with pytest.raises(StackError) as caught:
+    with pytest.raises(StackError) as caught:  # not after its time, which is longer than that of this test
         processes.start(
-            "stream", [sys.executable, "-c", SLEEPER], env={}, ready=never, timeout_s=120, log=tmp_path / "stream.log"
+            "stream", [sys.executable, "-c", SLEEPER], env={}, ready=never, timeout_s=7200, log=tmp_path / "stream.log"
         )
-    assert time.monotonic() - began < 20
     assert str(caught.value) == (
         f"a process of the local stack died: found kafka: ended by signal SIGKILL [log: {log}]."
         " Its last log lines:\nthe last words\nup"

@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.archive.compacting import WEEK, compaction, delete, make
+from tests.archive.conftest import through
 from tests.archive.small import NOW, ZONE, Small, hour, micros, time_of
 from tests.conftest import MakeStream
+from tests.faults import FaultProxy
 from tidemark.archive.ledger.ledger import compact, read_archived, rebuild
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError, FormatError
@@ -124,9 +126,9 @@ def test_after_a_crash_before_the_manifest_the_same_objects_are_reused(store: Ob
     assert small.ranges_in_use() == [(0, 12)]
 
 
-def test_two_compactions_at_once_replace_no_range_twice(store: ObjectStore) -> None:
+def test_two_compactions_at_once_replace_no_range_twice(settings: Settings, proxy: FaultProxy) -> None:
     """Both choose overlapping groups before either commits; one of them also has younger ranges."""
-    small = make(store)
+    small = make(ObjectStore(through(settings, proxy)))  # which lets one conditional write through at a time
     for start in range(0, 16, 2):
         small.commit(start, start + 2, at=NOW - timedelta(days=3 if start < 10 else 1))
     barrier = Barrier(2)

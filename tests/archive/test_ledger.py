@@ -8,8 +8,10 @@ from threading import Barrier
 import pytest
 from typer.testing import CliRunner
 
+from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, unique
+from tests.faults import FaultProxy
 from tidemark.archive.ledger import ledger
 from tidemark.archive.ledger.ledger import compact, read_and_compact, read_archived, rebuild, require_agreement
 from tidemark.archive.manifests import commit_batch
@@ -140,7 +142,10 @@ def test_planning_compacts_above_a_number_of_new_manifests(archive: Archive, mon
     assert (read.new, archive.read().new, archive.read().manifests) == (4, 0, 4)
 
 
-def test_of_many_compactions_at_once_one_wins_and_nothing_is_lost_or_doubled(archive: Archive) -> None:
+def test_of_many_compactions_at_once_one_wins_and_nothing_is_lost_or_doubled(
+    settings: Settings, proxy: FaultProxy
+) -> None:
+    archive = Archive(ObjectStore(through(settings, proxy)))  # which lets one conditional write through at a time
     for round_ in range(3):
         archive.commit(4, first=4 * round_)
         archive.commit(1, writer=f"refill-{round_}")

@@ -113,7 +113,7 @@ def test_a_step_renews_the_lease_while_it_works_and_then_keeps_it(log: Log, monk
 
     with holding(run):
         first = renewed()
-        wait_until(lambda: renewed() > first, "it is renewed", 30)
+        wait_until(lambda: renewed() > first, "it is renewed")
     check_lease(run)
     assert take(other) is not None
 
@@ -124,7 +124,7 @@ def test_an_application_renews_only_the_lease_that_its_run_has(log: Log, monkeyp
     taken(run)
     with renewing(run):
         first = holder_seen_by(other).renewed_at_us
-        wait_until(lambda: holder_seen_by(other).renewed_at_us > first, "it is renewed", 30)
+        wait_until(lambda: holder_seen_by(other).renewed_at_us > first, "it is renewed")
         release(run)  # as the report of a failed run does, while its application still works
         taken(other)
         body, update, rounds = run.store.get(run.layout.lease_key), ObjectStore.update, list[str]()
@@ -134,7 +134,7 @@ def test_an_application_renews_only_the_lease_that_its_run_has(log: Log, monkeyp
             return update(*arguments)
 
         monkeypatch.setattr(ObjectStore, "update", counted)
-        wait_until(lambda: len(rounds) >= 3, "it has tried again", 30)
+        wait_until(lambda: len(rounds) >= 3, "it has tried again")
         assert run.store.get(run.layout.lease_key) == body
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import time
 from datetime import date
 
 import pytest
@@ -24,7 +23,8 @@ from tidemark.reconcile.results import (
     WaitResult,
 )
 from tidemark.reconcile.seal import seal_run
-from tidemark.telemetry.steps import EXPORTS, TIMEOUT_S, export_step
+from tidemark.telemetry import steps
+from tidemark.telemetry.steps import EXPORTS, export_step
 from tidemark.verify.day import verify_day
 
 pytestmark = pytest.mark.conformance(55)
@@ -106,18 +106,14 @@ def test_an_unreachable_collector_costs_one_warning_and_no_step(
     assert "secret" not in caplog.text + "".join(capfd.readouterr())
 
 
-def test_a_collector_that_never_answers_takes_two_seconds_and_the_next_step_none(
+def test_a_collector_that_never_answers_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{silent.getsockname()[1]}/v1/metrics")
-        took = []
-        for _ in range(2):
-            began = time.monotonic()
+        for wait_s in (1, 7200):  # longer than a test may take
+            monkeypatch.setattr(steps, "TIMEOUT_S", wait_s)
             export_step(deployment="d", stream="s", step="plan", seconds=1, failed=False)
-            took.append(time.monotonic() - began)
-    assert took[0] < TIMEOUT_S + 2  # the first one imports OpenTelemetry
-    assert took[1] < 0.1
     assert len(warnings(caplog)) == 1
 
 

@@ -79,7 +79,7 @@ def test_a_day_of_a_deleted_topic_is_proven_by_archive_and_tables(
     assert check(verify(log), "kafka").status == "holds"
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
     admin.delete_topics([log.stream.topic])[log.stream.topic].result(timeout=60)
-    wait_until(lambda: not logs_of(settings.kafka, log.stream.topic), "the topic is deleted", 60)
+    wait_until(lambda: not logs_of(settings.kafka, log.stream.topic), "the topic is deleted")
     found = verify(log)
     assert (found.verdict, differences(found)) == ("proven", "")
     assert {item.name: item.status for item in found.checks if item.status != "holds"} == {"kafka": "expired"}

@@ -1,7 +1,5 @@
 """What to do about a failed call of S3 stands at the end of its error."""
 
-import time
-
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
@@ -77,11 +75,9 @@ def test_an_error_of_pyarrow_has_the_hint_of_the_same_error_of_s3(code: str, ope
     assert str(caught.value.hint).startswith(hint)
 
 
-def test_a_command_reports_within_10_s_that_s3_does_not_answer() -> None:
-    before = time.monotonic()
+def test_a_command_reports_that_s3_does_not_answer() -> None:
     with pytest.raises(ServiceError, match="S3 does not answer: found EndpointConnectionError"):
         require_s3(given(s3_endpoint="http://127.0.0.1:1"))
-    assert time.monotonic() - before < 10
 
 
 def test_a_profile_that_does_not_exist_is_named() -> None:

@@ -81,6 +81,6 @@ def clear(api: AirflowApi, stream: Stream, run_id: str) -> None:
     api._authorised("POST", f"/api/v2/dags/{dag_id(stream.name)}/clearTaskInstances", json=asked)
 
 
-def tasks(api: AirflowApi, stream: Stream, run_id: str) -> dict[str, tuple[str | None, int]]:
-    """The state and the number of tries of each task of the run."""
-    return {item.task: (item.state, item.tries) for item in api.task_states(dag_id(stream.name), run_id)}
+def states(api: AirflowApi, stream: Stream, run_id: str) -> dict[str, str | None]:
+    """The state of each task of the run."""
+    return {item.task: item.state for item in api.task_states(dag_id(stream.name), run_id)}

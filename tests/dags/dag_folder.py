@@ -28,7 +28,7 @@ def main(folder: str) -> None:
         "asked": while_parsing.splitlines(),
         "control": control.splitlines(),
         "connected": connected,
-        "seconds": seconds,
+        "cpu_seconds": seconds,
         "heavy": sorted({"pyspark", "great_expectations", "pandas", "pyarrow"} & set(sys.modules)),
         "errors": bag.import_errors,
         "dags": {name: _dag(dag) for name, dag in bag.dags.items()},

@@ -82,9 +82,9 @@ def flights(parsed: Mapping[str, Any]) -> dict[str, Any]:
     return dag
 
 
-def test_parsing_takes_less_than_a_second_and_imports_nothing_heavy(parsed: Mapping[str, Any]) -> None:
+def test_parsing_imports_nothing_heavy_and_takes_no_minutes(parsed: Mapping[str, Any]) -> None:
     assert parsed["heavy"] == []
-    assert parsed["seconds"] < 1
+    assert parsed["cpu_seconds"] < 5  # ten times what it takes here
 
 
 @pytest.mark.conformance(29)

@@ -27,6 +27,7 @@ from tests.dags.runs import (
     read_until,
     run_states,
     task_log,
+    tries_at_least,
     wait_for_dags,
     wait_for_kill,
 )
@@ -111,7 +112,7 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
     states = {step.name: ("success", 3) for step in STEPS}
     states |= dict.fromkeys(("approve", "delivery"), ("skipped", 1))  # nothing to ask, and no speed layer
     states |= {"rebuild": ("success", 5), "audit": ("success", 1)}  # the rebuild's application does both
-    assert {step.name: tasks[step.name] for step in STEPS} == states
+    assert tries_at_least(tasks, states) == states
     assert api.run_state(dag, run) == "success"
     name = run_name(run)
     assert days.seals() == [(str(SATURDAY), 1, name), (str(SUNDAY), 1, name)]
@@ -217,7 +218,8 @@ def test_a_killed_rebuild_and_a_backfill_beside_it_seal_each_day_once_and_whole(
     read_until(lambda: {api.run_state(BACKFILL, backfill), api.run_state(dag, run)} <= ENDED, two_days)
 
     tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
-    assert (tasks["rebuild"], tasks["seal"]) == (("success", 2), ("success", 1))
+    expected = {"rebuild": ("success", 2), "seal": ("success", 1)}
+    assert tries_at_least(tasks, expected) == expected
     of_saturday = f"{SATURDAY}__{backfill}__1"
     assert run_states(api, dag) == {run: "success", of_saturday: "success"}
     assert two_days.seals() == [(str(SATURDAY), 1, run_name(of_saturday)), (str(SUNDAY), 1, run_name(run))]

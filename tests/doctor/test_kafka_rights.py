@@ -17,12 +17,14 @@ from tidemark.inspect.doctor import kafka_rights
 from tidemark.inspect.doctor.checkup import Checkup, run_checks
 from tidemark.inspect.doctor.roles import USES_KAFKA, Role
 from tidemark.installation import PROJECT
+from tidemark.kafka import permitted as permitted_operations
 from tidemark.kafka.acls import Acl, acls
 from tidemark.kafka.names import marker_topic
 from tidemark.kafka.permitted import permitted
 from tidemark.kafka.reach import reach
 from tidemark.kafka.topics import admin_client, ensure_topic
 from tidemark.settings import Settings
+from tidemark.stack import acls as stack_acls
 from tidemark.stack.acls import grant
 from tidemark.stack.certificates import server_certificate
 from tidemark.stack.files import free_ports
@@ -82,7 +84,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
         passwords={user: secrets.token_hex(16) for user in (ADMIN, *LACKING)},
         plain_port=plain,
     )
-    processes = Processes()
+    processes, patch = Processes(), pytest.MonkeyPatch()
+    # A busy broker needs its time for so many users, and for each call.
+    patch.setattr(stack_acls, "TIMEOUT_S", 30 * len(LACKING))
+    patch.setattr(permitted_operations, "TIMEOUT_S", 30)
     try:
         node = Node(port=port, voters={1: controller}, security=security)
         start_kafka(processes, folder / "kafka", node, jars=PROJECT / ".tidemark/jars/kafka", log=folder / "kafka.log")
@@ -104,6 +109,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
             list(pool.map(grant_all_but_one, LACKING))
         yield SecuredBroker(port=port, security=security)
     finally:
+        patch.undo()
         processes.stop()
 
 

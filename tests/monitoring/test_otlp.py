@@ -48,13 +48,13 @@ def test_prometheus_gives_pushed_metrics_the_names_of_the_dashboard(
 
         pushed = (*STREAM_INSTRUMENTS, STEP_DURATION, STEP_FAILED, DAYS_SEALED)
         names = set().union(*map(in_prometheus, pushed))
-        wait_until(lambda: names <= set(server.ask("label/__name__/values")), "every metric is there", 20)
+        wait_until(lambda: names <= set(server.ask("label/__name__/values")), "every metric is there")
         (records,) = server.query("tidemark_records_total")
         labels = {"tidemark_deployment": "prod", "tidemark_stream": "flights", "tidemark_layer": "archive"}
         assert labels.items() <= records["metric"].items()
         assert (RECORDS.kind, records["value"][1]) == ("counter", "2")
         # The attempts of a step are one series, whose values add up.
-        wait_until(lambda: sealed(server) == [7.0], "both attempts are there", 20)
+        wait_until(lambda: sealed(server) == [7.0], "both attempts are there")
 
 
 def sealed(server: Prometheus) -> list[float]:

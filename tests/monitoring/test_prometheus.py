@@ -164,7 +164,7 @@ def test_alerts_fire_about_the_stream_with_a_problem_until_it_is_solved(
     }
     with start_prometheus(config) as prometheus:
         expected = {"TidemarkLayerFailed", "TidemarkDayOverdue", "TidemarkRetentionRunway"}
-        wait_until(lambda: of_stream(prometheus.firing(), ill) >= expected, "the alerts fire", 30)
+        wait_until(lambda: of_stream(prometheus.firing(), ill) >= expected, "the alerts fire")
         assert of_stream(prometheus.firing(), ill) == expected
         assert of_stream(prometheus.firing(), well) == set()
         assert value(prometheus, "tidemark_day_overdue", ill) == 1
@@ -174,7 +174,7 @@ def test_alerts_fire_about_the_stream_with_a_problem_until_it_is_solved(
 
         beat(ill)
         expected.remove("TidemarkLayerFailed")
-        wait_until(lambda: of_stream(prometheus.firing(), ill) == expected, "one alert ends", 30)
+        wait_until(lambda: of_stream(prometheus.firing(), ill) == expected, "one alert ends")
 
 
 def value(prometheus: Prometheus, metric: str, log: Log) -> float:

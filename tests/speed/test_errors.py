@@ -26,9 +26,9 @@ VALUES = [b"%08d" % n for n in range(20)]
 MODES = ("at_least_once", "exactly_once")
 # The producer's limits, so that what cannot succeed fails soon.
 SOON = {
-    "kafka.delivery.timeout.ms": "4000",
-    "kafka.request.timeout.ms": "2000",
-    "kafka.max.block.ms": "4000",
+    "kafka.delivery.timeout.ms": "20000",
+    "kafka.request.timeout.ms": "10000",
+    "kafka.max.block.ms": "20000",
 }
 Deliver = Callable[[str], object]
 
@@ -54,7 +54,7 @@ def deliveries(
             )
 
         def exactly_once(topic: str) -> None:
-            sink = task(brokers.bootstrap, timeout_s=120 if patient else 8)
+            sink = task(brokers.bootstrap, timeout_s=300 if patient else 20)
             ensure_markers(brokers.kafka, sink.marker_topic, 1)
             deliver([row_batch(topic, 0, VALUES)], span(0, len(VALUES)), sink)
 

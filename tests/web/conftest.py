@@ -77,7 +77,7 @@ def serve(home: Path, variables: Mapping[str, str]) -> Iterator[PagesServer]:
         line = next((text for text in process.stdout if text.startswith('{"tokens"')), None)
         assert line is not None, log.read_text(encoding="utf-8")
         found = json.loads(line)
-        wait_until(lambda: _answers(url), "the api-server answers", timeout_s=60)
+        wait_until(lambda: _answers(url), "the api-server answers")
         yield PagesServer(
             url=url,
             tokens=found["tokens"],

@@ -8,8 +8,8 @@ from tidemark.orchestration.steps import STEPS, dag_id
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.airflow_api import TaskState
 
-KNOWN_S = 120
-RUN_S = 600
+KNOWN_S = 480
+RUN_S = 2400
 ENDED = frozenset({"success", "failed"})
 TASK_WIDTH = max(len(step.name) for step in STEPS)
 STYLES = {"success": "green", "failed": "bold red", "up_for_retry": "yellow", "upstream_failed": "red"}

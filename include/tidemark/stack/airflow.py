@@ -40,7 +40,7 @@ MIGRATION = "airflow-migrate"
 USER = "admin"
 # Tidemark's pages inside Airflow's, where the plugin puts them.
 PAGES = "plugin/tidemark/tidemark/"
-READY_S = 180
+READY_S = 600
 POLL_S = 0.5
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-_PORTS = range(20_000, 32_768)  # Linux gives outgoing connections those from 32768 on, others from 49152 on
+PORTS = range(20_000, 32_768)  # Linux gives outgoing connections those from 32768 on, others from 49152 on
 _CLAIMS: dict[int, socket.socket] = {}  # this process's, until it ends
 
 
@@ -44,7 +44,7 @@ def free_ports(count: int, *, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
         for index in range(count):
             bound = _bound(wanted[index]) if index < len(wanted) and wanted[index] else None
             while bound is None:
-                port = secrets.choice(_PORTS)
+                port = secrets.choice(PORTS)
                 bound = None if port in _CLAIMS else _bound(port)
             sockets.append(bound)
         return tuple(int(item.getsockname()[1]) for item in sockets)
