@@ -25,7 +25,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.installation import PROJECT
 from tidemark.settings import Settings
 from tidemark.spark.records import event_time
-from tidemark.spark.session import spark_session
+from tidemark.spark.session import DAEMON, spark_session
 from tidemark.spark.streaming import kafka_source
 from tidemark.stack.local import LocalStack
 
@@ -165,7 +165,7 @@ def _peak_rss() -> Iterator[list[int]]:
         while not done.wait(0.05):
             for process in workers():
                 try:
-                    if any("pyspark.daemon" in part for part in process.cmdline()):
+                    if DAEMON in process.cmdline():
                         peak[0] = max(peak[0], process.memory_info().rss)
                 except psutil.NoSuchProcess:
                     continue

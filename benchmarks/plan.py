@@ -74,6 +74,7 @@ def main() -> None:
     """Run the benchmark; see ``--help``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="of each size except the longest (5)")
+    parser.add_argument("--ranges", type=int, help="with one ledger of so many ranges only: a trial")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)  # one run, in a separate process
     options = parser.parse_args()
     if options.measure:
@@ -92,7 +93,7 @@ def main() -> None:
     }
     with LocalStack("bench-plan", root=PROJECT, fresh=True) as stack:
         os.environ.update(stack.env)
-        for size, markers, news in SIZES:
+        for size, markers, news in SIZES if options.ranges is None else ((options.ranges, 0, (NEW_RANGES,)),):
             ledger_bytes = build(stack.settings, size, markers)
             console.print(f"built {size} ranges")
             for before, new in itertools.pairwise((0, *news)):

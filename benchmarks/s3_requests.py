@@ -82,6 +82,8 @@ def main() -> None:
     """Run the benchmark; see ``--help``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=int, default=120, help="seconds of an idle stream (120)")
+    names = [case.name for case in CASES]
+    parser.add_argument("--cases", nargs="*", choices=names, default=names, help="of the archive (all)")
     parser.add_argument("--without-days", action="store_true", help="reconcile nothing")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}, for the documentation")
     options = parser.parse_args()
@@ -96,7 +98,7 @@ def main() -> None:
             settings = stack.settings.model_copy(update={"s3_endpoint": proxy.url, "streams_dir": folder})
             spark = spark_session(settings, "bench-requests", "archive", conf=CONF)
             try:
-                for case in CASES:
+                for case in [item for item in CASES if item.name in options.cases]:
                     _keep(result, case.name, _archive(spark, settings, proxy, case))
                 for delivery in ("at_least_once", "exactly_once"):
                     _keep(result, delivery, _speed(spark, settings, proxy, delivery))

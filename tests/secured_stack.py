@@ -7,10 +7,11 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 import psutil
@@ -24,9 +25,8 @@ from tidemark.stack.local import OWNER, LocalStack
 from tidemark.stack.s3_gate.config import GateConfig, GateUser
 from tidemark.stack.secure import USERS
 
-TIMEOUT_S = 300
+TIMEOUT_S = 800
 SAMPLED_EVERY_S = 0.2
-TIDEMARK = (sys.executable, "-c", "from tidemark.cli.app import main; main()")
 # What must hold secrets, and nobody else may read: the users' settings, and the servers' own configurations.
 KEEPERS = ("secrets.json", "stack*.env", "certificates/*", "kafka/server.properties", "s3/s3proxy.properties",
     "s3_gate.json")  # fmt: skip
@@ -104,26 +104,33 @@ class Secured:
     commands: set[str] = field(default_factory=set)
     _over: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, user: str, *arguments: str, logged: bool = False) -> Ended:
-        """``tidemark``, an application of ``spark_apps``, or a program after -c; ``logged`` by Spark's event log."""
-        first, *rest = arguments
-        if first.endswith(".py"):
-            argv = [sys.executable, str(PROJECT / "spark_apps" / first), *rest]
-        else:
-            argv = [sys.executable, *arguments] if first == "-c" else [*TIDEMARK, *arguments]
+    def run(self, user: str, *commands: Sequence[str]) -> None:
+        """Run commands of the user in one process, with Spark's event log on; see ``secured_program``."""
         inherited = {key: text for key, text in os.environ.items() if not key.startswith(("TIDEMARK_", "AWS_"))}
         brief = {**BRIEF_JVM, **spark_options(self.events.parent)}
-        environment = {**inherited, **brief, **self.stack.env_of(user), "COLUMNS": "300"}
-        if logged:
-            environment["SPARK_CONF_DIR"] = str(self.events.parent)
-        done = subprocess.run(
-            argv, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-        ended = Ended(
-            command=f"{user} {' '.join(arguments)}", code=done.returncode, output=done.stdout, messages=done.stderr
-        )
-        self.ended.append(ended)
-        return ended
+        own = {"COLUMNS": "300", "SPARK_CONF_DIR": str(self.events.parent)}
+        with TemporaryDirectory(dir=self.events.parent) as name:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.secured_program", name, json.dumps(commands)],
+                cwd=PROJECT,
+                env={**inherited, **brief, **self.stack.env_of(user), **own},
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+            folder = Path(name)
+            for number, words in enumerate(commands):
+                command, code = f"{user} {' '.join(words)}", folder / f"{number}.code"
+                assert code.exists(), f"{command} did not end: {done.returncode}\n{done.stderr[-4000:]}"
+                self.ended.append(
+                    Ended(
+                        command=command,
+                        code=int(code.read_text(encoding="ascii")),
+                        output=code.with_suffix(".out").read_text(encoding="utf-8"),
+                        messages=code.with_suffix(".err").read_text(encoding="utf-8"),
+                    )
+                )
 
     def watch(self) -> None:
         own = psutil.Process()

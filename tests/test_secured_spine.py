@@ -1,4 +1,4 @@
-"""The whole path on a secured stack: every step as the program that people run, by the user of its role."""
+"""The whole path on a secured stack: every step as people run it, by the user of its role."""
 
 import json
 from collections import Counter
@@ -27,7 +27,6 @@ DAY = date(2013, 1, 14)
 NOON_MS = int(datetime(2013, 1, 14, 12, tzinfo=UTC).timestamp() * 1000)
 GOOD = 6
 DELIVERED = "/delivery.json"
-LOGGED = "with Spark's event log"
 MODES = {"gently": "at_least_once", "exactly": "exactly_once"}
 # The columns of a row of the current view that the producer knows, from the settings of whoever runs it.
 CURRENT = """\
@@ -94,36 +93,39 @@ def values(settings: Settings, topic: str) -> Counter[Any]:
 
 @pytest.fixture(scope="module")
 def ended(spine: Secured) -> dict[str, Ended]:
-    """Every step, by user and command. Two at a time: each is mostly the start of a JVM."""
+    """Every step, by user and command. A user's steps run in one process, and two users at a time."""
     day = str(DAY)
-    in_pairs(
-        spine,
-        ("archive", "archive_stream.py", "gently", "--available-now", LOGGED),
-        ("archive", "archive_stream.py", "exactly", "--available-now"),
-        ("speed", "speed_stream.py", "gently", "--available-now"),
-        ("speed", "speed_stream.py", "exactly", "--available-now", LOGGED),
-    )
-    in_pairs(
-        spine, ("reconcile", "reconcile", "gently", "--from", day, LOGGED), ("replay", "replay", "exactly", "--json")
-    )
-    in_pairs(
-        spine,
-        ("reader", "verify", "gently", day),
-        ("reader", "delivery", "gently", "--from", day),
-        ("reader", "status", "gently", "--stale-seconds", "86400"),
-        ("reader", "status", "gently", day),
-        ("reader", "where", "gently", "gently", "0", "0"),
-        ("reader", "-c", CURRENT, "gently"),
-        ("maintenance", "maintain", "gently", "--clean-tables", "--compact", "--json", LOGGED),
-        ("reconcile", "rollback", "gently", day, "--to", "1"),
-        *((role, "doctor", "exactly", "--role", role, "--json") for role in ROLES),
-    )
+
+    def doctor(role: str) -> tuple[str, ...]:
+        return ("doctor", "exactly", "--role", role, "--json")
+
+    def streams(role: str) -> tuple[tuple[str, ...], ...]:
+        return (*((f"{role}_stream.py", name, "--available-now") for name in MODES), doctor(role))
+
+    for programs in (
+        {role: streams(role) for role in ("archive", "speed")},
+        {
+            "reconcile": (("reconcile", "gently", "--from", day), doctor("reconcile")),
+            "replay": (("replay", "exactly", "--json"), doctor("replay")),
+        },
+        {
+            "reader": (
+                ("verify", "gently", day),
+                ("delivery", "gently", "--from", day),
+                ("status", "gently", "--stale-seconds", "86400"),
+                ("status", "gently", day),
+                ("where", "gently", "gently", "0", "0"),
+                ("-c", CURRENT, "gently"),
+                doctor("reader"),
+            ),
+            "maintenance": (("maintain", "gently", "--clean-tables", "--compact", "--json"), doctor("maintenance")),
+        },
+        {"reconcile": (("rollback", "gently", day, "--to", "1"),)},
+    ):
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(spine.run, user, *commands) for user, commands in programs.items()]:
+                done.result()
     return {item.command: item for item in spine.ended}
-
-
-def in_pairs(spine: Secured, *steps: tuple[str, ...]) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda step: spine.run(*(word for word in step if word != LOGGED), logged=LOGGED in step), steps))
 
 
 def test_every_step_succeeds_as_the_user_of_its_role(spine: Secured, ended: dict[str, Ended]) -> None:

@@ -59,7 +59,7 @@ def default(cases: Mapping[str, Sequence[int]], tiers: Tiers) -> set[str]:
 def test_the_default_run_has_every_test_that_a_guard_names(
     cases: Mapping[str, Sequence[int]], default: set[str]
 ) -> None:
-    known = {name: test for test in cases for name in names_of(test)}
+    known = {name for test in cases for name in names_of(test)}
     named = {test for guard in GUARDS for test in guard.tests}
     assert [name for name in sorted(named) if name not in known] == []
     of_guards = {test for test in cases if named.intersection(names_of(test))}

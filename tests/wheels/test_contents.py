@@ -1,6 +1,9 @@
 """What is in the wheels, and what their modules answer where no server is (this Python only)."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from email.parser import Parser
 from pathlib import Path
@@ -47,6 +50,26 @@ def metadata(wheel: ZipFile) -> tuple[str, list[str]]:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     found = Parser().parsestr(wheel.read(name).decode())
     return str(found["Version"]), found.get_all("Requires-Dist") or []
+
+
+def test_both_are_imported_from_their_wheels_and_the_command_answers(
+    wheels: dict[str, ZipFile], tmp_path: Path
+) -> None:
+    for wheel in wheels.values():
+        wheel.extractall(tmp_path)
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import tidemark, tidemark_airflow, tidemark_verify\n"
+        "print(tidemark.__file__, tidemark_airflow.__file__, tidemark_verify.__file__, file=sys.stderr)\n"
+        "from tidemark.cli.app import main; main()"
+    )
+    # -I: neither this folder nor a variable adds a place for modules.
+    command = [sys.executable, "-I", "-c", program, "--version"]
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("TIDEMARK_")}
+    done = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    places = done.stderr.splitlines()[0].split()
+    assert [Path(place).is_relative_to(tmp_path) for place in places] == [True] * 3, done.stderr
+    assert (done.returncode, done.stdout) == (0, f"tidemark {tidemark.__version__}\n"), done.stderr
 
 
 def test_each_wheel_has_the_code_and_what_the_code_reads(wheels: dict[str, ZipFile]) -> None:

@@ -91,7 +91,7 @@ class LocalAirflow:
     def start(self, *, supervised: bool = False) -> None:
         """Migrate the database, start every component, and return when Airflow is healthy.
 
-        Raises StackError with the log of a component that is not ready within three minutes, or ends. With
+        Raises StackError with the log of a component that is not ready within ten minutes, or ends. With
         ``supervised``, an ended component is no error: a supervisor restarts it.
         """
         if shutil.which("spark-submit", path=self.env["PATH"]) is None:
