@@ -124,10 +124,10 @@ def _spark_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
         gateway: Any = request.getfixturevalue("spark").sparkContext._gateway
         if (code := gateway.proc.poll()) is not None:
             problem = f"Spark's JVM ended with {code} during {request.node.nodeid}"
-            if "PYTEST_XDIST_WORKER" not in os.environ:
-                pytest.exit(problem, 1)
-            os.write(2, f"{problem}\n".encode())
-            os._exit(1)
+            if "PYTEST_XDIST_WORKER" in os.environ:
+                os.write(2, f"{problem}\n".encode())
+                os._exit(1)
+            pytest.exit(problem, 1)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +153,8 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
         session = spark_session(settings, "tidemark-tests")
     yield session
     gateway: Any = session.sparkContext._gateway
+    if gateway.proc.poll() is not None:
+        return
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # ends the JVM, so that no process outlives the tests

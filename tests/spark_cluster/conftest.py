@@ -50,7 +50,7 @@ def config(cluster: SparkCluster, title: str = "tidemark.toml") -> str:
     return text.replace(PLACE, str(cluster.folder / "python"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
     master, worker = block("deploy.master.Master").splitlines()
     defaults = block("spark-defaults.conf").replace("SECRET", secrets.token_hex(32))
@@ -58,7 +58,7 @@ def cluster() -> Iterator[SparkCluster]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def deployment(
     stack: LocalStack, settings: Settings, cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
