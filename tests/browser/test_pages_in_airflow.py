@@ -143,10 +143,9 @@ def test_no_page_violates_a_rule_of_axe_or_calls_another_host(
     assert not any(found.values()), found
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_no_page_is_wider_than_a_telephone(open_window: OpenWindow, rides: Rides, theme: Theme) -> None:
+def test_no_page_is_wider_than_a_telephone(open_window: OpenWindow, rides: Rides) -> None:
     found = {}
-    with open_window(theme=theme, width=NARROW) as window:
+    with open_window(width=NARROW) as window:
         for name, path in _paths(rides).items():
             frame = window.open_pages(path)
             found[name] = frame.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

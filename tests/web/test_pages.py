@@ -199,20 +199,21 @@ def test_every_answer_has_the_headers_that_keep_others_out(pages: PagesServer, s
             assert answer.headers["x-frame-options"] == "SAMEORIGIN"
 
 
-def test_with_every_service_down_a_page_says_what_is_missing_in_time(down: PagesServer) -> None:
+def test_with_every_service_down_a_page_says_what_is_missing_in_time(down: PagesServer, shown: Log) -> None:
+    of_stream = f"/streams/{shown.stream.name}"
     with down.client("ada") as client:
         client.get("/static/pages.css")  # loads the pages
         for path in (
-            "/streams/flights/days/2013-01-14",
-            "/streams/flights/tide",
-            "/streams/flights/runs/run-1",
-            "/streams/flights/find?partition=0&offset=1",
-            "/streams/flights/find?day=2013-01-14&key=rider-7",
+            f"{of_stream}/days/2013-01-14",
+            f"{of_stream}/tide",
+            f"{of_stream}/runs/run-1",
+            f"{of_stream}/find?partition=0&offset=1",
+            f"{of_stream}/find?day=2013-01-14&key=rider-7",
         ):
             answer = client.get(path)
             assert (answer.status_code, path) == (200, path)
             assert "could not be read" in answer.text
-        stream = client.get("/streams/flights")
+        stream = client.get(of_stream)
         parts = ("The status", "The tide", "The calendar")
         assert (stream.status_code, [stream.text.count(f">{part} could") for part in parts]) == (200, [1, 1, 1])
 
