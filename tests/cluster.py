@@ -35,9 +35,6 @@ CONTROLLER = 100
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
-    # A broker that was killed leads its partitions for so long; one that a busy machine stops for longer is fenced.
-    "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "15000",
     # By default a topic with unclean elections waits up to five minutes for one.
     "unclean.leader.election.interval.ms": "500",
 }
@@ -57,7 +54,7 @@ class Cluster:
         return tuple(self._brokers)
 
     def kill(self, broker: int) -> None:
-        """SIGKILL. What it led has a new leader some fifteen seconds later."""
+        """SIGKILL. What it led has a new leader some nine seconds later."""
         self._brokers[broker].kill()
 
     def stop(self, broker: int) -> None:
