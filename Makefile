@@ -71,7 +71,7 @@ test: install postgres prometheus helm browser ## Run the default tests against 
 	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) $(TESTS)
 
 test-all: install postgres prometheus helm browser ## Run both tiers of the tests, in an hour or more (TESTS=path: all of a part)
-	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) --mark "not soak" $(TESTS)
+	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) --mark "not soak" --limit-s 9000 $(TESTS)
 
 test-quick: install ## Run the tests that need no server, and one day from Kafka to its proof: three minutes at most
 	$(PYTEST) -m "spine or not (services or soak or full)" $(TESTS)

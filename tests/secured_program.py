@@ -39,7 +39,7 @@ def run(words: list[str]) -> int:
 
 
 def run_all(folder: Path, commands: list[list[str]]) -> None:
-    """Run each of them, whatever became of those before."""
+    """Run each of them, also after one that failed."""
     for number, words in enumerate(commands):
         for place, name in ((1, "out"), (2, "err")):
             with (folder / f"{number}.{name}").open("wb") as file:
