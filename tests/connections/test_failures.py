@@ -23,9 +23,9 @@ UNKNOWN = KafkaConnection.plain("a..b:9092")
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (topics, positions):
-        monkeypatch.setattr(module, "TIMEOUT_S", 2)
-    monkeypatch.setattr("tidemark.kafka.log_ends.TIMEOUT_S", 2)
-    monkeypatch.setattr(log_reader, "_PATIENCE_S", 2)
+        monkeypatch.setattr(module, "TIMEOUT_S", 1)
+    monkeypatch.setattr("tidemark.kafka.log_ends.TIMEOUT_S", 1)
+    monkeypatch.setattr(log_reader, "_PATIENCE_S", 1)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ CALLS: dict[str, Callable[[KafkaConnection], object]] = {
     "settings": lambda kafka: topic_config(kafka, "t"),
     "ends": lambda kafka: LogEnds(kafka).ask([LOG]),
     "watermarks": lambda kafka: watermarks(kafka, [LOG]),
-    "backlog": lambda kafka: backlog(kafka, "t", {}, timeout_s=2),
+    "backlog": lambda kafka: backlog(kafka, "t", {}, timeout_s=1),
     "first records": lambda kafka: first_records(kafka, {LOG: 0}),
     "read": read,
 }
