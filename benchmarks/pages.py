@@ -210,7 +210,7 @@ def parse_times(folder: Path, stack: LocalStack, file: str, names: Sequence[str]
         reconciled = [name for name in found["dags"] if name.startswith("reconcile_")]
         if len(reconciled) not in {0, len(names)} or found["errors"]:
             raise SystemExit(f"{file} has {len(reconciled)} streams of {len(names)}: {found['errors']}")
-        seconds.append(found["seconds"])
+        seconds.append(found["cpu_seconds"])
     return seconds
 
 
