@@ -113,6 +113,10 @@ def test_a_yml_file_is_named_with_the_name_it_needs(tmp_path: Path) -> None:
         "AIRFLOW__CORE__FERNET_KEY",
         "API_KEY",
         "DB_PWD",
+        "SESSION_COOKIE",
+        "BLOB_SAS",
+        "MY_JWT",
+        "CLIENT_KEY",
     ],
 )
 def test_names_of_secrets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:

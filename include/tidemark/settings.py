@@ -27,7 +27,9 @@ from tidemark.connections.config_file import from_file
 from tidemark.connections.kafka import SERVERS, KafkaConnection
 from tidemark.connections.notifiers import NotifierSetting, different
 from tidemark.connections.setting_texts import problem_text, source_text
-from tidemark.connections.setting_values import json_list, json_object, json_texts, none_if_empty, plain_text
+from tidemark.connections.setting_types import Address, OptionalAddress, Properties, Url
+from tidemark.connections.setting_values import json_list, json_object, none_if_empty, plain_text
+from tidemark.connections.shown import open_address
 from tidemark.connections.sources import (
     CONFIG_VARIABLE,
     ENV_FILE_VARIABLE,
@@ -48,9 +50,6 @@ from tidemark.logs import LogFormat
 
 _DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _NAME = r"^[A-Za-z0-9_]+$"  # it stands in SQL
-_URL = r"^(https?://[^\s@]+)?$"  # a password would be in Spark's properties
-
-Properties = Annotated[dict[str, str], BeforeValidator(json_texts)]
 
 
 class Settings(BaseModel):
@@ -63,7 +62,7 @@ class Settings(BaseModel):
         description="Security and other properties of the Kafka connection, with librdkafka's names, such as"
         ' `{"security.protocol": "SASL_SSL", ...}`.',
     )
-    kafka_bootstrap: str = Field(
+    kafka_bootstrap: Address = Field(
         default="",
         description="Brokers of the Kafka cluster: a list of `host:port`. Required, here or as `bootstrap.servers` of"
         " the properties.",
@@ -71,11 +70,11 @@ class Settings(BaseModel):
     speed_kafka_properties: Secret[Properties] = Field(
         default=Secret({}), description="Properties of the connection to `TIDEMARK_SPEED_KAFKA_BOOTSTRAP`."
     )
-    speed_kafka_bootstrap: str | None = Field(
+    speed_kafka_bootstrap: OptionalAddress = Field(
         default=None,
         description="Brokers of the live and dead-letter topics: `host:port`. Without it: the source's cluster.",
     )
-    s3_endpoint: str | None = Field(
+    s3_endpoint: OptionalAddress = Field(
         default=None, pattern=r"^https?://[^\s@]+$", description="URL of the S3 server. Without it: AWS."
     )
     s3_region: str = Field(default="us-east-1", description="Region of the bucket.")
@@ -90,8 +89,8 @@ class Settings(BaseModel):
         default="", description="Role to assume with the keys, the profile or the machine's identity."
     )
     s3_external_id: str = Field(default="", description="External id that the role asks for.")
-    s3_sts_endpoint: str = Field(
-        default="", pattern=_URL, description="URL of the server that gives the role's keys. Without it: AWS."
+    s3_sts_endpoint: Url = Field(
+        default="", description="URL of the server that gives the role's keys. Without it: AWS."
     )
     s3_addressing: Literal["auto", "path", "virtual"] = Field(
         default="auto",
@@ -101,9 +100,7 @@ class Settings(BaseModel):
     s3_ca_bundle: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
         default=None, description="PEM file of the authorities that sign S3's certificate. Without it: public ones."
     )
-    s3_proxy: str = Field(
-        default="", pattern=_URL, description="URL of the HTTP proxy for S3, without user and password."
-    )
+    s3_proxy: Url = Field(default="", description="URL of the HTTP proxy for S3, without user and password.")
     s3_requester_pays: bool = Field(
         default=False, description="Whether to pay for requests to another account's bucket."
     )
@@ -189,9 +186,8 @@ class Settings(BaseModel):
         description="Notifiers of Airflow that announce problems: a list of"
         ' `{"class": "package.module.Class", "kwargs": {...}}`.',
     )
-    docs_url: str = Field(
+    docs_url: Url = Field(
         default="",
-        pattern=_URL,
         description="URL of your copy of this documentation. Notifications link its runbooks.",
     )
     spark_pool: str = Field(default="default_pool", min_length=1, description="Airflow's pool for Spark steps.")
@@ -395,6 +391,6 @@ def _given(variables: Mapping[str, str], wanted: Collection[str]) -> dict[str, G
 
 
 def _property(given: ValidationInfo, name: str, key: str) -> str:
-    """One of a setting's properties, empty if it has none."""
+    """An address among a setting's properties, empty if it has none."""
     properties: Secret[dict[str, str]] = given.data.get(name, Secret({}))
-    return properties.get_secret_value().get(key, "")
+    return open_address(properties.get_secret_value().get(key, ""))

@@ -15,6 +15,7 @@ from airflow.sdk.log import mask_secret
 from pydantic import Secret, SecretStr
 
 from tidemark.connections.airflow import AirflowConnection
+from tidemark.connections.shown import shown
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings, resolve
 
@@ -49,13 +50,13 @@ def open_run(stream: str, run_id: str) -> "Run":
 
 def _secrets(settings: Settings) -> Iterator[str]:
     """Every secret text. Airflow itself knows only some of the properties' names, such as ``password``."""
-    from tidemark.spark.conf import hidden
-
     for value in (getattr(settings, name) for name in Settings.model_fields):
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
         elif isinstance(value, Secret):
-            yield from (text for name, text in value.get_secret_value().items() if hidden(name))
+            properties = value.get_secret_value().items()
+            # Every log has these words; they are no secrets.
+            yield from (text for name, text in properties if not shown(name) and text not in ("true", "false"))
     credential = settings.catalog_properties.get_secret_value().get("credential", "")
     yield credential.rpartition(":")[2]  # without the client's id
 

@@ -20,6 +20,7 @@ from tests.connections.keys import CERTIFICATE, KEY, PRIVATE, SIGNED, certificat
 from tests.connections.test_kafka_java import HOST, LOGIN, OIDC, given_settings
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.connections.kafka_names import ALIASES, OWN, SETTINGS
+from tidemark.connections.shown import shown
 from tidemark.core.errors import ConfigError
 
 HUSH = "hush-3141"
@@ -132,6 +133,9 @@ def test_a_setting_of_one_client_is_refused_with_the_names_that_count(name: str)
         ({"socket.timeout.ms": "-1"}, "socket.timeout.ms", "a whole number, at least 0", "'-1'"),
         ({"socket.timeout.ms": 1.5}, "socket.timeout.ms", "a whole number, at least 0", "'1.5'"),
         ({"sasl.password": [HUSH]}, "sasl.password", "text", "list"),
+        ({"sasl.oauthbearer.token.endpoint.url": HUSH}, "sasl.oauthbearer.token.endpoint.url", "a URL", "9 characters"),
+        ({"sasl.oauthbearer.token.endpoint.url": f"https://u:a/{HUSH}@h"}, "sasl.oauthbearer.token.endpoint.url",
+         "a URL", "23 characters"),
         ({"ssl.ca.pem": HUSH}, "ssl.ca", "a block that begins with -----BEGIN", "9 characters"),
     ],
 )  # fmt: skip
@@ -141,6 +145,20 @@ def test_a_wrong_value_is_named_with_what_is_expected(
     error = refusal({**sasl(), **settings})
     assert str(error.expected).startswith(expected)
     assert (error.found, error.where) == (found, f"{name} in {WHERE}")
+
+
+@pytest.mark.conformance(29)
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+def test_brokers_with_a_login_are_refused_and_not_shown(name: str) -> None:
+    error = refusal({name: f"SASL_SSL://archive:a/{HUSH}@b:9093", "nonsense": "x"})
+    assert (error.problem, error.found, error.where) == ("brokers with a login", "37 characters", "bootstrap.servers")
+
+
+@pytest.mark.conformance(29)
+def test_every_setting_of_kafka_is_shown_but_for_keys_passwords_and_free_texts() -> None:
+    hidden = """https.ca.pem sasl.oauthbearer.client.secret sasl.oauthbearer.extensions sasl.password ssl.ca.pem
+        ssl.certificate.pem ssl.key.password ssl.key.pem ssl.keystore.password"""
+    assert sorted(name for name in SETTINGS if not shown(name)) == hidden.split()
 
 
 def test_a_mechanism_that_is_nearly_right_is_completed() -> None:
@@ -163,8 +181,8 @@ MUTUAL = {"ssl.certificate.pem": CERTIFICATE, "ssl.key.pem": KEY}
         (given_settings("SASL_SSL", "AWS_MSK_IAM", {"aws.region": "r", **LOGIN}), "sasl.username, and sasl.mechanism"),
         (sasl(aws__region="r"), "aws.region, and sasl.mechanism PLAIN"),
         (sasl(sasl__oauthbearer__scope="s"), "sasl.oauthbearer.scope, and sasl.mechanism PLAIN"),
-        ({**OAUTH, "sasl.oauthbearer.extensions": "auth=x"}, "'auth=x'"),
-        ({**OAUTH, "sasl.oauthbearer.extensions": "a=b,c"}, "'a=b,c'"),
+        ({**OAUTH, "sasl.oauthbearer.extensions": "auth=x"}, "6 characters"),
+        ({**OAUTH, "sasl.oauthbearer.extensions": "a=b,c"}, "5 characters"),
         ({**sasl(), "security.protocol": "SSL"}, "SSL, and sasl.mechanism"),
         (without(sasl(), "security.protocol"), "PLAINTEXT, and sasl.mechanism"),
         ({"bootstrap.servers": HOST, "ssl.ca.pem": CERTIFICATE}, "PLAINTEXT, and ssl.ca.pem"),

@@ -1,5 +1,6 @@
 """Sizes and properties of Spark applications: whose value wins, what they become, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -101,6 +102,10 @@ def test_numbers_and_truth_values_are_spark_texts() -> None:
         ("spark.authenticate.secret", "put it into spark-defaults.conf in the folder of SPARK_CONF_DIR"),
         ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "a secret would stand on command lines"),
         ("spark.hadoop.fs.s3a.access.key", "a secret would stand on command lines"),
+        ("spark.hadoop.fs.s3a.encryption.key", "a secret would stand on command lines"),
+        ("spark.hadoop.fs.azure.sas.fixed.token.x", "a secret would stand on command lines"),
+        ("spark.sql.catalog.other.jdbc.pwd", "a secret would stand on command lines"),
+        ("spark.executorEnv.MY_JWT", "a secret would stand on command lines"),
         ("executor.cores", "the name of a Spark property begins with 'spark.'"),
     ],
 )
@@ -118,6 +123,8 @@ def test_a_property_that_tidemark_needs_is_refused_with_the_reason(name: str, re
         "spark.kubernetes.executor.secretKeyRef.TOKEN",
         "spark.authenticate.secret.file",
         "spark.executorEnv.TZ",
+        "spark.io.encryption.keySizeBits",
+        "spark.kubernetes.authenticate.driver.clientKeyFile",
         "spark.eventLog.dir",
     ],
 )
@@ -133,6 +140,24 @@ def test_a_conf_may_repeat_what_tidemark_needs_and_not_contradict_it() -> None:
         session_conf(given(), given(spark={"conf": {name: "jdbc:sqlite:other"}}).spark_sizes("batch"))
     assert f"expected {needed}" in str(caught.value)
     assert f"{name}=jdbc:sqlite:other" in str(caught.value)
+    name = "spark.sql.catalog.tidemark.s3.sse"
+    own = given(catalog_properties={"s3.sse": "planted-own"})
+    with pytest.raises(ConfigError, match=f"found {name} ") as caught:
+        session_conf(own, given(spark={"conf": {name: "planted-other"}}).spark_sizes("batch"))
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.conformance(29)
+def test_spark_hides_every_property_of_catalogs_and_kafka_that_is_not_listed() -> None:
+    hidden = """spark.sql.catalog.tidemark.s3.sse.key spark.sql.catalog.tidemark.x spark.sql.catalog.other.jdbc.pwd
+        spark.sql.catalog.c.private-key kafka.sasl.jaas.config kafka.new.name spark.hadoop.fs.s3a.secret.key
+        spark.executorEnv.MY_JWT spark.app.cookie"""
+    seen = """spark.sql.catalog.tidemark spark.sql.catalog.tidemark.uri spark.sql.catalog.tidemark.type
+        spark.executor.memory kafka.bootstrap.servers kafka.security.protocol startingOffsets kafka.example.com:9092
+        org.apache.iceberg.spark.SparkCatalog jdbc:postgresql://h:5432/db"""
+    pattern = needed_conf(given())["spark.redaction.regex"]
+    assert [name for name in hidden.split() if not re.search(pattern, name)] == []
+    assert [name for name in seen.split() if re.search(pattern, name)] == []
 
 
 def test_a_deployments_conf_replaces_what_tidemark_prefers() -> None:

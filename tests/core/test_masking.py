@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from tidemark.core.errors import ConfigError, ServiceError
-from tidemark.core.masking import masked_cause, masked_failures
+from tidemark.core.masking import masked_addresses, masked_cause, masked_failures
 
 CAST = (
     "org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'ada@example.org' of the type"
@@ -34,6 +34,20 @@ CAST = (
 )
 def test_a_masked_cause_names_the_class_and_sparks_condition_and_no_value(text: str, expected: str) -> None:
     assert masked_cause(text) == expected
+
+
+@pytest.mark.conformance(29)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Failed to parse: http://user:pa/ada@host/api", "Failed to parse: http://•••@host/api"),
+        ("HTTPConnectionPool(host='h', port=1): url: /api?key=ada&x=1 (Caused by", None),
+        ("see https://docs.example.com/errors/28000 for help", None),
+    ],
+)
+def test_addresses_in_an_error_lose_their_logins_and_parameters(text: str, expected: str | None) -> None:
+    masked = masked_addresses(text)
+    assert masked == (expected or text.replace("key=ada&x=1", "•••"))
 
 
 def test_an_unexplained_error_of_personal_rows_is_raised_without_its_text_and_without_its_cause() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tidemark.installation import PROJECT
 
 pytestmark = pytest.mark.services
-SECRETS = ["of-kafka", "se/cr:et@", "id-of-client:a-credential", "a-credential", "a-jaas-line"]
+SECRETS = ["of-kafka", "se/cr:et@", "id-of-client:a-credential", "a-credential", "a-jaas-line", "of-java"]
 PROGRAM = """
 import json
 import os
@@ -28,7 +28,12 @@ secrets = json.loads(os.environ["SECRETS"])
 found.append(json.dumps([text for text in secrets if text in str(redact(f"an error with {text}"))]))
 print("\\n".join(found))
 """
-OF_KAFKA = {"bootstrap.servers": "b:1", "sasl.password": "of-kafka", "java.sasl.jaas.config": "a-jaas-line"}
+OF_KAFKA = {
+    "bootstrap.servers": "b:1",
+    "sasl.password": "of-kafka",
+    "java.sasl.jaas.config": "a-jaas-line",
+    "java.s": "of-java",
+}
 CONNECTIONS = {
     "TIDEMARK_KAFKA": {
         "conn_type": "kafka",

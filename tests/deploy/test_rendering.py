@@ -49,12 +49,18 @@ def test_the_rendered_files_are_what_helm_renders(renderer: Path, example: str) 
         ({"settings": {"s3_secret_key": "hunter2"}}, "settings.s3_secret_key: a secret; name it in secrets"),
         (
             {"settings": {"kafka_properties": {"sasl.password": "hunter2"}}},
-            "settings.kafka_properties.sasl.password: a",
+            "settings.kafka_properties.sasl.password: ",
         ),
-        ({"settings": {"kafka_properties": {"ssl.key.pem": "hunter2"}}}, "settings.kafka_properties.ssl.key.pem: a"),
-        ({"settings": {"catalog_properties": {"credential": "hunter2"}}}, "settings.catalog_properties.credential: a"),
+        ({"settings": {"kafka_properties": {"ssl.key.pem": "hunter2"}}}, "settings.kafka_properties.ssl.key.pem: "),
+        ({"settings": {"catalog_properties": {"credential": "hunter2"}}}, "settings.catalog_properties.credential: "),
         ({"settings": {"spark": {"conf": {"spark.x.password": "hunter2"}}}}, "settings.spark.conf.spark.x.password: a"),
+        (
+            {"settings": {"catalog_properties": {"s3.sse.key": "hunter2"}}},
+            "settings.catalog_properties.s3.sse.key: not on the list",
+        ),
         ({"settings": {"catalog_uri": "http://me:hunter2@host"}}, "settings.catalog_uri: a URL with a password"),
+        ({"settings": {"catalog_uri": "http://me:a/hunter2@host"}}, "settings.catalog_uri: a URL with a password"),
+        ({"settings": {"s3_endpoint": "http://host?sig=hunter2"}}, "settings.s3_endpoint: a URL with a password"),
         ({"settings": {"s3_secret_key": "file:/run/secrets/tidemark/x"}}, "secrets has no entry for this file"),
         ({"env": {"TIDEMARK_PREFIX": "x"}}, "env.TIDEMARK_PREFIX: it is a setting; set settings.prefix"),
         ({"env": {"MY_PASSWORD": "hunter2"}}, "env.MY_PASSWORD: it has a secret's name"),
@@ -97,9 +103,13 @@ def test_the_charts_own_values_need_a_bucket(renderer: Path) -> None:
 
 def test_a_setting_that_only_resembles_a_secret_is_taken(renderer: Path, tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
-    harmless = {"token-type": "x", "client.credentials-provider": "x", "rest.token.endpoint": "https://x"}
+    harmless = {
+        "token-refresh-enabled": "x",
+        "client.credentials-provider": "x",
+        "authentication.oauth2.token-endpoint": "https://x",
+    }
     file.write_text(yaml.safe_dump({"settings": {"catalog_properties": harmless}}), encoding="utf-8")
-    assert "token-type" in render(renderer, "DOCUMENTS", HELM / "examples" / "minimal.yaml", file)
+    assert "token-refresh-enabled" in render(renderer, "DOCUMENTS", HELM / "examples" / "minimal.yaml", file)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -11,16 +11,10 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from tidemark.connections.jdbc import sqlalchemy_url
+from tidemark.connections.shown import has_secret_word, looks_like_address, open_address, shown
 
 CatalogType = Literal["jdbc", "rest", "glue", "hive", "nessie"]
 
-# Names of properties whose values are hidden; case doesn't matter.
-HIDDEN_NAMES = "secret|password|passphrase|token|access[.-]?key|credential|authorization|api[.-]?key|header[.]"
-_SECRET = re.compile(HIDDEN_NAMES, re.IGNORECASE)
-# These have the words of secrets, and hold none.
-_HARMLESS = re.compile(
-    r"credentials?-provider|token[.-](endpoint|refresh|exchange|expires)|token-type|credentials?-uri"
-)
 _SPARK, _PYICEBERG = "spark.", "pyiceberg."
 _TIDEMARKS = {
     "type": "set TIDEMARK_CATALOG_TYPE",
@@ -34,8 +28,7 @@ _SCHEMES = {
     "hive": (r"thrift://[^/\s]", "thrift://HOST:PORT"),
     "nessie": (r"https?://[^/\s]", "https://HOST/api/v2"),
 }
-# A password in a URL: before the host, or in a parameter.
-_LOGIN = re.compile(r"//[^/@]*:[^/@]*@|[?&;][^=&;]*(password|passphrase|secret|token)[^=&;]*=", re.IGNORECASE)
+_PEM = "-----BEGIN"
 # HTTP clients refuse such a header, and show it.
 _NOT_IN_HEADERS = re.compile(r"[\x00-\x1f\x7f]")
 _NESSIE_API = re.compile(r"/api/v[12]/?$")
@@ -59,11 +52,6 @@ _NUMBER = "glue.max-retries"
 _NESTED = ("auth", "ssl")
 
 
-def secret(name: str) -> bool:
-    """Whether a property of this name is hidden."""
-    return _SECRET.search(_HARMLESS.sub("", name)) is not None
-
-
 def checked_uri(kind: CatalogType, uri: str) -> str:
     """The address, if it fits the type; empty without one. Raises ValueError."""
     if kind == "glue":
@@ -76,9 +64,7 @@ def checked_uri(kind: CatalogType, uri: str) -> str:
             f"missing; a catalog of type {kind} needs it, such as {example}, here or as uri in"
             " TIDEMARK_CATALOG_PROPERTIES"
         )
-    if _LOGIN.search(uri):
-        raise ValueError("it has a password, and Tidemark shows URLs; set it in TIDEMARK_CATALOG_PROPERTIES")
-    if not re.match(pattern, uri):
+    if not re.match(pattern, open_address(uri)):
         raise ValueError(f"expected {example} for a {kind} catalog, found {uri!r}")
     return uri
 
@@ -95,11 +81,14 @@ class CatalogConnection:
     def checked(self) -> "CatalogConnection":
         """This connection. Raises ValueError, with no secret, if a property can't be used."""
         for name, text in self.properties.items():
-            hidden = secret(name)
-            if hidden and (_NOT_IN_HEADERS.search(text) or (name.startswith("header.") and text != text.strip())):
+            in_header = has_secret_word(name) and not text.startswith(_PEM)
+            if in_header and (_NOT_IN_HEADERS.search(text) or (name.startswith("header.") and text != text.strip())):
                 raise ValueError(f"{name}: it has a line break, or another character that a header can't have")
-            if not hidden and not name.startswith(_PYICEBERG) and _LOGIN.search(text):
-                raise ValueError(f"{name}: it has a password, and Spark shows URLs; set that in a property of its own")
+            if shown(name) and looks_like_address(text):
+                try:
+                    open_address(text)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from None
             plain = name.removeprefix(_SPARK).removeprefix(_PYICEBERG)
             if plain in _TIDEMARKS:
                 raise ValueError(f"{name}: {_TIDEMARKS[plain]}")

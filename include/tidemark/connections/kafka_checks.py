@@ -23,6 +23,7 @@ from tidemark.connections.kafka_names import (
     is_own,
 )
 from tidemark.connections.pem import certificates, check_pair, pem_text, pkcs8, private_key, read_bytes, unpacked
+from tidemark.connections.shown import is_open_address
 from tidemark.core.errors import ConfigError
 
 # As RFC 7628 has them; "auth" is the token itself.
@@ -38,7 +39,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, str]:
     Checked settings pass through unchanged.
     """
     settings: dict[str, str] = {}
-    where = f"the Kafka connection to {given.get(SERVERS, 'no servers')}"
+    where = f"the Kafka connection to {_brokers(given)}"
     for given_name, value in given.items():
         name = ALIASES.get(given_name, given_name)
         check_name(name, where)
@@ -55,6 +56,19 @@ def checked(given: Mapping[str, Any]) -> dict[str, str]:
     _check_protocol(settings, where)
     _check_identity(settings, where)
     return settings
+
+
+def _brokers(given: Mapping[str, Any]) -> str:
+    """The brokers' addresses, which errors show. Raises ConfigError if they may have a password."""
+    servers = next((str(value) for name, value in given.items() if ALIASES.get(name, name) == SERVERS), "no servers")
+    if not is_open_address(servers):
+        raise ConfigError(
+            "brokers with a login",
+            expected="host:port,...; user and password are sasl.username and sasl.password",
+            found=f"{len(servers)} characters",
+            where=SERVERS,
+        )
+    return servers
 
 
 def _text(value: Any, where: str) -> str:
@@ -152,7 +166,7 @@ def _check_oauth(settings: dict[str, str], where: str) -> None:
         raise ConfigError(
             WRONG_VALUE,
             expected="name=value,name=value; names from A to Z, not auth",
-            found=repr(extensions),
+            found=f"{len(extensions)} characters",
             where=f"{EXTENSIONS} in {where}",
         )
 

@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from tidemark.connections.shown import is_open_address, shown
 from tidemark.core.errors import ConfigError
 
 SERVERS = "bootstrap.servers"
@@ -83,7 +84,6 @@ ALIASES = {
     "sasl.oauthbearer.client.credentials.client.id": CLIENT_ID,
     "sasl.oauthbearer.client.credentials.client.secret": CLIENT_SECRET,
 }
-SECRETS = frozenset({"sasl.password", CLIENT_SECRET, "ssl.key.password", "ssl.keystore.password", "ssl.key.pem"})
 
 # What Tidemark sets for each of its clients, or has no use for: it joins no consumer groups and needs no callbacks.
 _OWN = """
@@ -148,7 +148,7 @@ def check_name(name: str, where: str) -> None:
 def check_value(name: str, value: str, where: str) -> str:
     """The value as both clients take it; raises ConfigError, which never shows a secret."""
     kind = SETTINGS[name]
-    found = f"{len(value)} characters" if name in SECRETS else repr(value)
+    found = repr(value) if shown(name) else f"{len(value)} characters"
     if isinstance(kind, tuple):
         by_text = {choice.lower(): choice for choice in kind}
         if name == IDENTITY_CHECK:
@@ -161,9 +161,10 @@ def check_value(name: str, value: str, where: str) -> str:
             return value
         expected = kind
     elif kind == URL:
-        if value.startswith(("https://", "http://")):
+        if value.startswith(("https://", "http://")) and is_open_address(value):
             return value
-        expected = "a URL that begins with https:// or http://"
+        expected = "a URL that begins with https:// or http://, with no login and no parameters"
+        found = f"{len(value)} characters"
     elif value.strip():
         return value
     else:

@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from tidemark.connections.shown import SECRET_WORDS
+
 # Arguments with such a name hold a secret. One that names a connection does not.
-_SECRET = re.compile(r"passw|secret|token|api_?key|webhook_url|private_?key|credential", re.IGNORECASE)
+_SECRET = re.compile(f"{SECRET_WORDS}|webhook_url", re.IGNORECASE)
 
 
 class NotifierSetting(BaseModel):

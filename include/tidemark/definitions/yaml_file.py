@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from tidemark.connections.shown import SECRET_WORDS
 from tidemark.core.errors import ConfigError
 from tidemark.core.references import expand, referenced
 from tidemark.core.text import did_you_mean, excerpt, printable, quoted
@@ -18,10 +19,7 @@ VALUES_MAX = 20_000
 _INTEGER_BITS_MAX = 128  # DECIMAL(38, 0) fits
 _INTEGER_CHARACTERS_MAX = 1_000  # PyYAML takes seconds for a longer one in base 60, such as 1:30
 # A definition is shown in Airflow and in reports.
-_SECRET = re.compile(
-    r"SECRET|PASSW|PASSPHRASE|PWD|TOKEN|CREDENTIAL|(ACCESS|PRIVATE|API|FERNET)_?KEY|_CONN(_|$)|^AIRFLOW__|_PROPERTIES",
-    re.IGNORECASE,
-)
+_SECRET = re.compile(f"{SECRET_WORDS}|_CONN(_|$)|^AIRFLOW__|_PROPERTIES", re.IGNORECASE)
 _INTEGER = "tag:yaml.org,2002:int"
 Schema = Mapping[str, Any]
 

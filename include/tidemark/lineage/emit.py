@@ -6,13 +6,13 @@ work.
 
 import logging
 import os
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from queue import Full, Queue
 from threading import Condition, Thread, current_thread
 from typing import Any
 
+from tidemark.core.masking import masked_addresses
 from tidemark.lineage.run_events import LineageEvent, to_openlineage
 
 _LOG = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ _TRANSPORT = "OPENLINEAGE__TRANSPORT"
 _THREAD = "tidemark-lineage"
 QUEUE_MAX = 1000
 FLUSH_S = 5.0
-_LOGIN = re.compile(r"//[^/@\s]*@")
 # They log each retry, and each failure, as a warning.
 _NOISY = ("urllib3.connectionpool", "urllib3.util.retry", "openlineage.client.transport.http")
 
@@ -92,7 +91,7 @@ class Emitter:
     def _warn(self, problem: str) -> None:
         if not self._warned:
             self._warned = True
-            _LOG.warning("lineage events are not delivered: %s", _LOGIN.sub("//", problem)[:500])
+            _LOG.warning("lineage events are not delivered: %s", masked_addresses(problem)[:500])
 
 
 def _new_client() -> Any:

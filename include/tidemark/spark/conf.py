@@ -1,13 +1,12 @@
 """Jars, properties and variables for starting a Spark application. Airflow imports this, so it needs no Spark."""
 
 import os
-import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from tidemark import installation
-from tidemark.connections.catalog import HIDDEN_NAMES, secret
+from tidemark.connections.shown import SECRET_WORDS, SHOWN, shown
 from tidemark.connections.spark import DEFAULT_SIZES, Layer, SparkSizes, is_local, size_properties
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings
@@ -26,16 +25,14 @@ LOG4J = {form: Path(__file__).with_name(f"log4j2-{form}.properties") for form in
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
 PLACEHOLDER = "(set after the start)"
 
-# Names whose values Spark never shows, neither in plans and pages nor in event logs: those of catalogs and of Kafka.
-REDACTED = f"(?i){HIDDEN_NAMES}|jaas|certificate|keystore[.]key|truststore|[.]pem"
+# Names whose values Spark never shows, neither in plans and pages nor in event logs: those of catalogs and of Kafka
+# that are not on the list. Spark tries the pattern on values, too: the last part fits no host:port.
+_CLIENTS = "spark[.]sql[.]catalog[.][^.]+|kafka"
+_UNLISTED = f"^({_CLIENTS})[.](?!({SHOWN})$)[A-Za-z0-9_.-]+$"
+REDACTED = f"(?i){SECRET_WORDS}|jaas|certificate|keystore[.]key|truststore|[.]pem|{_UNLISTED}"
 
 # In the plan of a stream that was not started, the options of its Kafka source are there a second time, as they are.
 REDACTED_TEXT = r"(?s)DataSource\(.*?,None\)(?=, kafka)"
-
-
-def hidden(name: str) -> bool:
-    """Whether a property of this name is secret: of a catalog or of Kafka."""
-    return secret(name) or re.search("jaas|keystore[.]key|ssl[.]key[.]pem", name, re.IGNORECASE) is not None
 
 
 def jars(settings: Settings) -> str:
@@ -54,12 +51,13 @@ def session_conf(settings: Settings, sizes: SparkSizes = DEFAULT_SIZES, layer: L
     Raises ConfigError where ``sizes.conf`` has a property of which Tidemark needs another value.
     """
     needed = needed_conf(settings)
+    secrets = session_secrets(settings)
     for name in sorted(needed.keys() & sizes.conf.keys()):
         if needed[name] != sizes.conf[name]:
             raise ConfigError(
                 "a Spark property that Tidemark sets",
                 expected=needed[name],
-                found=f"{name}={sizes.conf[name]}",
+                found=name if name in secrets else f"{name}={sizes.conf[name]}",
                 where="TIDEMARK_SPARK, or spark in the stream's definition",
                 hint="Leave it out; what it says about S3 and catalogs comes from Tidemark's settings",
             )
@@ -107,7 +105,7 @@ def needed_conf(settings: Settings) -> dict[str, str]:
 def session_secrets(settings: Settings) -> dict[str, str]:
     """Properties to set in the session, because a session's start would show them: in SparkConf and its arguments."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
-    catalogs = {name: text for name, text in settings.iceberg.spark().items() if secret(name)}
+    catalogs = {name: text for name, text in settings.iceberg.spark().items() if not shown(name)}
     return {f"{prefix}.{name}": text for name, text in (catalogs | file_io_keys(settings)).items()}
 
 
@@ -117,7 +115,7 @@ def _catalog(settings: Settings) -> dict[str, str]:
     Spark hides in its event log only properties that SparkConf has, too, and whose names match its pattern.
     """
     prefix = f"spark.sql.catalog.{settings.catalog}"
-    plain = {f"{prefix}.{name}": text for name, text in settings.iceberg.spark().items() if not secret(name)}
+    plain = {f"{prefix}.{name}": text for name, text in settings.iceberg.spark().items() if shown(name)}
     return plain | dict.fromkeys(session_secrets(settings), PLACEHOLDER)
 
 

@@ -5,11 +5,13 @@ A thread of its own exports them: an unavailable collector neither stops nor slo
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tidemark.core.instruments import STREAM_ATTRIBUTES, STREAM_INSTRUMENTS, Instrument
+from tidemark.core.masking import masked_addresses
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _LAST_EXPORT_MS = 5_000
@@ -111,7 +113,8 @@ class FirstComplaint(logging.Handler):
         if not self.made:  # only one thread at a time is in a handler
             self.made = True
             endpoint = next((value for name in ENDPOINTS if (value := os.environ.get(name))), "")
-            self._warn(error, urlsplit(endpoint).netloc.rpartition("@")[2])  # a URL may contain a password
+            host = urlsplit(f"//{re.split('//|@', endpoint)[-1]}").netloc  # a URL may contain a password
+            self._warn(masked_addresses(error), host)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.make(record.getMessage())

@@ -1,9 +1,23 @@
 {{/*
-What a schema can't say with a reason. Patterns as in include/tidemark/connections/catalog.py and kafka_names.py.
+What a schema can't say with a reason. Patterns as in include/tidemark/connections/shown.py.
 */}}
 {{- define "tidemark.secretName" -}}
 {{- $name := regexReplaceAll "credentials?-provider|token[.-](endpoint|refresh|exchange|expires)|token-type|credentials?-uri" . "" -}}
-{{- if regexMatch "(?i)secret|password|passphrase|token|access[._-]?key|credential|authorization|api[._-]?key|header[.]|jaas|ssl[.]key[.]pem" $name }}true{{ end -}}
+{{- if regexMatch "(?i)secret|passw|passphrase|pwd|token|credential|authorization|bearer|cookie|jwt|connection[._-]?string|header[.]|(^|[._-])sas([._-]|$)|(access|private|client|api|account|fernet|certificate)[._-]?key|[.]key$" $name }}true{{ end -}}
+{{- end }}
+
+{{- define "tidemark.shownName" -}}
+{{- if regexMatch "(?i)^((spark[.])?uri|((spark|pyiceberg|java|librdkafka)[.])?(type|warehouse|prefix|scope|audience|resource|oauth2-server-uri|ref|namespace-separator|rest-page-size|snapshot-loading-mode|scan-planning-mode|view-endpoints-supported|metrics-reporter-impl|clients|client[.]region|client[.]factory|client[.]credentials-provider|client[.]profile-name|client[.]role-arn|client[.]assume-role[.]arn|client[.]assume-role[.]region|client[.]assume-role[.]session-name|client[.]assume-role[.]timeout-sec|jdbc[.]user|jdbc[.]schema-version|jdbc[.]ssl|jdbc[.]sslmode|jdbc[.]sslrootcert|jdbc[.]sslcert|jdbc[.]currentschema|jdbc[.]applicationname|jdbc[.]connecttimeout|jdbc[.]logintimeout|jdbc[.]sockettimeout|jdbc[.]tcpkeepalive|jdbc[.]gssencmode|jdbc[.]channelbinding|jdbc[.]strict-mode|rest[.]auth[.]type|rest[.]auth[.]basic[.]username|rest[.]sigv4-enabled|rest[.]sigv4[.]max-retries|rest[.]signing-name|rest[.]signing-region|auth[.]type|auth[.]basic[.]username|ssl[.]cabundle|token-expires-in-ms|token-refresh-enabled|token-exchange-enabled|glue[.]id|glue[.]endpoint|glue[.]account-id|glue[.]skip-archive|glue[.]skip-name-validation|glue[.]max-retries|glue[.]retry-mode|glue[.]lakeformation-enabled|hive[.]hive2-compatible|hive[.]kerberos-authentication|hive[.]kerberos-service-name|lock-check-min-wait-time|lock-check-max-wait-time|lock-check-retries|authentication[.]type|authentication[.]oauth2[.]token-endpoint|authentication[.]oauth2[.]client-id|authentication[.]oauth2[.]client-scopes|authentication[.]oauth2[.]grant-type|authentication[.]oauth2[.]issuer-url|s3[.]endpoint|s3[.]region|s3[.]path-style-access|s3[.]force-virtual-addressing|s3[.]remote-signing-enabled|s3[.]sse[.]type|s3[.]proxy-uri|s3[.]connect-timeout|s3[.]request-timeout|s3[.]role-arn|s3[.]role-session-name|s3[.]delete-enabled|s3[.]checksum-enabled|s3[.]acl|http-client[.]type|http-client[.]proxy-endpoint|io-impl|catalog-impl|cache-enabled|bootstrap[.]servers|client[.]id|client[.]rack|client[.]dns[.]lookup|compression[.]type|connections[.]max[.]idle[.]ms|metadata[.]max[.]age[.]ms|reconnect[.]backoff[.]max[.]ms|reconnect[.]backoff[.]ms|retry[.]backoff[.]max[.]ms|retry[.]backoff[.]ms|socket[.]connection[.]setup[.]timeout[.]ms|socket[.]receive[.]buffer[.]bytes|socket[.]send[.]buffer[.]bytes|socket[.]timeout[.]ms|receive[.]buffer[.]bytes|send[.]buffer[.]bytes|request[.]timeout[.]ms|security[.]protocol|sasl[.]mechanism|sasl[.]mechanisms|sasl[.]username|sasl[.]oauthbearer[.]method|sasl[.]oauthbearer[.]grant[.]type|sasl[.]oauthbearer[.]client[.]id|sasl[.]oauthbearer[.]scope|sasl[.]oauthbearer[.]token[.]endpoint[.]url|https[.]ca[.]location|ssl[.]ca[.]location|ssl[.]certificate[.]location|ssl[.]key[.]location|ssl[.]keystore[.]location|ssl[.]keystore[.]type|ssl[.]truststore[.]location|ssl[.]truststore[.]type|ssl[.]endpoint[.]identification[.]algorithm|aws[.]region|aws[.]profile|aws[.]role[.]arn|aws[.]role[.]session[.]name))$" . }}true{{ end -}}
+{{- end }}
+
+{{/* An address may have a password of any characters: an @, or a parameter that is not on the list. */}}
+{{- define "tidemark.hasLogin" -}}
+{{- if or (contains "//" .) (hasPrefix "jdbc:" .) }}
+  {{- if not (hasPrefix "jdbc:sqlite:" .) }}{{ if contains "@" . }}true{{ end }}{{ end }}
+  {{- range regexFindAll "[?&;#][^?&;#]*" . -1 }}
+    {{- if not (regexMatch "(?i)^[?&;#](user|applicationname|connecttimeout|logintimeout|sockettimeout|options|currentschema|ssl|sslmode|sslcert|sslrootcert|gssencmode|channelbinding|tcpkeepalive|targetservertype|journal_mode|synchronous|busy_timeout)(=.*)?$" .) }}true{{ end }}
+  {{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "tidemark.checks" -}}
@@ -34,8 +48,12 @@ What a schema can't say with a reason. Patterns as in include/tidemark/connectio
 {{/* Call with (list place name value secrets). The message never has the value. */}}
 {{- define "tidemark.checkSecret" -}}
 {{- $place := index . 0 }}{{- $value := index . 2 }}{{- $secrets := index . 3 }}
+{{- $clients := list "settings.kafka_properties" "settings.speed_kafka_properties" "settings.catalog_properties" }}
 {{- if kindIs "map" $value }}
   {{- range $name, $inner := $value }}
+    {{- if and (has $place $clients) (not (include "tidemark.shownName" $name)) (not (hasPrefix "file:/" (toString $inner))) }}
+      {{- fail (printf "%s.%s: not on the list of shown properties; name it in secrets, and write file:/run/secrets/tidemark/NAME here" $place $name) }}
+    {{- end }}
     {{- include "tidemark.checkSecret" (list (printf "%s.%s" $place $name) $name $inner $secrets) }}
   {{- end }}
 {{- else }}
@@ -43,7 +61,7 @@ What a schema can't say with a reason. Patterns as in include/tidemark/connectio
   {{- if and (include "tidemark.secretName" (index . 1)) (not (hasPrefix "file:/" $text)) }}
     {{- fail (printf "%s: a secret; name it in secrets, and write file:/run/secrets/tidemark/NAME here" $place) }}
   {{- end }}
-  {{- if regexMatch "(?i)//[^/@]*:[^/@]*@|[?&;][^=&;]*(password|passphrase|secret|token)[^=&;]*=" $text }}
+  {{- if include "tidemark.hasLogin" $text | trim }}
     {{- fail (printf "%s: a URL with a password; set that in a property of its own" $place) }}
   {{- end }}
   {{- if and (hasPrefix "file:/run/secrets/tidemark/" $text) (not (hasKey $secrets (trimPrefix "file:/run/secrets/tidemark/" $text))) }}

@@ -1,0 +1,102 @@
+"""Whose values may be seen: those of the names listed here. Every other property of a client counts as secret.
+
+A value that is seen is in error texts, in Spark's arguments, pages and event logs, or in the chart's ConfigMap. The
+patterns are in the syntax that Python, Java and the chart's Go share.
+"""
+
+import re
+
+# Properties of catalogs with Iceberg's names, then settings of Kafka with librdkafka's and Java's names.
+_NAMES = """
+type warehouse prefix scope audience resource oauth2-server-uri ref namespace-separator rest-page-size
+snapshot-loading-mode scan-planning-mode view-endpoints-supported metrics-reporter-impl
+clients client.region client.factory client.credentials-provider client.profile-name client.role-arn
+client.assume-role.arn client.assume-role.region client.assume-role.session-name client.assume-role.timeout-sec
+jdbc.user jdbc.schema-version jdbc.ssl jdbc.sslmode jdbc.sslrootcert jdbc.sslcert jdbc.currentschema
+jdbc.applicationname jdbc.connecttimeout jdbc.logintimeout jdbc.sockettimeout jdbc.tcpkeepalive jdbc.gssencmode
+jdbc.channelbinding jdbc.strict-mode
+rest.auth.type rest.auth.basic.username rest.sigv4-enabled rest.sigv4.max-retries rest.signing-name
+rest.signing-region auth.type auth.basic.username ssl.cabundle
+token-expires-in-ms token-refresh-enabled token-exchange-enabled
+glue.id glue.endpoint glue.account-id glue.skip-archive glue.skip-name-validation glue.max-retries glue.retry-mode
+glue.lakeformation-enabled
+hive.hive2-compatible hive.kerberos-authentication hive.kerberos-service-name lock-check-min-wait-time
+lock-check-max-wait-time lock-check-retries
+authentication.type authentication.oauth2.token-endpoint authentication.oauth2.client-id
+authentication.oauth2.client-scopes authentication.oauth2.grant-type authentication.oauth2.issuer-url
+s3.endpoint s3.region s3.path-style-access s3.force-virtual-addressing s3.remote-signing-enabled s3.sse.type
+s3.proxy-uri s3.connect-timeout s3.request-timeout s3.role-arn s3.role-session-name s3.delete-enabled
+s3.checksum-enabled s3.acl http-client.type http-client.proxy-endpoint io-impl catalog-impl cache-enabled
+
+bootstrap.servers client.id client.rack client.dns.lookup compression.type connections.max.idle.ms metadata.max.age.ms
+reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms
+socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms receive.buffer.bytes send.buffer.bytes
+request.timeout.ms security.protocol sasl.mechanism sasl.mechanisms sasl.username
+sasl.oauthbearer.method sasl.oauthbearer.grant.type sasl.oauthbearer.client.id sasl.oauthbearer.scope
+sasl.oauthbearer.token.endpoint.url
+https.ca.location ssl.ca.location ssl.certificate.location ssl.key.location ssl.keystore.location ssl.keystore.type
+ssl.truststore.location ssl.truststore.type ssl.endpoint.identification.algorithm
+aws.region aws.profile aws.role.arn aws.role.session.name
+"""
+_ANY = "|".join(name.replace(".", "[.]") for name in _NAMES.split())
+# pyiceberg.uri is not on the list: it is SQLAlchemy's whole URL, with the password.
+SHOWN = f"(spark[.])?uri|((spark|pyiceberg|java|librdkafka)[.])?({_ANY})"
+_SHOWN = re.compile(SHOWN, re.IGNORECASE)
+
+# No list can know some names: of variables, of a notifier's arguments, of Spark's own properties. There these words
+# are refused.
+SECRET_WORDS = (
+    "secret|passw|passphrase|pwd|token|credential|authorization|bearer|cookie|jwt|connection[._-]?string|header[.]"  # noqa: S105 - words
+    "|(^|[._-])sas([._-]|$)|(access|private|client|api|account|fernet|certificate)[._-]?key|[.]key$"
+)
+_WORDS = re.compile(SECRET_WORDS, re.IGNORECASE)
+# These have the words of secrets, and hold none.
+HARMLESS = "credentials?-provider|token[.-](endpoint|refresh|exchange|expires)|token-type|credentials?-uri"
+_HARMLESS = re.compile(HARMLESS)
+
+# Parameters that an address may have: those of the JDBC drivers for PostgreSQL and SQLite.
+PARAMETERS = (
+    "user|applicationname|connecttimeout|logintimeout|sockettimeout|options|currentschema|ssl|sslmode|sslcert"
+    "|sslrootcert|gssencmode|channelbinding|tcpkeepalive|targetservertype|journal_mode|synchronous|busy_timeout"
+)
+_PARAMETER = re.compile(f"({PARAMETERS})(=.*)?", re.IGNORECASE | re.DOTALL)
+_FILE = "jdbc:sqlite:"
+
+
+def shown(name: str) -> bool:
+    """Whether the value of a catalog's or Kafka's property may be seen."""
+    return _SHOWN.fullmatch(name) is not None
+
+
+def has_secret_word(name: str) -> bool:
+    """Whether a name that no list can know sounds like that of a secret."""
+    return _WORDS.search(_HARMLESS.sub("", name)) is not None
+
+
+def is_open_address(text: str) -> bool:
+    """Whether an address can hold no secret: it has no login, and no parameter but those on the list.
+
+    A password may have any character, so an ``@`` anywhere means a login.
+    """
+    if text.startswith(_FILE):
+        _, *parameters = re.split("[?&]", text)
+    elif "@" in text:
+        return False
+    else:
+        _, *parameters = re.split("[?&;#]", text)
+    return all(_PARAMETER.fullmatch(parameter) for parameter in parameters)
+
+
+def open_address(text: str) -> str:
+    """The address. Raises ValueError, without it, if it may hold a secret."""
+    if not is_open_address(text):
+        raise ValueError(
+            "it may have a password: an '@', or a parameter that is not on the list of shown ones. Addresses are shown;"
+            " set that in a property of its own"
+        )
+    return text
+
+
+def looks_like_address(text: str) -> bool:
+    """Whether a value is an address, and not a name or a user."""
+    return "//" in text or text.startswith("jdbc:") or ("@" in text and ":" in text)
