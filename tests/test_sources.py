@@ -168,6 +168,17 @@ def test_a_profile_without_a_file_is_refused() -> None:
 
 
 @pytest.mark.conformance(29)
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_a_value_of_an_env_file_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quote: str) -> None:
+    monkeypatch.setenv("HOME_OF_X", "planted")
+    key = "a${HOME_OF_X}b$HOME_OF_X${NONE:-c}$$"
+    path = tmp_path / "stack.env"
+    lines = [f"{name}={text}" for name, text in {**LEAST, "TIDEMARK_S3_ACCESS_KEY": "k"}.items()]
+    path.write_text("\n".join([*lines, f"TIDEMARK_S3_SECRET_KEY={quote}{key}{quote}"]), encoding="utf-8")
+    found = resolve(variables={"TIDEMARK_ENV_FILE": str(path)}).settings
+    assert found.s3_secret_key.get_secret_value() == key
+
+
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

@@ -292,6 +292,20 @@ def test_a_secret_that_clients_would_show_is_refused_by_its_name(name: str, text
     assert "planted" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["token", "spark.token", "authentication.token", "rest.session-token", "header.X-Key"])
+def test_a_token_with_a_character_beyond_latin_1_is_refused_with_its_place(name: str) -> None:
+    CatalogConnection("rest", "https://h", WAREHOUSE, {name: "plan\u00fcted"}).checked()
+    with pytest.raises(ValueError, match=f"^{name}: character 5 of 8 is beyond Latin-1") as caught:
+        CatalogConnection("rest", "https://h", WAREHOUSE, {name: "plan\u2026ted"}).checked()
+    assert "ted" not in str(caught.value)
+
+
+def test_a_password_may_have_any_character() -> None:
+    login = {"jdbc.user": "u", "jdbc.password": "pl\u2026"}
+    made = CatalogConnection("jdbc", URIS["jdbc"], WAREHOUSE, login).checked()
+    assert make_url(made.pyiceberg()["uri"]).password == login["jdbc.password"]
+
+
 def test_a_key_in_pem_may_have_line_breaks() -> None:
     pem = "-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n"
     made = CatalogConnection("rest", "https://h", WAREHOUSE, {"private-key": pem}).checked()

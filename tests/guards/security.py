@@ -152,6 +152,24 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="env-file-as-it-is",
+        promise="A secret in an env file is read as it is, whatever characters it has.",
+        path="include/tidemark/connections/sources.py",
+        old="dotenv_values(file, interpolate=False)",
+        new="dotenv_values(file)",
+        tests=("tests/test_sources.py::test_a_value_of_an_env_file_is_read_as_it_is",),
+    ),
+    Guard(
+        name="tokens-fit-headers",
+        promise="A token that no header can have is refused with its place, and not sent.",
+        path="include/tidemark/connections/catalog.py",
+        old='re.compile("[^\\x00-\\xff]")',
+        new='re.compile("[^\\x00-\\U0010ffff]")',
+        tests=(
+            "tests/connections/test_catalog.py::test_a_token_with_a_character_beyond_latin_1_is_refused_with_its_place",
+        ),
+    ),
+    Guard(
         name="listed-parameters-only",
         promise="An address has no parameter that may be a secret.",
         path="include/tidemark/connections/shown.py",

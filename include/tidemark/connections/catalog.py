@@ -31,6 +31,9 @@ _SCHEMES = {
 _PEM = "-----BEGIN"
 # HTTP clients refuse such a header, and show it.
 _NOT_IN_HEADERS = re.compile(r"[\x00-\x1f\x7f]")
+# These are sent as they are, in the only encoding that a header has. Passwords are sent as Base64.
+_SENT = re.compile(r"((spark|pyiceberg)[.])?(header[.].+|(.+[.-])?token)", re.IGNORECASE)
+_BEYOND_LATIN_1 = re.compile("[^\x00-\xff]")
 _NESSIE_API = re.compile(r"/api/v[12]/?$")
 # What only pyiceberg knows, and what both know instead.
 _REGION = "client.region"
@@ -84,6 +87,9 @@ class CatalogConnection:
             in_header = has_secret_word(name) and not text.startswith(_PEM)
             if in_header and (_NOT_IN_HEADERS.search(text) or (name.startswith("header.") and text != text.strip())):
                 raise ValueError(f"{name}: it has a line break, or another character that a header can't have")
+            if _SENT.fullmatch(name) and (wrong := _BEYOND_LATIN_1.search(text)):
+                place = f"character {wrong.start() + 1} of {len(text)}"
+                raise ValueError(f"{name}: {place} is beyond Latin-1, and a header can't have it")
             if shown(name) and looks_like_address(text):
                 try:
                     open_address(text)

@@ -262,7 +262,7 @@ class LocalStack:
         }
 
     def _plain_values(self, kafka_port: int, s3_port: int) -> dict[str, str]:
-        before = dotenv_values(self.env_file) if self.env_file.exists() else {}
+        before = dotenv_values(self.env_file, interpolate=False) if self.env_file.exists() else {}
         return {
             "TIDEMARK_KAFKA_BOOTSTRAP": f"127.0.0.1:{kafka_port}",
             "TIDEMARK_S3_ENDPOINT": f"http://127.0.0.1:{s3_port}",
