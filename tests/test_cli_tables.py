@@ -114,8 +114,13 @@ def test_layers_are_shown_whole(width: int) -> None:
         retention=Retention(limit_ms=1, limit_bytes=1, alarm_hours=24, logs=(), waiting=(waiting,)),
     )
     silent = replace(beating, layer="departures", heartbeat=None, retention=None)
+    assert beating.heartbeat is not None
+    ahead = replace(
+        beating, layer="speed", heartbeat=replace(beating.heartbeat, state="running", lag_records=0), retention=None
+    )
+    ahead = replace(ahead, age_seconds=-7_000_000.0)
     printed = Printed(width)
-    print_layers(printed.console, [beating, silent], stale_seconds=60)
+    print_layers(printed.console, [beating, ahead, silent], stale_seconds=60)
     rows = printed.rows("Layer")
     assert rows == [
         {
@@ -124,6 +129,13 @@ def test_layers_are_shown_whole(width: int) -> None:
             "Age": "81 d",
             "Lag": "1,234,567,890 records, 463 d",
             "Retention": "3.5 h left; not estimated: retention.bytes",
+        },
+        {
+            "Layer": "speed",
+            "State": "running, from the future",
+            "Age": "81 d ahead",
+            "Lag": "none",
+            "Retention": "",
         },
         {"Layer": "departures", "State": "never started", "Age": "", "Lag": "", "Retention": ""},
     ]

@@ -169,6 +169,26 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="lease-from-the-future",
+        promise="A lease that was taken under a clock a year ahead blocks nobody for a year.",
+        path="include/tidemark/reconcile/lease.py",
+        old="return abs(timedelta(microseconds=now - holder.renewed_at_us)) > EXPIRES_AFTER",
+        new="return timedelta(microseconds=now - holder.renewed_at_us) > EXPIRES_AFTER",
+        tests=(
+            "tests/core/test_lease_clock.py::test_a_lease_is_held_only_by_a_renewal_within_half_an_hour_of_now",
+        ),
+    ),
+    Guard(
+        name="heartbeat-from-the-future",
+        promise="A heartbeat from the future does not count as a layer that runs.",
+        path="include/tidemark/inspect/health.py",
+        old="and abs(age) <= stale_seconds,",
+        new="and age <= stale_seconds,",
+        tests=(
+            "tests/core/test_health.py::test_a_heartbeat_from_the_future_says_so_and_not_that_the_layer_runs",
+        ),
+    ),
+    Guard(
         name="lease-held-by-steps",
         promise="A step works only while its run holds the stream's lease.",
         path="include/tidemark/orchestration/tasks.py",

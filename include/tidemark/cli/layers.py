@@ -23,8 +23,14 @@ def _state(item: LayerHealth, stale_seconds: float) -> tuple[Text, str, str]:
     if item.heartbeat is None:
         return plain("never started", style="red"), "", ""
     stale = ", stale" if item.age_seconds > stale_seconds else ""
-    state = plain(f"{item.heartbeat.state}{stale}", style="green" if item.alive else "red")
-    return state, duration(item.age_seconds), _lag(item.heartbeat)
+    future = ", from the future" if item.age_seconds < -stale_seconds else ""
+    state = plain(f"{item.heartbeat.state}{stale}{future}", style="green" if item.alive else "red")
+    return state, age_text(item.age_seconds), _lag(item.heartbeat)
+
+
+def age_text(seconds: float) -> str:
+    """A heartbeat's age; how far it is ahead if it is from the future."""
+    return f"{duration(-seconds)} ahead" if seconds <= -1 else duration(max(seconds, 0.0))
 
 
 def _retention(item: LayerHealth) -> Text:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from tidemark.cli.connect import connect_s3
+from tidemark.cli.layers import age_text
 from tidemark.cli.output import duration, open_console, plain
 from tidemark.cli.root import FINE, WRONG
 from tidemark.definitions.stream import load_stream
@@ -22,7 +23,9 @@ def print_layer(stack: str | None, name: str, layer: str, *, stale_seconds: floa
         print_result("status", StatusResult(fine=found.alive, layer=layer_row(found)))
     else:
         beat = found.heartbeat
-        state = f"{beat.state}, heartbeat {duration(found.age_seconds)} ago" if beat else "never started"
+        future = found.age_seconds < -stale_seconds
+        age = age_text(found.age_seconds) if future else f"{duration(max(found.age_seconds, 0.0))} ago"
+        state = f"{beat.state}, heartbeat {'from the future, ' if future else ''}{age}" if beat else "never started"
         error = f": {beat.error}" if beat and beat.error else ""
         text = f"{'Yes' if found.alive else 'No'}: {stream} {layer} {state}{error}"
         open_console().print(plain(text, style="green" if found.alive else "red"))

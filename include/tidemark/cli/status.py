@@ -17,7 +17,7 @@ from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream, load_stream, misnamed_files, stream_names
 from tidemark.inspect.problems import Problem
 from tidemark.inspect.status import StreamStatus, read_status
-from tidemark.inspect.status_rows import StreamRow, all_fine, stream_row
+from tidemark.inspect.status_rows import LayerRow, StreamRow, all_fine, stream_row
 from tidemark.settings import Settings
 
 _EXIT = {True: FINE, False: WRONG, None: NOT_FOUND_OUT}
@@ -124,7 +124,7 @@ def print_streams(console: Console, rows: Sequence[StreamRow]) -> None:
     table = make_table("Stream", "Fine", "Layers", "Last sealed", "Last run", fold=("Stream", "Layers", "Last run"))
     for item in rows:
         word, style = {True: ("yes", "green"), False: ("no", "red"), None: ("unknown", "yellow")}[item.fine]
-        layers = ", ".join(f"{row.layer} {_layer_word(row.state, alive=row.alive)}" for row in item.layers)
+        layers = ", ".join(f"{row.layer} {_layer_word(row)}" for row in item.layers)
         run = item.last_run
         ago = (
             "" if run is None else f"{run.verdict}, {duration((datetime.now(UTC) - run.ended_at).total_seconds())} ago"
@@ -135,10 +135,12 @@ def print_streams(console: Console, rows: Sequence[StreamRow]) -> None:
     console.print(table)
 
 
-def _layer_word(state: str | None, *, alive: bool) -> str:
-    if state is None:
+def _layer_word(row: LayerRow) -> str:
+    if row.state is None:
         return "never started"
-    return state if alive or state == "failed" else "stale"
+    if row.alive or row.state == "failed":
+        return row.state
+    return "stale" if row.age_seconds is None or row.age_seconds >= 0 else "from the future"
 
 
 def _print_problems(console: Console, problems: Sequence[Problem]) -> None:

@@ -19,9 +19,10 @@ LAYERS = ("archive", "speed", "departures")
 class LayerHealth:
     """One layer of one stream. ``heartbeat`` is None if the layer never wrote one.
 
-    ``alive``: the heartbeat is recent and its state is not failed. ``retention`` is about the records that wait for the
-    archive: None for other layers, and if it is unknown. ``exceeded``: records were beyond a bound of the archive,
-    and the alarm about them has not ended.
+    ``alive``: the heartbeat is recent and its state is not failed. ``age_seconds`` is negative for a heartbeat from the
+    future: a clock is or was wrong, and if it is more than the limit for a recent one, nothing is known of now.
+    ``retention`` is about the records that wait for the archive: None for other layers, and if it is unknown.
+    ``exceeded``: records were beyond a bound of the archive, and the alarm about them has not ended.
     """
 
     stream: str
@@ -66,12 +67,12 @@ def _layer(
     key = Layout(prefix=settings.prefix, stream=stream).heartbeat_key(layer)
     body = store.get(key)
     heartbeat = None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
-    age = max((now - heartbeat.time).total_seconds(), 0.0) if heartbeat else 0.0
+    age = (now - heartbeat.time).total_seconds() if heartbeat else 0.0
     return LayerHealth(
         stream=stream,
         layer=layer,
         heartbeat=heartbeat,
         age_seconds=age,
-        alive=heartbeat is not None and heartbeat.state != "failed" and age <= stale_seconds,
+        alive=heartbeat is not None and heartbeat.state != "failed" and abs(age) <= stale_seconds,
         exceeded=heartbeat is not None and heartbeat.alarm_until is not None and now < heartbeat.alarm_until,
     )

@@ -265,6 +265,13 @@ def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
     elif heartbeat is not None and heartbeat.state == "failed":
         text = f"The {layer} layer of {name} failed: {heartbeat.error or 'no error was recorded'}"
         yield Problem(kind=f"{layer}_failed", text=text, hint="Correct the cause, and start the layer again")
+    elif heartbeat is not None and not item.alive and item.age_seconds < 0:
+        text = (
+            f"The {layer} layer of {name} has a heartbeat from the future, of {heartbeat.time:%Y-%m-%d %H:%M} UTC."
+            " Whether it runs is not known"
+        )
+        hint = "Correct the clock of its machine or of this one. The layer's next heartbeat replaces this one"
+        yield Problem(kind=f"{layer}_stale", text=text, hint=hint)
     elif heartbeat is not None and not item.alive:
         last = f"{heartbeat.time:%Y-%m-%d %H:%M} UTC"
         text = f"The {layer} layer of {name} is {heartbeat.state}; its last heartbeat is from {last}"

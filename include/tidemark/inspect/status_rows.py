@@ -15,6 +15,8 @@ from tidemark.inspect.status import StreamStatus
 class LayerRow:
     """One layer. ``state`` is null if it never ran; ``lag_*`` are null if Kafka did not answer.
 
+    ``age_seconds`` is negative for a heartbeat from the future, which a wrong clock has written.
+
     ``retention_hours_left``: how long Kafka keeps the first unarchived record, null if nothing waits or no limit is
     known.
     """

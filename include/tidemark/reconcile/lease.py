@@ -24,7 +24,8 @@ from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 
 _logger = logging.getLogger(__name__)
-# How long nobody has renewed the lease of a holder that counts as dead. Steps renew it much more often.
+# How far from now the last renewal of a holder that counts as dead is. Steps renew it much more often. One that lies
+# further ahead was made by a wrong clock, and would hold the lease until that time.
 EXPIRES_AFTER = timedelta(minutes=30)
 RENEW_EVERY_S = 60
 
@@ -52,7 +53,7 @@ def take(run: Run, has_ended: HasEnded = lambda _: None) -> Holder | None:
     """Take the stream's lease for the run, or renew it. None where the run has it now, else the run that holds it.
 
     The lease is free where nobody holds it or where its holder has ended. ``has_ended`` says so where it can; where it
-    returns None, a lease that nobody renewed for ``EXPIRES_AFTER`` counts as free.
+    returns None, a lease that was not renewed within ``EXPIRES_AFTER`` of now counts as free.
     """
 
     def change(body: bytes | None) -> bytes | None:
@@ -62,7 +63,7 @@ def take(run: Run, has_ended: HasEnded = lambda _: None) -> Holder | None:
         if holder is not None and not _is_dead(holder, has_ended, now):
             return None
         if holder is not None:
-            _logger.warning("taking over the lease of stream %s from %s, which has ended", run.stream.name, holder)
+            _logger.warning("taking over the lease of stream %s from %s, which counts as dead", run.stream.name, holder)
         return _body(
             Holder(
                 run=run.name,
@@ -187,7 +188,7 @@ def _is_dead(holder: Holder, has_ended: HasEnded, now: int) -> bool:
     ended = has_ended(holder)
     if ended is not None:
         return ended
-    return timedelta(microseconds=now - holder.renewed_at_us) > EXPIRES_AFTER
+    return abs(timedelta(microseconds=now - holder.renewed_at_us)) > EXPIRES_AFTER
 
 
 def _body(holder: Holder | None) -> bytes:
